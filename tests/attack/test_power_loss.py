@@ -14,7 +14,7 @@ from power_loss import POLICIES, Disk, Operation, Recorder, Tree, write_tree
 from tiny_runs import tiny_job, train
 
 from hydrant.errors import HydrantError
-from hydrant.runs.folder import METRICS
+from hydrant.runs.folder import METRICS, RunFolder
 from hydrant.runs.lease import LEASE
 from hydrant.runs.record import History
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
@@ -65,7 +65,9 @@ def lost(folder: Path, whole: Path, loss: Loss) -> list[str]:
         newest = newest_undamaged(folder / "checkpoints")
         manifest = None if newest is None else read_manifest(newest)
         num_updates = 0 if manifest is None else manifest.num_updates
-        rows = [] if manifest is None else History(folder, num_updates, manifest.rows).read(METRICS)
+        rows = (
+            [] if manifest is None else History(RunFolder(folder), num_updates, manifest.rows).read(METRICS)
+        )
     except HydrantError as error:
         return [str(error)]
     expected = [row["num_updates"] for row in complete_rows(whole) if 0 < row["num_updates"] <= num_updates]

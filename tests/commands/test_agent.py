@@ -25,7 +25,7 @@ from wandb_sweeps import ReceivedSweep
 from hydrant import cli
 from hydrant.commands.agent import _interrupted_runs
 from hydrant.config.compose import compose
-from hydrant.runs.folder import read_metrics, read_run
+from hydrant.runs.folder import RunFolder, read_metrics
 
 FILES = sorted((ROOT / "conf" / "wandb_sweep").glob("*.yaml"))
 SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]
@@ -246,7 +246,7 @@ def test_an_agent_reports_failed_and_killed_runs_and_trains_the_others(
     assert "run sweep0-run1: failed (killed by SIGKILL, usually because" in output
     assert "run sweep0-run2: finished" in output
     assert "outputs/sweep0: 1 failed, 1 finished" in output
-    assert read_run(folder / "sweep0-run1").error.startswith("killed by SIGKILL, usually because")
+    assert RunFolder(folder / "sweep0-run1").error.startswith("killed by SIGKILL, usually because")
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_a_stopped_agent_resumes_its_run(
     assert cli.main(["agent", path, *others]) == 143
     started.join()
     assert "run sweep0-run0: interrupted, see outputs/sweep0/sweep0-run0" in capfd.readouterr().out
-    assert read_run(run).status == "preempted"
+    assert RunFolder(run).status == "preempted"
     received = wandb_server.runs["study", "sweep0-run0"]
     assert received.state == "preempted"
 

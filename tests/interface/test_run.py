@@ -12,7 +12,7 @@ from torch import nn
 
 import hydrant
 from hydrant import cli
-from hydrant.runs.folder import read_metrics, read_summary
+from hydrant.runs.folder import RunFolder, read_metrics
 
 RUN = ("tracker=local", "data=digits", "model.hidden=[8]", "averaging=ema", "optimizer=sgd", "optimizer.lr=0.5",
        "duration=12", "log_every=2", "eval_every=3", "save_every=3", "best.mode=min", "pictures=end")  # fmt: skip
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> hydrant.Run:
 
 
 def test_it_reads_the_folder(run: hydrant.Run) -> None:
-    assert run.summary == read_summary(run.folder)
+    assert run.summary == RunFolder(run.folder).recorded
     assert run.config["optimizer"]["lr"] == 0.5
     assert run.status == "finished"
     assert run.pictures.keys() == {"confusion", "inputs", "mistakes", "schedule"}

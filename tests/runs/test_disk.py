@@ -19,6 +19,7 @@ from training_runs import Train, run_command
 from hydrant.commands.init.command import write_project
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.record import History, JsonLines
 from hydrant.training import loop
 
@@ -102,7 +103,7 @@ def test_a_disk_that_stays_full_fails_the_run_at_its_end(
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    with closing(JsonLines(path, History(path.parent))) as lines:
+    with closing(JsonLines(path, History(RunFolder(path.parent)))) as lines:
         lines.append(row)
 
 

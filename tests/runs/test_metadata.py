@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hydrant.runs.folder import read_run
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.job import Job
 from hydrant.runs.metadata import identify, write_records
 from hydrant.sweeps.results_table import write_sweep_csv
@@ -33,7 +33,7 @@ def test_rewritten_files_are_complete_at_any_time(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="full"):
         write_records(dataclasses.replace(job, records={"overrides.yaml": "- seed=1\n"}))
     with pytest.raises(OSError, match="full"):
-        write_sweep_csv(tmp_path, [read_run(tmp_path)])
+        write_sweep_csv(tmp_path, [RunFolder(tmp_path)])
     assert {path: path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()} == before
 
 

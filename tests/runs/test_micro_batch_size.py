@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hydrant.runs.folder import CHECKPOINTS, CONFIG
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from hydrant.runs.micro_batch_size import resolve_micro_batch_size
 from hydrant.runs.resume import Start
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.distributed.world import World
 
 
@@ -17,7 +18,7 @@ from hydrant.training.distributed.world import World
 def test_a_run_that_continues_keeps_its_size(saved: str, size: int | None, tmp_path: Path) -> None:
     """Without a recorded size, as in a config of another version, all samples of a rank are one micro-batch."""
     (tmp_path / CONFIG).write_text(f"{saved}\n")
-    start = Start(tmp_path / CHECKPOINTS / "update_00000001")
+    start = Start(RunFolder(tmp_path), SavedCheckpoint(tmp_path / CHECKPOINTS / "update_00000001"))
     world = World(0, 0, 1, torch.device("cpu"))
     resolved = resolve_micro_batch_size({"micro_batch_size": "auto"}, start, world)
     assert resolved == {"micro_batch_size": size}

@@ -19,8 +19,10 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.resume import changed_keys, starting_point
 from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.manifest import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
 
@@ -56,16 +58,16 @@ def test_a_run_starts_from_its_folder_or_from_another_run(
     fresh = starting_point(config, empty)
     assert (fresh.checkpoint, fresh.weights, fresh.is_finished) == (None, None, False)
     assert starting_point(config | {"resume": None}, empty) == fresh
-    assert starting_point(config, folder).checkpoint == checkpoint
-    assert starting_point(config | {"resume": str(folder)}, empty).checkpoint == checkpoint
+    assert starting_point(config, folder).checkpoint == SavedCheckpoint(checkpoint)
+    assert starting_point(config | {"resume": str(folder)}, empty).checkpoint == SavedCheckpoint(checkpoint)
     assert starting_point(config | {"init_from": str(folder)}, empty).weights == Weights(checkpoint)
     assert starting_point(config | {"init_from": str(folder)}, empty).checkpoint is None
     other = config | {"seed": 1, "resume_strict": False}
     for resume, where in (("auto", folder), (str(folder), empty)):
         start = starting_point(other | {"resume": resume}, where)
-        assert (start.checkpoint, start.changes) == (checkpoint, {"seed": (0, 1)})
+        assert (start.checkpoint, start.changes) == (SavedCheckpoint(checkpoint), {"seed": (0, 1)})
     # A checkpoint in the run folder takes precedence over `resume`, so the same command continues the run.
-    assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == checkpoint
+    assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == SavedCheckpoint(checkpoint)
 
     for status, is_finished in {
         "running": False,
@@ -186,10 +188,10 @@ def test_a_run_of_an_earlier_version_lacks_keys_that_were_added_since(
     earlier = {key: value for key, value in saved.items() if key not in ("cudnn_benchmark", "memory_format")}
     (folder / "config.yaml").write_text(yaml.safe_dump(earlier | {"data": images}))
     here = config | {"data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
-    assert changed_keys(here, folder) == {}
-    assert changed_keys(here | {"memory_format": "channels_last", "resume_strict": False}, folder) == {
-        "memory_format": ("auto", "channels_last")
-    }
+    assert changed_keys(here, RunFolder(folder)) == {}
+    assert changed_keys(
+        here | {"memory_format": "channels_last", "resume_strict": False}, RunFolder(folder)
+    ) == {"memory_format": ("auto", "channels_last")}
 
 
 def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a_key(

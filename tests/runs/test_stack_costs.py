@@ -14,7 +14,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.runs import schedule_files
 from hydrant.runs.execute import execute
-from hydrant.runs.folder import RunStatus, read_summary
+from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job
 from hydrant.runs.stack import execute_stack
 
@@ -85,4 +85,6 @@ def test_equal_schedules_are_drawn_once_and_look_as_those_of_a_run_alone(
         (folder / "schedule.png").read_bytes() for folder in (jobs[1].folder, jobs[3].folder, alone.folder)
     ]
     assert pictures[0] == pictures[1] == pictures[2]
-    assert read_summary(jobs[1].folder)["environment"] == read_summary(alone.folder)["environment"]
+    assert (
+        RunFolder(jobs[1].folder).recorded["environment"] == RunFolder(alone.folder).recorded["environment"]
+    )

@@ -23,6 +23,7 @@ from hydrant import cli
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import NoAveraging
 from hydrant.optimizers.scheduled_fields import FieldSchedules
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.compile import EagerStep
@@ -123,7 +124,7 @@ def _rank(rank: int, folder: str) -> None:
     while not (shared / "one_has_saved").exists():
         time.sleep(0.02)
     restored = make_run(world, is_sharded=True)
-    restore(restored, shared / "one" / "update_00000003")
+    restore(restored, SavedCheckpoint(shared / "one" / "update_00000003"))
     restored.state.num_updates = 3
     states["restored"] = full_state(restored)
     states["restored meters"] = world.all_gather(restored.meter.state_dict())
@@ -143,7 +144,7 @@ def reshard_and_return(folder: Path) -> dict[str, Any]:
     world = World(0, 0, 1, torch.device("cpu"))
     with world.process_group():
         run = make_run(world, is_sharded=False)
-        restore(run, folder / "two" / "update_00000003")
+        restore(run, SavedCheckpoint(folder / "two" / "update_00000003"))
         run.state.num_updates = 3
         on_one, meter = full_state(run), run.meter.state_dict()
         save(run, folder / "one")

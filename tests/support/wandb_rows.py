@@ -17,7 +17,7 @@ from processes import descendants, wait_until_gone
 from hydrant.config.flat import flatten, group_choices
 from hydrant.files.atomic_write import write_json
 from hydrant.runs.folder import SUMMARY as SUMMARY_FILE
-from hydrant.runs.folder import read_config, read_metrics, read_options, read_overrides, read_summary
+from hydrant.runs.folder import RunFolder, read_metrics, read_options, read_overrides
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import WandbTracker
 
@@ -96,12 +96,12 @@ def kill_core(signum: int) -> None:
 
 def log_run_folder(folder: Path, make_wandb: Make) -> None:
     """Log the content of a run folder to W&B as its run would."""
-    config = flatten(read_config(folder)) | group_choices(read_options(folder))
+    config = flatten(RunFolder(folder).config) | group_choices(read_options(folder))
     config |= {"overrides": read_overrides(folder)}
     identity = RunIdentity(folder, folder.name, "study", "classification", ("digits",), config)
     tracker = make_wandb(identity, project="study")
     for row in read_metrics(folder):
         tracker.log({key: math.nan if value is None else value for key, value in row.items()})
-    summary = read_summary(folder)
+    summary = RunFolder(folder).recorded
     tracker.finish({"finished": 0, "failed": 1, "preempted": 143}[summary["status"]], summary)
     write_json(folder / SUMMARY_FILE, summary | {"wandb": tracker.describe()})

@@ -12,6 +12,7 @@ import torch
 from checkpoints import save
 
 from hydrant.errors import CheckpointError
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.distributed.world import World
 from hydrant.training.train_state import check_optimizers, restore_outside_model, saved_state
 from hydrant.training.trainer import TrainState
@@ -33,8 +34,10 @@ def with_state(checkpoint: Path, state: Any) -> Path:
 
 def test_a_state_is_read(checkpoint: Path) -> None:
     state = {"num_updates": 10, "best": BEST, "num_skipped": 3, "micro_batch_size": 8, "is_pruned": True}
-    assert saved_state(with_state(checkpoint, state)) == TrainState(**state)
-    assert saved_state(with_state(checkpoint, {"num_updates": 10})) == TrainState(10)  # of an earlier version
+    assert saved_state(SavedCheckpoint(with_state(checkpoint, state))) == TrainState(**state)
+    assert saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10}))) == TrainState(
+        10
+    )  # of an earlier version
 
 
 @pytest.mark.parametrize(
@@ -52,13 +55,13 @@ def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> 
     with pytest.raises(
         CheckpointError, match=r"training\.json (cannot be read|holds an impossible state of a run)"
     ):
-        saved_state(with_state(checkpoint, {"num_updates": 10} | forged))
+        saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10} | forged)))
 
 
 @pytest.mark.parametrize("state", [None, [], "x", 5, {}])
 def test_a_state_that_is_none_is_refused(state: Any, checkpoint: Path) -> None:
     with pytest.raises(CheckpointError, match=r"training\.json"):
-        saved_state(with_state(checkpoint, state))
+        saved_state(SavedCheckpoint(with_state(checkpoint, state)))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_forged_optimizers_are_refused(forged: Any, checkpoint: Path) -> None:
     (checkpoint / "training.json").write_text(json.dumps({"optimization": forged}))
     entries: Any = SimpleNamespace(entries={"main": SimpleNamespace(optimizer=None)})
     with pytest.raises(CheckpointError, match="does not fit this run"):
-        check_optimizers(checkpoint, torch.nn.Linear(1, 1), entries)
+        check_optimizers(SavedCheckpoint(checkpoint), torch.nn.Linear(1, 1), entries)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +82,4 @@ def test_forged_optimizers_are_refused(forged: Any, checkpoint: Path) -> None:
 def test_a_forged_task_is_refused(forged: Any, checkpoint: Path) -> None:
     (checkpoint / "training.json").write_text(json.dumps({"task": forged}))
     with pytest.raises(CheckpointError, match=r"does not fit this run|training\.json cannot be read"):
-        restore_outside_model(torch.nn.Linear(1, 1), checkpoint)
+        restore_outside_model(torch.nn.Linear(1, 1), SavedCheckpoint(checkpoint))

@@ -12,11 +12,9 @@ from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.folder import (
     CHECKPOINTS,
+    RunFolder,
     is_run_folder,
-    read_config,
     read_metrics,
-    read_run,
-    read_summary,
 )
 from hydrant.runs.process_settings import process_settings
 from hydrant.terminal.console import relative
@@ -54,7 +52,7 @@ class Run:
         self._objects, self._allow_targets = dict(objects or {}), list(allow_targets)
 
     def __repr__(self) -> str:
-        run = read_run(self.folder)
+        run = RunFolder(self.folder)
         best = run.summary.get("best")
         shown = "" if best is None else f", best {best['metric']} {best['value']:.6g}"
         return (
@@ -64,17 +62,17 @@ class Run:
     @property
     def status(self) -> str:
         """`finished`, `running`, `preempted`, `failed`, `pruned`, `killed` or `not started`."""
-        return read_run(self.folder).state
+        return RunFolder(self.folder).state
 
     @property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json: the last and the best metrics, speed, memory, environment."""
-        return read_summary(self.folder)
+        return RunFolder(self.folder).recorded
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config of the run."""
-        return read_config(self.folder)
+        return RunFolder(self.folder).config
 
     @property
     def metrics(self) -> pd.DataFrame:

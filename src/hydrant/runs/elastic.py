@@ -19,7 +19,7 @@ from typing import Any
 
 from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.files.redaction import redacted, redacted_text
-from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
+from hydrant.runs.folder import SUMMARY, RunFolder, mark_failed, mark_preempted
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, signal_name
@@ -276,7 +276,7 @@ def _mark_failed(job: Job, result: RunResult) -> RunResult:
 
 def _hang_result(job: Job, started_at: float) -> RunResult | None:
     """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
-    run = read_run(job.folder)
+    run = RunFolder(job.folder)
     error_type = (run.summary.get("error") or {}).get("type")
     hung = error_type == RankHung.__name__ and run.summary_time >= started_at
     return RunResult.failed(run.error, RankHung.__name__) if hung else None

@@ -15,7 +15,7 @@ from torch import nn
 
 from hydrant.errors import ConfigError, HydrantError, RankHung, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
-from hydrant.runs.folder import LOG, SUMMARY, mark_failed, read_summary
+from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import log_to
@@ -84,7 +84,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
     try:
         start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
-            return already_finished(job, world)
+            return already_finished(job, start, world)
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         show_activity("preparing the data and the model")
@@ -111,7 +111,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
     _prepare_weights(start, plan.task.model, config)
     if start.checkpoint is not None:
         if is_for_training(start.changes) and not has_updates_left(plan, saved_state(start.checkpoint)):
-            raise no_update_left(start.checkpoint.parents[1], start.changes)
+            raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         if config["resume_strict"]:
             remedy = "rename them back, or continue with the new names: resume_strict=false"
@@ -126,8 +126,8 @@ def has_updates_left(plan: Plan, state: TrainState) -> bool:
     return num_updates < plan.clock.total_updates and not has_ended
 
 
-def already_finished(job: Job, world: World) -> RunResult:
-    summary = read_summary(job.folder)
+def already_finished(job: Job, start: Start, world: World) -> RunResult:
+    summary = start.run.recorded
     if world.is_rank_zero:
         say(f"already finished: {relative(job.folder)}, {summary['num_updates']} updates; nothing to do")
         say_fields(next_commands(job, summary))
@@ -143,6 +143,8 @@ def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) 
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights.source)
-    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint, model)):
-        message = f"the weights in {start.checkpoint} belong to another model: {misfits}; choose that model"
+    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
+        message = (
+            f"the weights in {start.checkpoint.path} belong to another model: {misfits}; choose that model"
+        )
         raise ConfigError("resume", message)

@@ -10,10 +10,11 @@ import math
 import os
 import platform
 import shlex
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import is_held
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST
+from hydrant.training.checkpoint.folder import newest_checkpoint
 
 CONFIG = "config.yaml"  # the resolved config
 HYDRA = ".hydra"  # Hydra's own record
@@ -71,11 +73,65 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The overrides and the summary of a run, read from its folder."""
+    """What the folder of a run holds. Each file is read once, when it is first needed.
+
+    Args:
+        path: the folder.
+        planned: the overrides of the run by the plan of its sweep; None: those that the folder records.
+        refusal: why the run was refused: then the folder may hold an earlier one.
+    """
 
     path: Path
-    choices: dict[str, str]  # the overrides of the run, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}
-    summary: dict[str, Any]
+    planned: Sequence[str] | None = None
+    refusal: str = ""
+
+    @cached_property
+    def choices(self) -> dict[str, str]:
+        """The overrides of the run, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}."""
+        overrides = self._overrides if self.planned is None else self.planned
+        return {} if isinstance(overrides, RecordError) else choices_in(overrides)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The summary. One with the status `damaged` if a file cannot be read; empty if the run is not started."""
+        if self.refusal:
+            return {"status": RunStatus.REFUSED, "error": {"message": self.refusal}}
+        try:
+            if isinstance(self._overrides, RecordError):
+                raise self._overrides
+            return self.recorded
+        except RecordError as error:
+            return {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
+
+    @cached_property
+    def recorded(self) -> dict[str, Any]:
+        """The content of summary.json; empty if there is none.
+
+        Raises:
+            RecordError: the file is damaged.
+        """
+        remedy = "; remove it, and the run continues from its checkpoints"
+        return {**(read_json(self.path / SUMMARY, Summary, remedy) or {})}
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved config; empty if there is none.
+
+        Raises:
+            RecordError: the file is damaged.
+        """
+        return {**(read_yaml(self.path / CONFIG, SavedConfig) or {})}
+
+    @cached_property
+    def newest_checkpoint(self) -> Path | None:
+        return newest_checkpoint(self.path / CHECKPOINTS)
+
+    @cached_property
+    def _overrides(self) -> list[str] | RecordError:
+        try:
+            return read_overrides(self.path)
+        except RecordError as error:
+            return error
 
     @property
     def summary_time(self) -> float:
@@ -137,32 +193,10 @@ def newest_folders(example: str) -> str:
     return f": {command}" + (f". Others here: {', '.join(newest[1:])}" if newest[1:] else "")
 
 
-def read_run(path: Path) -> RunFolder:
-    """Read a run folder. Without a summary the run is `not started`; with an unreadable file it is `damaged`."""
-    overrides, summary = list[str](), summary_or_damage(path)
-    try:
-        overrides = read_overrides(path)
-    except RecordError as error:
-        summary = _damage(error)
-    return RunFolder(path, choices_in(overrides), summary)
-
-
-def summary_or_damage(path: Path) -> dict[str, Any]:
-    """Return the summary of a run; one with the status `damaged` if its file cannot be read."""
-    try:
-        return read_summary(path)
-    except RecordError as error:
-        return _damage(error)
-
-
-def _damage(error: RecordError) -> dict[str, Any]:
-    return {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
-
-
 def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:
     """Return the runs in the folder of a sweep, by name, except those in the resolved folders `without`."""
     paths = [path for path in sorted(folder.glob("*")) if not without or path.resolve() not in without]
-    return [read_run(path) for path in paths if is_run_folder(path)]
+    return [RunFolder(path) for path in paths if is_run_folder(path)]
 
 
 def status_of(summary: Mapping[str, Any]) -> str:
@@ -194,15 +228,6 @@ def read_overrides(path: Path) -> list[str]:
     return read_yaml(path / HYDRA / HYDRA_OVERRIDES, list[str]) or []
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the resolved config of a run; empty if it has none.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
-    return {**(read_yaml(path / CONFIG, SavedConfig) or {})}
-
-
 def read_options(path: Path) -> dict[str, str | None]:
     """Return the option of each config group in a run.
 
@@ -221,16 +246,6 @@ def choices_in(overrides: Iterable[str]) -> dict[str, str]:
     """
     parts = (override.lstrip("+~").partition("=") for override in overrides)
     return {key: value for key, _, value in parts}
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Return the content of summary.json; empty if there is none.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
-    remedy = "; remove it, and the run continues from its checkpoints"
-    return {**(read_json(folder / SUMMARY, Summary, remedy) or {})}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -287,7 +302,7 @@ def mark_preempted(folder: Path) -> None:
 
 def _mark(folder: Path, status: RunStatus, error: dict[str, str] | None) -> None:
     try:
-        summary = read_summary(folder)
+        summary = RunFolder(folder).recorded
     except RecordError:
         summary = {}
     write_json(folder / SUMMARY, {"num_updates": 0} | summary | {"status": status, "error": error})

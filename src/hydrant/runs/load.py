@@ -17,11 +17,11 @@ from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.runs.folder import choices_in, read_options, read_overrides
+from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.safety.targets import import_targets
-from hydrant.training.checkpoint.content import weight_parts
+from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
@@ -58,7 +58,7 @@ class SavedRun:
             ConfigError: they have others.
         """
         remedy = "rename them back (predictions of files do not need the splits)"
-        check_class_names(self.checkpoint, self._names_of_data, key="data", remedy=remedy)
+        check_class_names(SavedCheckpoint(self.checkpoint), self._names_of_data, key="data", remedy=remedy)
 
     def split(self, name: str, key: str) -> Split:
         """Return a split of the data by name. `key` is the option or argument by which the user named it.
@@ -96,10 +96,11 @@ def open_run(
     check_passed(config, ("model", "data", "task"))
     plan = prepare({**config, "parallel": SINGLE_RANK})
     Weights(checkpoint, part).load(plan.task.model, "model")
-    restore_outside_model(plan.task, checkpoint)
+    content = SavedCheckpoint(checkpoint)
+    restore_outside_model(plan.task, content)
     plan.task.eval()
-    num_updates, of_data = saved_state(checkpoint).num_updates, plan.data.class_names
-    if (names := saved_class_names(checkpoint)) is not None and "class_names" not in plan.config["data"]:
+    num_updates, of_data = saved_state(content).num_updates, plan.data.class_names
+    if (names := saved_class_names(content)) is not None and "class_names" not in plan.config["data"]:
         plan = replace(plan, data=replace(plan.data, class_names=names))
         plan.task.class_names = names
     else:
@@ -140,7 +141,7 @@ def _open(
     if part not in weight_parts(checkpoint):
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
     folder = checkpoint.parents[1]
-    saved = saved_config(folder, "")
+    saved = saved_config(RunFolder(folder), "")
     if allow_targets:
         saved["allow_targets"] = list(allow_targets)
     else:

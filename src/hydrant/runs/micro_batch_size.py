@@ -22,8 +22,7 @@ def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wor
     if start.checkpoint is None:
         size = find_micro_batch_size(config, world)
     else:
-        saved = start.checkpoint.parents[1]
-        size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume").get("micro_batch_size"))
+        size = saved_config(start.run, "resume").get("micro_batch_size")  # rank 0 has read it
     return {**config, "micro_batch_size": size}
 
 

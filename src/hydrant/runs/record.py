@@ -17,7 +17,7 @@ from typing import Any
 from hydrant.errors import naming
 from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
 from hydrant.files.read_file import read_bytes
-from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
+from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder, read_rows
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
 
@@ -29,13 +29,13 @@ class History:
     """The rows that a run continues: those of its checkpoint.
 
     Args:
-        folder: of this run or of the one that it continues.
+        run: the folder of this run, or of the one that it continues.
         num_updates: of the checkpoint. Rows of later updates are dropped, because the updates are made again.
         num_rows: the number of rows by file, if the checkpoint records it. The bytes after these rows are not read,
             because after a power failure they may be anything.
     """
 
-    folder: Path
+    run: RunFolder
     num_updates: int = 0
     num_rows: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -47,7 +47,7 @@ class History:
         """
         if not self.num_updates:
             return []
-        file, expected = self.folder / name, self.num_rows.get(name)
+        file, expected = self.run.path / name, self.num_rows.get(name)
         rows = [row for row in read_rows(file, expected) if row["num_updates"] <= self.num_updates]
         if expected is not None and len(rows) != expected:
             log.warning(
@@ -133,9 +133,10 @@ class Record:
     def __init__(self, folder: Path, history: History) -> None:
         self._folder, self._history = folder, history
         self.metrics = self._open(METRICS)
-        had_histograms = (history.folder / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
+        had_histograms = (history.run.path / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
         self._histograms = self._open(HISTOGRAMS) if had_histograms else None
-        self.summary = read_summary(folder) if history.num_updates else {}  # only `update_summary` changes it
+        is_continued = history.num_updates and history.run.path == folder
+        self.summary = dict(history.run.recorded) if is_continued else {}  # only `update_summary` changes it
         self._written = ""  # the text of the summary
         self._parents_are_synced = False
 

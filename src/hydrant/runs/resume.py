@@ -15,17 +15,13 @@ from hydrant.config.passed import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.added_keys import with_added_keys
-from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.terminal.console import relative
-from hydrant.training.checkpoint.folder import (
-    check_links,
-    find_checkpoint,
-    newest_checkpoint,
-    newest_undamaged,
-)
+from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged
 
 if TYPE_CHECKING:
+    from hydrant.training.checkpoint.content import SavedCheckpoint
     from hydrant.training.checkpoint.weights import Weights
 
 _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
@@ -43,7 +39,8 @@ Changes = Mapping[str, tuple[Any, Any]]
 class Start:
     """Where a run starts: at `checkpoint`, else at update 0 with the initial `weights`, if any."""
 
-    checkpoint: Path | None = None
+    run: RunFolder  # that of the checkpoint, else that of this run
+    checkpoint: SavedCheckpoint | None = None
     weights: Weights | None = None
     is_foreign: bool = False  # the checkpoint is in another run's folder and will be copied
     is_finished: bool = False
@@ -66,26 +63,28 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         ConfigError: the folder or the checkpoint belongs to another config, or there is no checkpoint to continue.
         CheckpointError: all checkpoints are damaged.
     """
-    resume, init_from = config["resume"], config["init_from"]
-    newest, existing = newest_checkpoint(folder / CHECKPOINTS), existing_run(config, folder)
-    if newest is not None and resume not in ("auto", None):
-        _check_resumes_itself(resume, newest, saved_config(folder, "resume").get("resume"))
-    if existing.is_finished:
-        return Start(newest, is_finished=True)
-    check_links(folder / CHECKPOINTS)
-    if newest is not None:
-        return Start(newest_undamaged(folder / CHECKPOINTS), changes=existing.changes)
-    if resume not in ("auto", None):
-        checkpoint = find_checkpoint(resume, "resume")
-        return Start(checkpoint, is_foreign=True, changes=changed_keys(config, checkpoint.parents[1]))
-    if init_from is None:
-        return Start(replaced=existing.changes)
+    from hydrant.training.checkpoint.content import SavedCheckpoint  # imports torch
     from hydrant.training.checkpoint.weights import find_weights
 
-    return Start(weights=find_weights(init_from, "init_from"), replaced=existing.changes)
+    resume, init_from, run = config["resume"], config["init_from"], RunFolder(folder)
+    existing = existing_run(config, run)
+    if run.newest_checkpoint is not None and resume not in ("auto", None):
+        _check_resumes_itself(resume, run.newest_checkpoint, saved_config(run, "resume").get("resume"))
+    if existing.is_finished:
+        return Start(run, is_finished=True)
+    check_links(folder / CHECKPOINTS)
+    if (checkpoint := newest_undamaged(folder / CHECKPOINTS)) is not None:
+        return Start(run, SavedCheckpoint(checkpoint), changes=existing.changes)
+    if resume not in ("auto", None):
+        checkpoint = find_checkpoint(resume, "resume")
+        source = RunFolder(checkpoint.parents[1])
+        changes = changed_keys(config, source)
+        return Start(source, SavedCheckpoint(checkpoint), is_foreign=True, changes=changes)
+    weights = None if init_from is None else find_weights(init_from, "init_from")
+    return Start(run, weights=weights, replaced=existing.changes)
 
 
-def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
+def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
     """Return the state of a run folder, as a config sees it.
 
     A run that failed or was killed before its first checkpoint may have another config: nothing of it can continue, so
@@ -96,32 +95,32 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
             forbids to continue it.
         RecordError: the summary is damaged.
     """
-    has_checkpoint = newest_checkpoint(folder / CHECKPOINTS) is not None
-    is_finished = read_summary(folder).get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
+    has_checkpoint = run.newest_checkpoint is not None
+    is_finished = run.recorded.get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
-        message = f"{relative(folder)} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
+        message = f"{relative(run.path)} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
         raise ConfigError("resume", message)
-    has_config = has_checkpoint or (folder / CONFIG).exists()
-    changes = _differences(config, folder) if has_config else {}
+    has_config = has_checkpoint or (run.path / CONFIG).exists()
+    changes = _differences(config, run) if has_config else {}
     if is_finished and changes and not has_checkpoint:
         raise ConfigError(
             "resume",
-            f"{relative(folder)} holds a finished run of another config ({describe_changes(changes)}) and no "
+            f"{relative(run.path)} holds a finished run of another config ({describe_changes(changes)}) and no "
             f"checkpoint to continue from; {OTHER_FOLDER} starts another",
         )
     if is_finished and not _may_continue(config, changes):
         check_passed_again(changes)
-        raise no_update_left(folder, changes)
+        raise no_update_left(run, changes)
     if has_checkpoint:
-        _check_strict(config, folder, changes)
+        _check_strict(config, run, changes)
     return ExistingRun(is_finished and not changes, changes)
 
 
-def no_update_left(folder: Path, changes: Changes) -> ConfigError:
+def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:
     """Return the error for a changed config that would train no update: the record would say that it trained all."""
     return ConfigError(
         "resume",
-        f"{relative(folder)} holds a run of another config, which has no update left: {describe_changes(changes)}. "
+        f"{relative(run.path)} holds a run of another config, which has no update left: {describe_changes(changes)}. "
         f"Give the same config, another {OTHER_FOLDER}, or a longer duration with resume_strict=false",
     )
 
@@ -137,27 +136,27 @@ def _may_continue(config: Mapping[str, Any], changes: Changes) -> bool:
     return not is_for_training(changes) or any(key.startswith(lengthening) for key in changes)
 
 
-def changed_keys(config: Mapping[str, Any], folder: Path) -> Changes:
-    """Return the keys in which a config differs from the config of a run folder.
+def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:
+    """Return the keys in which a config differs from that of a run.
 
     Raises:
         ConfigError: there are such keys and `resume_strict` is true.
     """
-    changes = _differences(config, folder)
-    _check_strict(config, folder, changes)
+    changes = _differences(config, run)
+    _check_strict(config, run, changes)
     return changes
 
 
-def _differences(config: Mapping[str, Any], folder: Path) -> Changes:
-    return differences(saved_config(folder, "resume"), redacted(config))
+def _differences(config: Mapping[str, Any], run: RunFolder) -> Changes:
+    return differences(saved_config(run, "resume"), redacted(config))
 
 
-def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> None:
+def _check_strict(config: Mapping[str, Any], run: RunFolder, changes: Changes) -> None:
     if changes and config["resume_strict"]:
         check_passed_again(changes)
         raise ConfigError(
             "resume",
-            f"{relative(folder)} holds a run of another config: {describe_changes(changes)}. Give the same config or "
+            f"{relative(run.path)} holds a run of another config: {describe_changes(changes)}. Give the same config or "
             f"another {OTHER_FOLDER}, or continue with this config: resume_strict=false (summary.json records which "
             "updates had it)",
         )
@@ -185,19 +184,19 @@ def _classes(old: Any, new: Any) -> tuple[str, str]:
     return (short[0], short[1]) if short[0] != short[1] else (str(old), str(new))
 
 
-def saved_config(folder: Path, key: str) -> dict[str, Any]:
+def saved_config(run: RunFolder, key: str) -> dict[str, Any]:
     """Return the resolved config of a run folder.
 
     Raises:
         ConfigError: the folder has none that can be read; `key` is the config key that named the folder.
     """
-    file = folder / CONFIG
+    file = run.path / CONFIG
     try:
-        saved = read_config(folder)
+        saved = run.config
     except RecordError as error:
         raise ConfigError(key, str(error)) from error
     if not saved:
-        near = "" if folder.is_dir() else near_folders(folder)
+        near = "" if run.path.is_dir() else near_folders(run.path)
         raise ConfigError(key, f"{file} is missing{near}; a run's folder holds its config")
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything

@@ -26,7 +26,6 @@ from hydrant.terminal.console import relative
 from hydrant.terminal.styled import log_fields
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
-from hydrant.training.checkpoint.manifest import read_manifest
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
@@ -74,11 +73,11 @@ class Session:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
         self._world = plan.world
         measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
-        self._state, history = TrainState(update_seconds=measured), History(job.folder)
+        self._state, history = TrainState(update_seconds=measured), History(start.run)
         if (checkpoint := start.checkpoint) is not None:
-            self._state, num_rows = saved_state(checkpoint), read_manifest(checkpoint).rows
+            self._state = saved_state(checkpoint)
             self._state.update_seconds = measured
-            history = History(checkpoint.parents[1], self._state.num_updates, num_rows)
+            history = History(start.run, self._state.num_updates, checkpoint.manifest.rows)
         self._reporter = (
             self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
             or NullRunReporter()
@@ -198,7 +197,7 @@ class Session:
                 changes = describe_changes(start.replaced)
                 log.info("this run replaces one that ended without a checkpoint; changed since: %s", changes)
             return
-        log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
+        log.info("continuing from %s at update %d", relative(start.checkpoint.path), state.num_updates)
         if start.changes:
             changes = describe_changes(start.changes)
             log.warning("resume_strict=false: the run continues with another config: %s", changes)
@@ -206,7 +205,7 @@ class Session:
         fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
         restore(trainer, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]
-        folder, foreign = self._checkpoints.folder, start.checkpoint if start.is_foreign else None
+        folder, foreign = self._checkpoints.folder, start.checkpoint.path if start.is_foreign else None
         self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
 
     def _finish(self, result: RunResult) -> RunResult:

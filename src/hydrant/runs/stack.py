@@ -67,11 +67,11 @@ class _RunLane:
     """A run that trains in a stack."""
 
     trainer: Trainer
+    _start: Start
 
     def __init__(self, job: Job, world: World) -> None:
         self._job, self._world = job, world
         self._plan: Plan | None = None
-        self._start = Start()
         self._folder = contextlib.ExitStack()  # its lock and its log
         self._session: Session | None = None
         self._opened: contextlib.AbstractContextManager[Trainer | None] | None = None
@@ -92,7 +92,7 @@ class _RunLane:
             with self.active():
                 self._start = starting_point(job.config, job.folder)
                 if self._start.is_finished:
-                    self.result = already_finished(job, self._world)
+                    self.result = already_finished(job, self._start, self._world)
                     return None
                 self._plan = _first_plan(job) if like is None else prepare_like(job.config, like)
                 prepare_start(self._plan, self._start)

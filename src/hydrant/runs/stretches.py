@@ -8,7 +8,6 @@ from typing import Any
 from hydrant.config.flat import differences, is_after_training, is_idle_interval, values_by_key
 from hydrant.files.redaction import redacted
 from hydrant.runs.file_types import Stretch
-from hydrant.runs.folder import read_summary
 from hydrant.runs.record import History
 from hydrant.runs.resume import saved_config
 
@@ -24,8 +23,8 @@ def stretches_of(config: Mapping[str, Any], history: History) -> list[Stretch]:
     """
     if not history.num_updates:
         return []
-    recorded = read_summary(history.folder).get("stretches") or []
-    saved, here = saved_config(history.folder, "resume"), redacted(config)
+    recorded = history.run.recorded.get("stretches") or []
+    saved, here = saved_config(history.run, "resume"), redacted(config)
     before, now = values_by_key(saved), values_by_key(here)
     changed = (key for key in differences(saved, here) if not is_after_training(key))
     keys = {key for key in changed if not (is_idle_interval(key, before) and is_idle_interval(key, now))}

@@ -26,7 +26,7 @@ from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import RunStatus, read_overrides, read_run
+from hydrant.runs.folder import RunFolder, RunStatus, read_overrides
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
@@ -198,7 +198,7 @@ class GridSweeper(BasicSweeper):
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
         """Start the fork server, which imports while this process imports and composes; not for a finished job."""
-        if self._needs_server and read_run(folder).state != RunStatus.FINISHED:
+        if self._needs_server and RunFolder(folder).state != RunStatus.FINISHED:
             self._needs_server = False
             plain: Any = OmegaConf.to_container(config)
             start_server(paths_to_preload([plain]))

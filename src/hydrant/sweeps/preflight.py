@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
+from hydrant.runs.folder import HYDRA, RunFolder, RunStatus, runs_of_sweep
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
@@ -36,14 +36,14 @@ _LOST_SECONDS = 300.0
 def is_finished(config: Mapping[str, Any], folder: Path) -> bool:
     """Return whether the folder holds a finished run of this config."""
     with suppress(HydrantError):  # the job itself reports it
-        return existing_run(config, folder).is_finished
+        return existing_run(config, RunFolder(folder)).is_finished
     return False
 
 
 def check_same_config(config: Mapping[str, Any], folder: Path) -> None:
     """Raise ConfigError if the folder holds a run of another config."""
     with suppress(RecordError):
-        existing_run(config, folder)
+        existing_run(config, RunFolder(folder))
 
 
 def trained_elsewhere(folder: Path) -> str:
@@ -51,7 +51,7 @@ def trained_elsewhere(folder: Path) -> str:
 
     If that machine seems lost, a message is printed and the job may continue.
     """
-    run = read_run(folder)
+    run = RunFolder(folder)
     if run.state != RunStatus.RUNNING_ELSEWHERE:
         return ""
     seconds = time.time() - run.record_time

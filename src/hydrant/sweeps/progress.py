@@ -14,10 +14,8 @@ from hydrant.runs.folder import (
     METRICS,
     RunFolder,
     RunStatus,
-    choices_in,
     is_run_folder,
     parse_row,
-    read_run,
     runs_of_sweep,
 )
 from hydrant.runs.lock import is_held, is_in_use
@@ -61,7 +59,7 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
     In a run folder, return the progress of that run. A damaged plan of the sweep counts as none.
     """
     if is_run_folder(folder):
-        return [_run_progress(read_run(folder), folder.parent)]
+        return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
     began = plan.began if is_in_use(folder) else None
     others = runs_of_sweep(folder, without={job.folder.resolve() for job in plan.jobs})
@@ -71,8 +69,8 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
 
 def _job_progress(job: PlannedJob, sweep: Path, began: float | None) -> RunProgress:
     """Return the progress of a job; `began` is when its sweep started, None if no process runs the sweep."""
-    run = read_run(job.folder)
-    progress = _run_progress(replace(run, choices=choices_in(job.overrides)), sweep)
+    run = RunFolder(job.folder, job.overrides)
+    progress = _run_progress(run, sweep)
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)
     is_queued = began is not None and run.summary_time < began and progress.state != RunStatus.FINISHED

@@ -23,12 +23,9 @@ from hydrant.runs.folder import (
     SWEEP_TABLE,
     RunFolder,
     RunStatus,
-    choices_in,
     mark_failed,
-    read_run,
     remove_if_empty,
     runs_of_sweep,
-    summary_or_damage,
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, remove_dead_lease
@@ -258,7 +255,7 @@ class Sweep:
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""
-        runs = [_run_of(job) for job in self._jobs.values()]
+        runs = [RunFolder(job.folder, job.overrides, job.refused) for job in self._jobs.values()]
         return runs + runs_of_sweep(folder, without=self._jobs)
 
     def _write_plan(self, folder: Path) -> None:
@@ -287,7 +284,7 @@ current_sweep: ContextVar[Sweep] = ContextVar("sweep")
 
 def _record_failure(job: Job, result: RunResult, began: float) -> None:
     """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
-    run = read_run(job.folder)
+    run = RunFolder(job.folder)
     if run.status == RunStatus.FAILED and run.summary_time >= began:
         return
     # Not if another start of this sweep has begun to train it.
@@ -304,13 +301,6 @@ def _print_write_errors(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         notice(f"{path} cannot be written: {error.strerror or error}")
-
-
-def _run_of(job: PlannedJob) -> RunFolder:
-    # The folder of a refused job may hold an earlier run.
-    refusal = {"status": RunStatus.REFUSED, "error": {"message": job.refused}}
-    summary = refusal if job.refused else summary_or_damage(job.folder)
-    return RunFolder(job.folder, choices_in(job.overrides), summary)
 
 
 def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:

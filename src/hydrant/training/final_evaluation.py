@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.reports import log_row
 from hydrant.training.splits import TEST
@@ -31,7 +32,7 @@ def test_best(trainer: Trainer, checkpoint: Path | None) -> None:
     with trainer.optimizers.eval_weights():
         if checkpoint is not None and best is not None:
             num_updates = best["num_updates"]
-            restore_weights(trainer, checkpoint)
+            restore_weights(trainer, SavedCheckpoint(checkpoint))
         row = evaluate_splits(trainer, (TEST,))
     trainer.enter("other")
     if trainer.plan.world.is_rank_zero:

@@ -18,8 +18,8 @@ from hydrant.data import IterableSource, PositionedStream, Source
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
-from hydrant.training.checkpoint.content import Checkpoint, Owner, plain_state, read_into, read_state
-from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
+from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into
+from hydrant.training.checkpoint.manifest import TRAINING, count
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
@@ -75,25 +75,25 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
         raise ConfigError(items.key, f"{message} or tensors") from error
 
 
-def saved_class_names(path: Path) -> tuple[str, ...] | None:
+def saved_class_names(saved: SavedCheckpoint) -> tuple[str, ...] | None:
     """Return the names of the classes that the run of a checkpoint learned; None if they are unknown.
 
     Raises:
         CheckpointError: they cannot be read.
     """
-    names = plain_state(path, "class_names", default=None)
+    names = saved.plain_state("class_names", default=None)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise CheckpointError(f"{path / TRAINING} holds class names that are not texts")
+        raise CheckpointError(f"{saved.path / TRAINING} holds class names that are not texts")
     return None if names is None else tuple(names)
 
 
-def check_class_names(path: Path, names: Sequence[str] | None, *, key: str, remedy: str) -> None:
+def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, key: str, remedy: str) -> None:
     """Check that the classes of the data are those that the run of a checkpoint learned, if both are known.
 
     Raises:
         ConfigError: a class has another name, or there are more or fewer.
     """
-    learned = saved_class_names(path)
+    learned = saved_class_names(saved)
     if names is None or learned is None or tuple(names) == learned:
         return
     if len(names) == len(learned):
@@ -110,18 +110,18 @@ def _stream_position(trainer: Trainer) -> dict[str, Any]:
     return stream.state_dict(trainer.state.num_updates) if isinstance(stream, PositionedStream) else {}
 
 
-def saved_state(path: Path) -> TrainState:
+def saved_state(saved: SavedCheckpoint) -> TrainState:
     """Return the TrainState in a checkpoint.
 
     Raises:
         CheckpointError: it has other fields, or values that no run has.
     """
     try:
-        state = TrainState(**plain_state(path, "state"))
+        state = TrainState(**saved.plain_state("state"))
         best = {"metric": "", "value": 0.0, "num_updates": 0} if state.best is None else state.best
         size = 1 if state.micro_batch_size is None else state.micro_batch_size
         is_possible = (
-            count(state.num_updates) == read_manifest(path).num_updates >= count(best["num_updates"])
+            count(state.num_updates) == saved.manifest.num_updates >= count(best["num_updates"])
             and count(state.num_skipped) >= count(state.num_skipped_in_a_row)
             and count(size) > 0
             and isinstance(best["metric"], str)
@@ -134,9 +134,9 @@ def saved_state(path: Path) -> TrainState:
             )
         )
     except (LookupError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
+        raise CheckpointError(f"{saved.path / TRAINING} cannot be read ({typed_line(error)})") from error
     if not is_possible:
-        raise CheckpointError(f"{path / TRAINING} holds an impossible state of a run")
+        raise CheckpointError(f"{saved.path / TRAINING} holds an impossible state of a run")
     return state
 
 
@@ -151,7 +151,7 @@ def _explain_misfit(path: Path) -> Generator[None]:
         raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
 
 
-def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> None:
+def check_optimizers(checkpoint: SavedCheckpoint, task: nn.Module, optimizers: Optimizers) -> None:
     """Check that a checkpoint's optimizers have the same types and param groups as this run's.
 
     Raises:
@@ -159,63 +159,65 @@ def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> Non
         CheckpointError: it holds no optimizers.
     """
     names = _parameter_names(task)
-    with _explain_misfit(path):
-        saved = plain_state(path, "optimization")["optimizers"]
+    with _explain_misfit(checkpoint.path):
+        saved = checkpoint.plain_state("optimization")["optimizers"]
         for name in saved.keys() | optimizers.entries.keys():
             entry = optimizers.entries.get(name)
             if entry is None or name not in saved:
                 theirs, ours = ", ".join(saved), ", ".join(optimizers.entries)
-                raise ConfigError("resume", f"{path} has the optimizers {theirs}; here are {ours}")
+                raise ConfigError("resume", f"{checkpoint.path} has the optimizers {theirs}; here are {ours}")
             state, kind = saved[name], type(entry.optimizer).__name__
             if state["type"] != kind:
-                message = f"{path} holds the state of {state['type']}, which is no state of {kind}"
+                message = f"{checkpoint.path} holds the state of {state['type']}, which is no state of {kind}"
                 raise ConfigError("resume", message)
             groups = [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
             if _has_torch_format(state) and groups != [group["params"] for group in state["param_groups"]]:
-                raise ConfigError("resume", f"{path} has other param groups of {kind} than this run")
+                raise ConfigError(
+                    "resume", f"{checkpoint.path} has other param groups of {kind} than this run"
+                )
 
 
-def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None:
+def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] = ()) -> None:
     """Load a checkpoint into a run. The param group fields in `changed` keep the values of the config.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
-    restore_weights(trainer, path)
-    with _explain_misfit(path):
-        _restore_optimizers(trainer, path, changed)
-        trainer.plan.precision.load_state_dict(read_state(path, "precision"))
+    restore_weights(trainer, saved)
+    with _explain_misfit(saved.path):
+        _restore_optimizers(trainer, saved, changed)
+        trainer.plan.precision.load_state_dict(saved.read_state("precision"))
         if trainer.plan.hooks.has_state:
-            trainer.plan.hooks.load_state_dict(read_state(path, "hooks", _shard_owner(trainer.model)))
+            trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
         if isinstance(trainer.stream, PositionedStream):
-            trainer.stream.load_state_dict(read_state(path, "stream"))
-        _restore_ranks(trainer, read_state(path, "ranks"))
+            trainer.stream.load_state_dict(saved.read_state("stream"))
+        _restore_ranks(trainer, saved.read_state("ranks"))
 
 
-def restore_weights(trainer: Trainer, path: Path) -> None:
+def restore_weights(trainer: Trainer, saved: SavedCheckpoint) -> None:
     """Load the weights of a checkpoint, also the averaged ones, and what the task holds besides its model.
 
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
-    with _explain_misfit(path):
+    with _explain_misfit(saved.path):
         for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
             weights = target.state_dict()
             if weights:
-                read_into(path, part, weights)
+                read_into(saved.path, part, weights)
                 target.load_state_dict(weights)
-        restore_outside_model(trainer.task, path)
+        restore_outside_model(trainer.task, saved)
 
 
-def restore_outside_model(task: nn.Module, path: Path) -> None:
+def restore_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
     """Load the parameters and buffers of the task itself.
 
     Raises:
         CheckpointError: they are those of another task.
     """
-    with _explain_misfit(path):
+    with _explain_misfit(saved.path):
         owners = {f"task.{name}": value for name, value in _state_outside_model(task).items()}
-        task.load_state_dict(read_state(path, "task", owners.get), strict=False)
+        task.load_state_dict(saved.read_state("task", owners.get), strict=False)
 
 
 def _shard_owner(model: nn.Module) -> Owner:
@@ -248,9 +250,9 @@ def _optimizer_owner(trainer: Trainer) -> Owner:
     return owner
 
 
-def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:
+def _restore_optimizers(trainer: Trainer, checkpoint: SavedCheckpoint, changed: Collection[str]) -> None:
     names = _parameter_names(trainer.task)
-    state = read_state(path, "optimization", _optimizer_owner(trainer))
+    state = checkpoint.read_state("optimization", _optimizer_owner(trainer))
     for name, entry in trainer.optimizers.entries.items():
         parameters = [names[id(p)] for p in entry.parameters]
         saved = state["optimizers"][name]

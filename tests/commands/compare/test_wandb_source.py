@@ -16,7 +16,7 @@ from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.sources import read_runs
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
-from hydrant.runs.folder import read_summary
+from hydrant.runs.folder import RunFolder
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import SUMMARY_KEYS
 
@@ -39,7 +39,7 @@ def logged_runs(wandb_server: WandbServer, make_wandb: Make, workdir: Path) -> P
         write_run(folder, overrides, final, num_rows=4, **options)
         if (optimizer, seed) == PRUNED:
             trial = {"pruned": True, "num_parameters": 10, "trial": {"number": 0, "objectives": []}}
-            write_json(folder / "summary.json", read_summary(folder) | trial)
+            write_json(folder / "summary.json", RunFolder(folder).recorded | trial)
         log_run_folder(folder, make_wandb)
     return workdir
 

@@ -17,7 +17,7 @@ from training_runs import Train
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import content
-from hydrant.training.checkpoint.content import Checkpoint, Snapshot, plain_state, read_state
+from hydrant.training.checkpoint.content import Checkpoint, SavedCheckpoint, Snapshot
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 
@@ -62,13 +62,13 @@ def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
              "a": {"b": torch.ones(1)}, "dtype": torch.bfloat16}  # fmt: skip
     with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({"w": torch.ones(1)}, {"state": state}), is_best=False)
-    restored = read_state(tmp_path / "last", "state")
+    restored = SavedCheckpoint(tmp_path / "last").read_state("state")
     assert_same_state(restored, state)
     assert isinstance(restored["betas"], tuple)
     assert restored["dtype"] is torch.bfloat16
     assert restored["half"].dtype == torch.bfloat16
     with pytest.raises(CheckpointError, match="holds no other"):
-        read_state(tmp_path / "last", "other")
+        SavedCheckpoint(tmp_path / "last").read_state("other")
 
 
 def test_a_tensor_is_read_with_the_strides_that_it_had(tmp_path: Path) -> None:
@@ -84,12 +84,16 @@ def test_a_tensor_is_read_with_the_strides_that_it_had(tmp_path: Path) -> None:
     owners: dict[str, torch.Tensor | None] = {"state.like": last, "state.rows": last}
     with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({}, {"state": state}, owner=owners.get), is_best=False)
-    restored = read_state(tmp_path / "last", "state", owners.get)
+    restored = SavedCheckpoint(tmp_path / "last").read_state("state", owners.get)
     assert_same_state(restored, state)
     for name in ("like", "rows", "columns", "turned", "flat", "one"):
         assert restored[name].stride() == state[name].stride(), name
     assert restored["expanded"].is_contiguous()
-    assert read_state(tmp_path / "last", "state", {"state.like": image}.get)["like"].is_contiguous()
+    assert (
+        SavedCheckpoint(tmp_path / "last")
+        .read_state("state", {"state.like": image}.get)["like"]
+        .is_contiguous()
+    )
 
 
 def _change_strides(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -103,7 +107,7 @@ def test_a_checkpoint_of_an_earlier_version_has_no_strides(tmp_path: Path) -> No
     with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({}, {"state": state}), is_best=False)
     _change_strides(tmp_path / "last", lambda content: content.pop("strides"))
-    assert_same_state(read_state(tmp_path / "last", "state"), state)
+    assert_same_state(SavedCheckpoint(tmp_path / "last").read_state("state"), state)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_strides_that_no_tensor_has_are_refused(strides: Any, tmp_path: Path) ->
         checkpoints.save(10, Checkpoint({}, {"state": {"columns": torch.randn(3, 3).t()}}), is_best=False)
     _change_strides(tmp_path / "last", lambda content: content["strides"].update({"state.columns": strides}))
     with pytest.raises(CheckpointError, match=r"training\.json cannot be read"):
-        read_state(tmp_path / "last", "state")
+        SavedCheckpoint(tmp_path / "last").read_state("state")
 
 
 def test_a_checkpoint_can_be_read_without_hydrant(train: Train) -> None:
@@ -129,7 +133,7 @@ def test_a_checkpoint_can_be_read_without_hydrant(train: Train) -> None:
         "hidden",
         "classifier",
     }
-    groups = plain_state(path / "last", "optimization")["optimizers"]["main"]["param_groups"]
+    groups = SavedCheckpoint(path / "last").plain_state("optimization")["optimizers"]["main"]["param_groups"]
     assert groups[0]["params"][0] == "model.hidden.0.0.weight"
     modes = {file.stat().st_mode & 0o777 for file in (path / "last").iterdir()}
     assert len(modes) == 1  # all files have the same permissions

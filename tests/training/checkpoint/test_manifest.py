@@ -14,7 +14,7 @@ from checkpoints import change_last_bit, save
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import plain_state, read_state
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import find_checkpoint, newest_undamaged
 from hydrant.training.checkpoint.manifest import find_damage
 from hydrant.training.checkpoint.weights import Weights
@@ -93,8 +93,8 @@ def test_a_malicious_checkpoint_runs_no_code(name: str, workdir: Path) -> None:
     readers: dict[str, Callable[[], Any]] = {
         "manifest.json": lambda: find_checkpoint(path, "resume"),
         "model.safetensors": lambda: Weights(path).read("init_from"),
-        "training.safetensors": lambda: read_state(path, "sums"),
-        "training.json": lambda: plain_state(path, "state"),
+        "training.safetensors": lambda: SavedCheckpoint(path).read_state("sums"),
+        "training.json": lambda: SavedCheckpoint(path).plain_state("state"),
     }
     with pytest.raises(CheckpointError, match=rf"{name} cannot be read \("):
         readers[name]()

@@ -17,7 +17,7 @@ from torch import nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.training.checkpoint.content import read_state
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
@@ -84,7 +84,7 @@ def state(folder: Path, part: str = "model") -> dict[str, Any]:
     """Return the last weights of a run, or the state of its optimizer, unsharded."""
     last = (folder / "checkpoints" / "last").resolve()
     if part == "training":
-        return read_state(last, "optimization")["optimizers"]["main"]["state"]
+        return SavedCheckpoint(last).read_state("optimization")["optimizers"]["main"]["state"]
     return Weights(last, part).read("")
 
 

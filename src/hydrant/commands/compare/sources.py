@@ -20,14 +20,13 @@ from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.folder import (
     SCHEDULE_VALUES,
     SWEEP_PLAN,
+    RunFolder,
     RunStatus,
     choices_in,
     is_run_folder,
     newest_folders,
-    read_config,
     read_metrics,
     read_options,
-    read_run,
 )
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
@@ -102,8 +101,8 @@ def _read_below(path: Path) -> list[Run]:
 def _read_folder(folder: Path) -> Run:
     name = relative(folder.resolve())
     try:
-        record = read_run(folder)
-        saved, options = flatten(read_config(folder)), read_options(folder)
+        record = RunFolder(folder)
+        saved, options = flatten(record.config), read_options(folder)
     except RecordError as error:
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
     config = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)

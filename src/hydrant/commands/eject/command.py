@@ -18,6 +18,7 @@ from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.config.compose import compose
 from hydrant.config.passed import PREFIX as PASSED
 from hydrant.errors import ConfigError, first_line
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.terminal.console import say
@@ -57,7 +58,7 @@ def config_of_run(folder: str, overrides: Sequence[str]) -> Mapping[str, Any]:
         raise ConfigError(
             "eject", f"{overrides[0]} after a run folder; give the folder alone, or only overrides"
         )
-    saved = saved_config(Path(folder), "eject")
+    saved = saved_config(RunFolder(Path(folder)), "eject")
     check_consent(saved.get("allow_targets"), overrides)
     return _checked(OmegaConf.create(saved))
 

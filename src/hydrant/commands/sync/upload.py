@@ -21,7 +21,7 @@ from hydrant.commands.sync.wandb_files import read_records, remaining_records, w
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.files.atomic_write import remove_temporary, write_json
 from hydrant.files.read_file import read_json
-from hydrant.runs.folder import SUMMARY, read_summary
+from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.wandb_media import STAGING
 from hydrant.trackers.wandb_sdk import SERVICE, Account, NoAccessError
@@ -67,7 +67,7 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
             waiting = _waiting_parts(folder)
             address = _address(_parts(folder)[-1], account)
             num_rows = sum(_send(part, folder, account, timeout, lock) for part in waiting)
-            if address is not None and (summary := read_summary(folder)):
+            if address is not None and (summary := RunFolder(folder).recorded):
                 write_json(folder / SUMMARY, summary | {"wandb": address})
             for leftover in (STAGING, _TEMPORARY):
                 shutil.rmtree(folder / leftover, ignore_errors=True)

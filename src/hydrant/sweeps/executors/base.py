@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from hydrant.errors import FolderInUse
-from hydrant.runs.folder import RunStatus, read_run
+from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job
 from hydrant.runs.lock import must_wait, wait_until_free
 from hydrant.runs.outcome import RunResult
@@ -78,7 +78,7 @@ class SweepJob:
     @property
     def has_begun(self) -> bool:
         """Whether a run has begun in the folder of this job or of another lane."""
-        return any(read_run(lane.job.folder).has_begun for lane in self.lanes)
+        return any(RunFolder(lane.job.folder).has_begun for lane in self.lanes)
 
     def announce(self, where: str = "") -> None:
         """Print that the job starts, and its other lanes."""
@@ -133,7 +133,7 @@ def result_from_folder(job: Job, message: str) -> RunResult:
     Args:
         message: why the job failed, if the folder records no end of the run.
     """
-    run = read_run(job.folder)
+    run = RunFolder(job.folder)
     if run.status in (RunStatus.FINISHED, RunStatus.PRUNED):
         return RunResult.finished((run.summary.get("best") or {}).get("value"))
     if run.status == RunStatus.PREEMPTED:
@@ -160,7 +160,7 @@ def lane_results(
 
 def _recorded(job: Job, otherwise: RunResult, began: float) -> RunResult:
     """Return the result that a run folder records; `otherwise` if it records no end of the run."""
-    run = read_run(job.folder)
+    run = RunFolder(job.folder)
     if run.status == RunStatus.FAILED and run.summary_time >= began:
         return RunResult.failed(run.error)
     is_old = run.status == RunStatus.PREEMPTED and run.summary_time < began

@@ -15,10 +15,10 @@ import yaml
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file
 from hydrant.runs.folder import (
+    RunFolder,
     RunStatus,
     read_metrics,
     read_overrides,
-    read_run,
     remove_if_empty,
     runs_of_sweep,
 )
@@ -143,7 +143,7 @@ class SearchLoop:
             raise JobFailed(f"trial {trial.number}: {result.message}")
         elif result.exit_status:
             self._record_failure(trial, result.message, is_reported=True)
-        elif (run := read_run(folder)).status == RunStatus.PRUNED:
+        elif (run := RunFolder(folder)).status == RunStatus.PRUNED:
             self._trials.tell(trial.number, None, is_pruned=True)
             self._say(sweep_job, f"pruned after update {run.summary['num_updates']}")
         else:

@@ -19,7 +19,7 @@ from hydrant.config.job_folders import JobFolders
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.plain_values import check_value
-from hydrant.runs.folder import read_metrics, read_summary
+from hydrant.runs.folder import RunFolder, read_metrics
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
@@ -206,7 +206,7 @@ def _last(job: ComposedJob, metric: str) -> float:
     Raises:
         JobFailed: there is none, it is not finite, or other configs have trained the run too.
     """
-    if read_summary(job.folder).get("stretches"):
+    if RunFolder(job.folder).recorded.get("stretches"):
         message = (
             f"several configs trained {job.folder.name}, as its summary.json says, so the race has no verdict"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hydrant.errors import CheckpointError, typed_line
 from hydrant.files.regular_file import check_regular
 from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.manifest import TRAINING
+from hydrant.training.checkpoint.manifest import TRAINING, Manifest, read_manifest
 from hydrant.training.checkpoint.tree import join, split, tensors_in
 
 _Key = tuple[str, str]  # the part and the name of a tensor
@@ -118,49 +119,67 @@ def _sharded_like(tensor: Tensor, local: Tensor) -> Tensor:
 _REQUIRED = object()
 
 
-def plain_state(path: Path, key: str, default: Any = _REQUIRED) -> Any:
-    """Return what was saved as `training[key]`, with placeholders for its tensors.
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint on disk. Its manifest and the plain part of its training state are read once."""
 
-    `default` is returned for a checkpoint of an earlier version, which lacks the key.
+    path: Path
 
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    file = path / TRAINING
-    try:
-        check_regular(file)
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return content[key] if default is _REQUIRED else content.get(key, default)
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{file} holds no {key}") from error
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest.
 
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        return read_manifest(self.path)
 
-def read_state(path: Path, key: str, owner: Owner = lambda name: None) -> Any:
-    """Return what was saved as `training[key]`, on the host.
+    def plain_state(self, key: str, default: Any = _REQUIRED) -> Any:
+        """Return what was saved as `training[key]`, with placeholders for its tensors. It must not be changed.
 
-    If `owner` returns a parameter of the same shape for the path of a tensor, the tensor is read onto that parameter's
-    device, and sharded and laid out like it. A tensor that had another layout gets that again.
+        `default` is returned for a checkpoint of an earlier version, which lacks the key.
 
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    plain, strides = plain_state(path, key), plain_state(path, _STRIDES, default={})
-    files = storage.files_of(path, "training")
-    shapes = storage.shapes(files)
-    targets: dict[str, Tensor] = {}
-    try:
-        for name in tensors_in(plain):
-            if name not in shapes:
-                raise CheckpointError(f"{path} holds no {name}")
-            targets[name] = _empty(*shapes[name], owner(name))
-            if name in strides:
-                targets[name] = _with_strides(targets[name], strides[name])
-        storage.read(files, targets)
-        return join(plain, targets)
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
-        raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        try:
+            return self._content[key] if default is _REQUIRED else self._content.get(key, default)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{self.path / TRAINING} holds no {key}") from error
+
+    def read_state(self, key: str, owner: Owner = lambda name: None) -> Any:
+        """Return what was saved as `training[key]`, on the host.
+
+        If `owner` returns a parameter of the same shape for the path of a tensor, the tensor is read onto that
+        parameter's device, and sharded and laid out like it. A tensor that had another layout gets that again.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        plain, strides = self.plain_state(key), self.plain_state(_STRIDES, default={})
+        files = storage.files_of(self.path, "training")
+        shapes = storage.shapes(files)
+        targets: dict[str, Tensor] = {}
+        try:
+            for name in tensors_in(plain):
+                if name not in shapes:
+                    raise CheckpointError(f"{self.path} holds no {name}")
+                targets[name] = _empty(*shapes[name], owner(name))
+                if name in strides:
+                    targets[name] = _with_strides(targets[name], strides[name])
+            storage.read(files, targets)
+            return join(plain, targets)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
+            raise CheckpointError(f"{self.path / TRAINING} cannot be read ({typed_line(error)})") from error
+
+    @cached_property
+    def _content(self) -> Any:
+        file = self.path / TRAINING
+        try:
+            check_regular(file)
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
 
 
 def weight_parts(path: Path) -> list[str]:

@@ -132,6 +132,36 @@ def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None
         read(file)
 
 
+@pytest.mark.parametrize("cell", ["?", '"1,234"', "12%", "\u22125"])
+def test_a_column_of_numbers_with_a_text_does_not_become_categories_without_a_word(
+    cell: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(
+        "age,city,price\n"
+        + "".join(f"{n},{'Ulm' if n % 2 else n},{n}.5\n" for n in range(9))
+        + f"{cell},Ulm,1\n"
+    )
+    read(file, categorical=["age"])
+    assert not caplog.records
+    assert read(file).train.num_samples == 10
+    (record,) = caplog.records
+    text = cell.strip('"')
+    assert f"line 11 of {file}, column 'age': {text!r} is no number" in record.getMessage()
+
+
+def test_a_target_of_numbers_with_a_text_does_not_become_classes_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("x,price\n" + "".join(f"{n},{n}.5\n" for n in range(9)) + '9,"1,000"\n')
+    assert read(file).num_classes == 10
+    assert "'1,000' is no number, so each text of the column is a class; correct" in caplog.text
+    caplog.clear()
+    read(file, classes=True)
+    assert not caplog.records
+
+
 def test_folds_are_standardized_by_the_lines_that_train(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("x,price\n" + "".join(f"{n * n},{n}.5\n" for n in range(50)))
@@ -284,7 +314,7 @@ def test_categories_that_are_numbers_are_compared_by_their_value(
     file, other = tmp_path / "train.csv", tmp_path / "val.csv"
     file.write_text("x,zip,price\n1,1,0.5\n2,02,1\n3,2.50,2\n4,a1,3\n5,1.0,4\n")
     other.write_text("x,zip,price\n1,1.0,1\n1,01,1\n1,2,1\n1,+2.5,1\n1,A1,1\n1,1_0,1\n1,7,1\n")
-    data = read(file, val=str(other), categories="codes", standardize=False)
+    data = read(file, val=str(other), categories="codes", standardize=False, categorical=["zip"])
     assert samples(data)[0]["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
     assert data.reader is not None
     assert data.reader.files is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from hydrant.files.csv_text import is_number
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+_NUMBER_SIGNS = re.compile(r"[,%$€£'\s\u2212]")
+"""What numbers are written with that are no numbers to a program: 1,234 and 12 %."""
 
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most this many different values may be classes or numbers."""
@@ -68,6 +72,22 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     texts = frozenset(name for name in (*names, *targets) if is_text(table.columns[name]))
     is_one_hot = settings["categories"] == "one_hot"
     return Layout(numbers, categories, tuple(targets), classes, texts, is_one_hot), table
+
+
+def number_like_columns(layout: Layout, table: Table, listed: Collection[str]) -> Iterator[str]:
+    """Yield a message for each column of texts most of which look like numbers, except of the `listed` columns."""
+    for name in sorted(layout.texts - set(listed)):
+        cells = {row: cell for row, cell in enumerate(table.columns[name]) if cell is not None}
+        texts = [row for row, cell in cells.items() if not is_number(cell)]
+        num_alike = sum(is_number(_NUMBER_SIGNS.sub("", cell)) for cell in cells.values())
+        if texts and 2 * num_alike > len(cells):
+            is_input = name in layout.categories
+            kind, key = (
+                ("category", f"data.categorical=[{name}]") if is_input else ("class", "data.classes=true")
+            )
+            reason = f"{cells[texts[0]]!r} is no number, so each text of the column is a {kind}"
+            remedy = f"correct or empty the cell, or if that is meant, set {key}"
+            yield f"{table.place(texts[0], name)}: {reason}; {remedy}"
 
 
 def layout_of(node: DictConfig) -> Layout | None:

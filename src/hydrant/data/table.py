@@ -15,7 +15,7 @@ from torch import Tensor
 from hydrant.batch import Tensors
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.data.csv_layout import Layout, read_layout
+from hydrant.data.csv_layout import Layout, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
 from hydrant.files.csv_text import is_number
@@ -73,6 +73,9 @@ def csv(
             "delimiter": delimiter,
         }
     )
+    meant = [*categorical, *(layout.targets if classes is True else ())]
+    for message in number_like_columns(layout, table, meant):
+        log.warning("%s", message)
     _check_shapes(layout, input_shape, num_classes)
     files = {split: file for split, file in {"val": val, "test": test}.items() if file is not None}
     files |= {f"{_EXTRA}{name}": file for name, file in extra_val.items()}

@@ -108,12 +108,11 @@ class _Writer:
             warmup = {"warmup": clock.updates(node["warmup"], "warmup")}
             return self.call(Plateau, (), {**node, **warmup})
         assert isinstance(made, Schedule)
-        assert isinstance(made.noise, Noise)
         curve = self._curve(node, clock.since(made.warmup), max(made.length, 1))
-        if made.length == clock.total_updates and not made.noise.limit:
+        if made.length == clock.total_updates and made.noise is None:
             return curve
         frame = {key: getattr(made, key) for key in ("warmup", "warmup_init_ratio", "length")}
-        noise = f", noise={self.call(Noise, (), vars(made.noise))}" if made.noise.limit else ""
+        noise = "" if made.noise is None else f", noise={self.call(Noise, (), vars(made.noise))}"
         return f"{self.call(Schedule, (), frame)[:-1]}, curve={curve}{noise})"
 
     def _curve(self, node: Mapping[str, Any], clock: Clock, end: int) -> str:

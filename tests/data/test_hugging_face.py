@@ -96,6 +96,14 @@ def test_files_are_read_by_the_loaders_of_the_library(tmp_path: Path) -> None:
     )
 
 
+def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "points.parquet"
+    Dataset.from_dict({"x": [0.5, 1.5], "label": [1, 0]}).to_parquet(file)
+    options = {"data_files": {"train": str(file), "validation": str(file)}, "streaming": True}
+    with pytest.raises(ConfigError, match=r"^data.options: streaming=true .* use data=stream"):
+        read("parquet", inputs="x", options=options | {"cache_dir": str(tmp_path / "cache")})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

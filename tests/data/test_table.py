@@ -132,6 +132,13 @@ def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None
         read(file)
 
 
+def test_a_target_given_by_its_number_is_looked_for_by_its_name(houses: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"data.target: .* has no column '1'.* Columns: area, city, rooms, price"
+    ):
+        read(houses, target=1)
+
+
 @pytest.mark.parametrize("cell", ["?", '"1,234"', "12%", "\u22125"])
 def test_a_column_of_numbers_with_a_text_does_not_become_categories_without_a_word(
     cell: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

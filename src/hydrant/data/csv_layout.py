@@ -53,7 +53,8 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
         DataError: the file cannot be read.
     """
     target, listed = settings["target"], list(settings["categorical"])
-    targets = [target] if isinstance(target, str) else list(target)
+    # A number is refused later, by its type: the shapes of the config are resolved first.
+    targets = [str(target)] if isinstance(target, str | int | float) else list(target)
     as_classes = targets if settings["classes"] is True else []
     path, delimiter = settings["train"], settings["delimiter"]
     table = read_table(path, delimiter, "data.train", [*listed, *as_classes])

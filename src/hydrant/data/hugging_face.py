@@ -110,6 +110,9 @@ def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[st
     if not isinstance(loaded, dict):
         message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
         raise ConfigError("data.path", message)
+    if isinstance(loaded, datasets.IterableDatasetDict):
+        message = "streaming=true gives samples in their order only; leave it out, or use data=stream"
+        raise ConfigError("data.options", message)
     return cast("Mapping[str, Any]", loaded)
 
 

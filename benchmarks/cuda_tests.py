@@ -1,10 +1,11 @@
-"""The tests that need a CUDA device: `pytest -m cuda`, with their seconds.
+"""The tests that need a CUDA device: `pytest -m "cuda or real_gpu"`, with their seconds.
 
 Without CUDA they are skipped.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -16,14 +17,24 @@ from benchmarks.figures import Failure, Figure, Item
 from benchmarks.report import Cell
 from benchmarks.turns import ROOT
 
-PYTEST = ("-m", "pytest", "-m", "cuda", "-n", "0", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+PYTEST = (
+    "-m",
+    "pytest",
+    "-m",
+    "cuda or real_gpu",
+    "-n",
+    "0",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "junit_family=xunit1",
+)
 
 
 def cells(*, quick: bool) -> dict[str, Cell]:
     """Return a cell for each file that has such tests."""
-    files = [
-        file for file in sorted((ROOT / "tests").rglob("test_*.py")) if "pytest.mark.cuda" in file.read_text()
-    ]
+    marks = re.compile(r"pytest\.mark\.(cuda|real_gpu)")
+    files = [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if marks.search(file.read_text())]
     return {str(file.relative_to(ROOT)): partial(test, file) for file in files[: 1 if quick else None]}
 
 

@@ -63,6 +63,12 @@ def logged_warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]
     ]
 
 
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs of this process train on the CPU also where a GPU is, because the test computes there what they do."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a test after the overrides or settings that it is called with."""
     if isinstance(val, dict) and all(isinstance(item, str | int | float) for item in val.values()):

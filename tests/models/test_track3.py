@@ -26,6 +26,7 @@ TINY = (
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_the_updates_of_the_experiment_are_those_of_the_script(train: Train, workdir: Path) -> None:
     files = [
         write_bin(

@@ -19,6 +19,7 @@ from hydrant.training.prepare.build import prepare
 SHORT = ("tracker=local", "model.hidden=[32]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_bf16_true_is_the_plain_loop_bit_for_bit(train: Train) -> None:
     words = (*SHORT, "precision=bf16_true", "optimizer=adamw", "scheduler=constant")
     saved = weights(train(*words))
@@ -61,7 +62,7 @@ def test_fp8_rounds_the_products_of_suitable_layers(recipe: str, train: Train) -
     assert one == pytest.approx(other, rel=0.1)
 
 
-@pytest.mark.real_gpu
+@pytest.mark.cuda
 def test_fp8_on_the_device(train: Train) -> None:
     exact = train(*SHORT, "precision=bf16", name="exact")
     fp8 = train(*SHORT, "precision=fp8", name="fp8")

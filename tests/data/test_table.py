@@ -134,7 +134,7 @@ def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None
 
 def test_a_target_given_by_its_number_is_looked_for_by_its_name(houses: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"data.target: .* has no column '1'.* Columns: area, city, rooms, price"
+        ConfigError, match=r"data.target: .* has no column '1'.* Columns: area, city, price, rooms"
     ):
         read(houses, target=1)
 

@@ -19,17 +19,11 @@ os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 
 import pytest
 import torch
-from hydra.core.plugins import Plugins
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli
 
 pytest_plugins = ["strange_experiments", "wandb_fixtures", "gpu.plugin"]
-
-# Hydra's first scan for plugins executes its own plugin modules again, so `BasicSweeper` becomes another class. Modules
-# that derive from it, such as hydrant.sweeps.grid, must be imported after the scan: else `super(BasicSweeper, self)`
-# raises a TypeError in their objects. The command scans first, but pytest imports modules when it collects doctests.
-Plugins.instance()
 
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
 # device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.

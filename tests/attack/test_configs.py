@@ -60,7 +60,7 @@ def _preparing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("hydrant.runs.execute.execute", execute)
     monkeypatch.setattr(GridSweeper, "_find_faults", lambda self, jobs: [])
-    monkeypatch.setattr(GridSweeper, "_launch", lambda self, folder, jobs: [])
+    monkeypatch.setattr(GridSweeper, "_launch", lambda self, jobs: None)
 
 
 @pytest.mark.usefixtures("_preparing")

@@ -100,8 +100,8 @@ def test_trust_reaches_no_other_code(target: str, project: Path) -> None:
 
 def test_the_hydra_node_may_name_own_code_only(project: Path) -> None:
     trust.trust(project, ["mine"])
-    callback = "hydra: {callbacks: {x: {_target_: mine.model.os.system, command: touch called}}}"
-    write(project / "conf/experiment/own.yaml", f"# @package _global_\nallow_targets: [mine]\n{callback}\n")
+    sweeper = "hydra: {sweeper: {_target_: mine.model.os.system, command: touch called}}"
+    write(project / "conf/experiment/own.yaml", f"# @package _global_\nallow_targets: [mine]\n{sweeper}\n")
     assert "is not defined in mine" in refusal("mine.model.Net", "experiment=own")
     assert not (project / "called").exists()
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from hydrant.config.check import check
-from hydrant.config.compose import compose, run_folder
+from hydrant.config.compose import compose
+from hydrant.config.resolvers import run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
@@ -82,9 +83,7 @@ def test_composing_imports_nothing_slow() -> None:
         "training",
         "trackers",
     ]
-    plugins = ", ".join(
-        f"hydra_plugins.hydrant_{name}" for name in ("optuna", "race", "searchpath", "sweeper")
-    )
+    plugins = "hydra_plugins.hydrant_searchpath, hydrant.sweeps.optuna.sweeper, hydrant.sweeps.race.sweeper"
     code = (
         f"import sys, {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
         "from hydrant.config.compose import compose\n"

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra._internal.core_plugins.file_config_source import FileConfigSource as HydraSource
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigSource
 
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.file_source import FileConfigSource
+from hydrant.config.file_source import LimitedFileSource
 from hydrant.config.groups import conf_dir
 from hydrant.editor.completion import completions
 from hydrant.editor.option_files import read_option
@@ -227,12 +229,33 @@ def test_values_may_be_nested(workdir: Path) -> None:
     "file", sorted(conf_dir().rglob("*.yaml")), ids=lambda file: f"{file.parent.name}/{file.stem}"
 )
 def test_configs_are_read_as_hydra_reads_them(file: Path) -> None:
-    ours, hydras = (
-        kind("main", f"file://{file.parent}").load_config(file.stem)
-        for kind in (FileConfigSource, HydraSource)
-    )
-    assert ours == hydras
+    ours, hydras = (source(file.parent).load_config(file.stem) for source in (limited, hydras_own))
+    assert (ours.provider, ours.header) == (hydras.provider, hydras.header)
+    assert ours.config == hydras.config
     assert list(ours.config) == list(hydras.config)
+
+
+def limited(folder: Path) -> ConfigSource:
+    return LimitedFileSource("main", f"{LimitedFileSource.scheme()}://{folder}")
+
+
+def hydras_own(folder: Path) -> ConfigSource:
+    kinds = {kind.scheme(): kind for kind in Plugins.instance().discover(ConfigSource)}
+    return kinds["file"]("main", f"file://{folder}")
+
+
+@pytest.mark.parametrize("kind", [None, *ObjectType])
+def test_folders_are_listed_as_hydra_lists_them(kind: ObjectType | None, tmp_path: Path) -> None:
+    for name in ("group/a.yaml", "__pycache__/x.yaml", "b.yaml", "d.txt", "__init__.py", "e.yaml/f.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x: 1\n")
+    ours, hydras = limited(tmp_path), hydras_own(tmp_path)
+    for group in ("", "group"):
+        assert ours.list(group, kind) == hydras.list(group, kind)
+    for name in ("", "group", "group/a", "group/a.yaml", "b", "c", "nowhere", "x" * 300, "e", "e.yaml"):
+        assert (ours.is_group(name), ours.is_config(name)) == (hydras.is_group(name), hydras.is_config(name))
+    assert ours.available()
+    assert not limited(tmp_path / "nowhere").available()
 
 
 @pytest.mark.parametrize(

@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import hydra
 import pytest
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 from training_runs import Train
-
-from hydrant.config.hydra_main import parse_flags, run_hydra
-from hydrant.runs.log_setup import preserve_loggers
 
 Refused = Callable[..., str]
 TARGET = "{_target_: torch.utils.collect_env.run, command: touch called}"
 OS = "os.system, command: touch called"
-
-CALLS: list[str] = []
-
-
-class RecordingCallback(Callback):
-    def __init__(self) -> None:
-        CALLS.append("callback")
-
-
-def test_plain_hydra_still_calls_callbacks_before_the_task(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Written against Hydra 1.3.8. When this fails, the patch of `hydrant.config.hydra_guard` may not be needed."""
-    CALLS.clear()
-    monkeypatch.setitem(sys.modules, "recording_callback", sys.modules[__name__])
-    (workdir / "plain.yaml").write_text(
-        "defaults:\n  - override hydra/job_logging: disabled\n  - _self_\n"
-        "hydra: {callbacks: {x: {_target_: recording_callback.RecordingCallback}}}\n"
-    )
-
-    def task(config: DictConfig) -> None:
-        CALLS.append("task")
-
-    with preserve_loggers():
-        run_hydra(parse_flags(["hydra/hydra_logging=disabled"]), task, workdir, "plain")
-    assert CALLS == ["callback", "task"], (
-        f"Hydra {hydra.__version__} no longer calls what a config names in `hydra` before the task function, where "
-        "check_targets can check it; delete hydrant.config.hydra_guard and its use in hydrant.commands.train"
-    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +46,9 @@ def test_plain_hydra_still_calls_callbacks_before_the_task(
             "hydra:\n  callbacks: {x: {_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}",
             "hydra.callbacks.x._target_",
         ),
+        ("hydra: {callbacks: {x: {verbose: true}}}", "hydra.callbacks: Hydra's callbacks are not called; "),
         ("defaults:\n  - override /hydra/sweeper: basic", "hydra.sweeper._target_"),
+        ("hydra: {sweeper: {_target_: hydra_plugins.hydra_ax_sweeper.ax_sweeper.AxSweeper}}", "hydra/sweeper: "),
     ],
 )  # fmt: skip
 def test_hydra_calls_nothing_that_a_config_file_names(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft7Validator
-from omegaconf._utils import get_yaml_loader
 from repository import ROOT
 
 from hydrant import cli
 from hydrant.editor.json_schema import CONFIG, json_schemas
+from hydrant.files.bounded_yaml import PlainLoader
 
 CONF = ROOT / "conf"
 FILES = [
@@ -31,7 +31,7 @@ def schemas() -> dict[str, Any]:
 
 def errors(schemas: dict[str, Any], group: str, text: str) -> list[str]:
     name = CONFIG if group in ("", "experiment", "debug", "sweep") else group
-    content = yaml.load(text, get_yaml_loader()) or {}
+    content = yaml.load(text, PlainLoader) or {}
     return [error.message for error in Draft7Validator(schemas[name]).iter_errors(content)]
 
 

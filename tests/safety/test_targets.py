@@ -115,13 +115,13 @@ def test_the_user_must_consent_to_allow_targets_of_a_file(
 ) -> None:
     """No file can consent: neither an experiment nor the config or the recorded overrides of a run folder."""
     (workdir / "theirs.py").write_text(
-        "from hydra.experimental.callback import Callback\n"
-        "class Note(Callback):\n    def __init__(self): open('called', 'w').close()\n"
+        "class Note:\n    def __init__(self): open('called', 'w').close()\n"
+        "    def after_update(self, *_): pass\n"
     )
     folder = workdir / "conf" / "experiment"
     folder.mkdir(parents=True)
     (folder / "theirs.yaml").write_text(
-        "# @package _global_\nallow_targets: [theirs]\nhydra: {callbacks: {x: {_target_: theirs.Note}}}\n"
+        "# @package _global_\nallow_targets: [theirs]\nhooks: {x: {_target_: theirs.Note}}\n"
     )
     words = ("experiment=theirs", "tracker=local", "duration=1", "model.hidden=[4]")
     for command in (["train"], ["train", "--multirun"], ["preview"]):

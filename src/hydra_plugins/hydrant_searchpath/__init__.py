@@ -1,8 +1,4 @@
-"""Registers Hydrant's config folders with Hydra, which searches the packages in hydra_plugins for them."""
+"""Adds Hydrant's config folders to the search path of any Hydra app. Hydra searches hydra_plugins for such plugins."""
 
-from hydrant.config import search_path
-
-
-# Hydra registers only classes that are defined in this package.
-class HydrantSearchPath(search_path.HydrantSearchPath):
-    __doc__ = search_path.HydrantSearchPath.__doc__
+from hydrant.config.file_source import LimitedFileSource as LimitedFileSource
+from hydrant.config.search_path import HydrantSearchPath as HydrantSearchPath

@@ -1,35 +1,30 @@
-"""`train`: compose the command line with Hydra, then execute one run in this process, or the jobs of a sweep."""
+"""`train`: compose the command line, then execute one run in this process, or the jobs of a sweep."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import MissingConfigException
+from hydra.core.utils import configure_log
+from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
-from hydrant.config.compose import ENTRY, register_resolvers
-from hydrant.config.compose_once import compose_once
-from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
-from hydrant.config.groups import conf_dir
-from hydrant.config.hydra_guard import guard_hydra
-from hydrant.config.hydra_main import parse_flags, run_hydra
-from hydrant.config.shared_options import share_options
+from hydrant.config.compose import Composer, composing
+from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.hydra_main import parse_flags, primary_of, prints
+from hydrant.config.job_composer import JobComposer
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
 from hydrant.imports.without_gc import import_without_gc
-from hydrant.runs.folder import remove_if_empty
-from hydrant.runs.folder_callback import FolderCallback
-from hydrant.runs.job import Job, job_of
+from hydrant.runs.folder import missing_folders, remove_if_empty
+from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
-from hydrant.sweeps.sweep import Sweep, current_sweep
-from hydrant.terminal.console import notice, output_status, show_activity
+from hydrant.terminal.console import notice, output_status, relative, show_activity
 from hydrant.training.distributed.env import is_started_as_rank
 
 
@@ -37,42 +32,101 @@ def main(arguments: Sequence[str]) -> int:
     """Train with these overrides and return the exit status."""
     if is_started_as_rank():
         return _train_as_rank(arguments)
-    sweep, results = Sweep(), list[RunResult]()
+    show_activity("composing the config")
+    flags = parse_flags(arguments)
+    try:
+        with composing(flags.overrides, primary_of(flags)) as composer:
+            if prints(flags):
+                return _show(flags, composer)
+            config = composer.compose_command(is_sweep=flags.multirun)
+            if config.hydra.mode == RunMode.MULTIRUN:
+                return _run_sweep(config, composer)
+            job, logs = _job(config)
+        return report(_execute(job, logs))
+    except KeyboardInterrupt:
+        notice("stopped by SIGINT before anything was started")
+        return 130
 
-    def task(config: DictConfig) -> float | None:
-        settings = HydraConfig.get()
-        if settings.mode == RunMode.MULTIRUN:
-            return sweep.run(_job(config, settings), settings.job.num, dict(settings.job.env_set))
-        results.append(_execute(config, settings))
-        return results[0].value
 
-    token = current_sweep.set(sweep)
+def _show(flags: Namespace, composer: Composer) -> int:
+    from hydrant.config.show import show
+
+    show(flags, composer)
+    return output_status()
+
+
+def _job(config: DictConfig) -> tuple[Job, Any]:
+    """Return the job of a single run, and what `hydra.job_logging` and `hydra.verbose` say."""
+    settings = config.hydra
+    refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
+    place(config)
+    with hydra_settings(settings):
+        logs = OmegaConf.to_container(settings.job_logging, resolve=True), settings.verbose
+    job = job_of(config)
+    os.environ.update(settings.job.env_set)  # `hydrant.cli` restores the variables
+    return job, logs
+
+
+def _execute(job: Job, logs: Any) -> RunResult:
+    """Make the run folder and execute the job. Remove the folder if it is empty then."""
+    new_folders = missing_folders(job.folder)
+    try:
+        _make(job.folder)
+        logging, verbose = logs
+        configure_log(DictConfig(logging), verbose)
+        show_activity("importing PyTorch")
+        with import_without_gc():
+            from hydrant.runs.execute import execute  # imports torch
+
+        return execute(job)
+    finally:
+        remove_if_empty(new_folders)
+
+
+def _run_sweep(config: DictConfig, composer: Composer) -> int:
+    """Run the jobs of a sweep and return the exit status."""
+    from hydrant.sweeps.grid import Context, sweeper_of
+    from hydrant.sweeps.sweep import Sweep
+
+    sweep, folder = Sweep(), sweep_folder(config)
+    new_folders = missing_folders(folder)
     stop_status, failure = 0, ""
     try:
-        _run_hydra(arguments, task)
+        sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
     except HydrantError as error:
         if not sweep.has_run:
             raise
         failure = str(error)
     except KeyboardInterrupt:
+        if not sweep.has_run:
+            raise
         stop_status = 130
-        if not (sweep.has_run or results):
-            notice("stopped by SIGINT before anything was started")
     except Stopped as request:
         stop_status = request.exit_status
+    except HydraException:
+        raise  # some are OSErrors
+    except OSError as error:  # the jobs report their own
+        if not concerns(error, folder):
+            raise HydrantError(typed_line(error)) from error
+        raise _no_folder("hydra.sweep.dir", Path(error.filename), error) from error
     finally:
-        current_sweep.reset(token)
-        remove_if_empty(FolderCallback.new_folders)
-    if results:
-        return report(results[0])
-    if not FolderCallback.has_begun:  # Hydra has only printed something (--cfg, --info)
-        return stop_status or output_status()
-    has_failed = any(
-        [sweep.close(path, is_stopped=stop_status != 0) for path in FolderCallback.sweep_folders]
-    )
+        remove_if_empty(new_folders)
+    has_failed = sweep.close(folder, is_stopped=stop_status != 0)
     if failure and not stop_status:
         report(RunResult.failed(failure))
     return stop_status or int(has_failed or bool(failure))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_folder("hydra.run.dir", folder, error) from error
+
+
+def _no_folder(key: str, folder: Path, error: OSError) -> ConfigError:
+    where = why_no_folder(Path(relative(folder)), error)
+    return ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>")
 
 
 def _train_as_rank(arguments: Sequence[str]) -> int:
@@ -106,65 +160,17 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
 
 
 def _compose_job(arguments: Sequence[str]) -> Job | None:
-    """Return the job of these overrides; None if Hydra only prints something, such as its help."""
-    if {"-m", "--multirun"} & set(arguments):
-        command = "python train.py --multirun parallel.num_processes=2 ..."
-        raise ConfigError("", f"a sweep starts the ranks of its jobs itself: {command}")
-    jobs: list[Job] = []
-
-    def task(config: DictConfig) -> None:
-        jobs.append(_job(config, HydraConfig.get()))
-
+    """Return the job of these overrides; None if the command only prints something."""
+    flags = parse_flags(arguments)
     try:
-        _run_hydra(arguments, task)
+        with composing(flags.overrides, primary_of(flags)) as composer:
+            if prints(flags):
+                _show(flags, composer)
+                return None
+            config = composer.compose_command(is_sweep=flags.multirun)
+            if config.hydra.mode != RunMode.MULTIRUN:
+                return _job(config)[0]
     except HYDRA_ERRORS as error:
         raise explain(error) from None  # Hydra's own errors cannot be pickled for other ranks
-    return jobs[0] if jobs else None
-
-
-def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> None:
-    """Let Hydra compose the config and call `task` for each job.
-
-    Raises:
-        HydrantError: the command line or the config is wrong, or a job raised it.
-    """
-    show_activity("composing the config")
-    register_resolvers()
-    flags = parse_flags(arguments)
-    FolderCallback.reset()
-    # Hydra then raises its errors instead of printing them and exiting. `hydrant.cli` restores the variables.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        with compose_once(is_sweep=flags.multirun), share_options(), guard_hydra(tuple(flags.overrides)):
-            run_hydra(flags, task, conf_dir(), ENTRY)
-    except MissingConfigException:
-        raise  # an OSError that says what is missing
-    except OSError as error:  # a run reports its own OSErrors
-        if FolderCallback.folder is None or not concerns(error, FolderCallback.folder):
-            raise HydrantError(typed_line(error)) from error
-        key = "hydra.sweep.dir" if FolderCallback.sweep_folders else "hydra.run.dir"
-        where = why_no_folder(Path(error.filename), error)
-        raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
-    except BUILTIN_ERRORS as error:
-        if FolderCallback.has_begun:
-            raise
-        raise explain(error) from error  # Hydra rejects the command line
-
-
-def _job(config: DictConfig, settings: Any) -> Job:
-    """Check a composed config and return its job. `settings` is the `hydra` node."""
-    if settings.mode != RunMode.MULTIRUN:
-        refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
-    return job_of(check(config), config, settings)
-
-
-def _execute(config: DictConfig, settings: Any) -> RunResult:
-    try:
-        job = _job(config, settings)
-    except HydrantError as error:
-        return RunResult.from_error(error)
-    show_activity("importing PyTorch")
-    with import_without_gc():
-        from hydrant.runs.execute import execute  # imports torch
-
-    return execute(job)
+    command = "python train.py --multirun parallel.num_processes=2 ..."
+    raise ConfigError("", f"a sweep starts the ranks of its jobs itself: {command}")

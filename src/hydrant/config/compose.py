@@ -1,69 +1,148 @@
-"""Compose a config without starting a run, and the OmegaConf resolvers that configs use."""
+"""Compose configs by Hydra's Compose API, without starting anything."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+import hydra
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.error_messages import explain_unchecked
+from hydrant.config.error_messages import HYDRA_ERRORS, explain_unchecked
 from hydrant.config.groups import conf_dir
-from hydrant.config.hydra_guard import guard_hydra
-from hydrant.config.job_folders import JobFolders
+from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.config.option_lists import expand_lists
-from hydrant.config.schema import check_name
-from hydrant.errors import ConfigError
-from hydrant.imports.without_gc import import_without_gc
-from hydrant.safety.targets import locate
+from hydrant.config.resolvers import register_resolvers
+from hydrant.config.search_path import config_dir
+from hydrant.errors import ConfigError, HydrantError
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
-_READERS = {
-    "csv_input_shape": "hydrant.data.csv_layout.csv_input_shape",
-    "csv_num_outputs": "hydrant.data.csv_layout.csv_num_outputs",
-    "tokens_setting": "hydrant.data.token_splits.tokens_setting",
-}
-"""The resolvers that read files of data, by name. They are named by their paths, like a `_target_`, because the package
-`data` is above this one. Each gets its node's parent as `_parent_`."""
-
 HYDRA_LOCK = threading.RLock()
 """Held while a config is composed, because Hydra's state, and what is set for it, belong to the whole process."""
 
-
-def register_resolvers(folders: JobFolders | None = None) -> None:
-    """Register the OmegaConf resolvers, replacing earlier ones. `folders`: those of the sweep that begins."""
-    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("job_slug", (folders or JobFolders()).name_of, replace=True)
-    OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
-    OmegaConf.register_new_resolver("largest", largest, replace=True)
-    OmegaConf.register_new_resolver("unless", unless, replace=True)
-    for name, path in _READERS.items():
-        OmegaConf.register_new_resolver(name, _imported(path), replace=True)
+_VERSION_BASE = {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
+"""1.4 is its own base, and warns if it is given one."""
 
 
-def _imported(path: str) -> Callable[..., Any]:
-    """Return a resolver that imports the function at a path when it is first used."""
+@dataclass(frozen=True)
+class Primary:
+    """The config that is composed, and where it is: what --config-path, --config-name and --config-dir change."""
 
-    def resolve(*arguments: Any, _parent_: DictConfig) -> Any:
-        with import_without_gc():
-            function = locate(path, "")
-        return function(*arguments, _parent_=_parent_)
+    folder: Path
+    name: str = ENTRY
+    last_folder: Path | None = None
 
-    return resolve
+
+class Composer:
+    """Composes the primary config with overrides, inside of `composing`.
+
+    Args:
+        name: of the primary config.
+        words: the overrides on the command line. Only these consent to `allow_targets`, receivers of the results and
+            so on.
+    """
+
+    def __init__(self, name: str, words: Sequence[str]) -> None:
+        self.name, self.words = name, words
+
+    @property
+    def loader(self) -> ConfigLoader:
+        return GlobalHydra.instance().config_loader()
+
+    def compose(self, overrides: Iterable[str], *, sends_results: bool = True) -> DictConfig:
+        """Return the checked config of a run, with the node `hydra`.
+
+        Args:
+            overrides: one option each.
+            sends_results: also check who receives the results.
+
+        Raises:
+            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+        """
+        with explain_unchecked():
+            config = hydra.compose(self.name, list(overrides), return_hydra_config=True)
+        check_hydra_node(config, self.words)
+        if sends_results:
+            check_receiver(config, self.words)
+        config.hydra.mode = config.hydra.mode or RunMode.RUN
+        return config
+
+    def compose_sweep(self, overrides: Iterable[str]) -> DictConfig:
+        """Return the checked config of a sweep, in which a key with several values has its default.
+
+        Raises:
+            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+        """
+        with explain_unchecked():
+            config = self.loader.load_configuration(self.name, list(overrides), RunMode.MULTIRUN)
+        check_hydra_node(config, self.words)
+        check_receiver(config, self.words)
+        return config
+
+    def compose_command(self, *, is_sweep: bool) -> DictConfig:
+        """Return the config of a command: that of a sweep if it has --multirun, or a config file says so.
+
+        Raises:
+            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+        """
+        if is_sweep:
+            return self.compose_sweep([*self.words, "hydra.mode=MULTIRUN"])
+        if any(override.is_sweep_override() for override in self.parse(self.words)):
+            try:
+                config = self.compose_sweep(self.words)
+                if config.hydra.mode == RunMode.MULTIRUN:
+                    return config
+            except (HydrantError, *HYDRA_ERRORS):
+                pass  # the run raises it too
+        config = self.compose(self.words)
+        return self.compose_sweep(self.words) if config.hydra.mode == RunMode.MULTIRUN else config
+
+    def parse(self, overrides: Sequence[str]) -> list[Override]:
+        """Return parsed overrides, of which `glob(*)` knows the options.
+
+        Raises:
+            ConfigError: One of them cannot be parsed.
+        """
+        with explain_unchecked():
+            return OverridesParser.create(config_loader=self.loader).parse_overrides(list(overrides))
+
+
+@contextmanager
+def composing(words: Sequence[str] = (), primary: Primary | None = None) -> Generator[Composer]:
+    """Initialize Hydra for composing, in one thread at a time. The Hydra app of this process is restored afterwards.
+
+    Args:
+        words: the overrides on the command line, with one option each.
+        primary: conf/train.yaml by default.
+    """
+    primary = primary or Primary(conf_dir())
+    with HYDRA_LOCK:
+        register_resolvers()
+        app, base = GlobalHydra.instance().hydra, VersionBase.instance()
+        version: Any = base.version_base
+        GlobalHydra.instance().clear()
+        token = config_dir.set(primary.last_folder)
+        try:
+            folder = str(primary.folder.absolute())
+            with hydra.initialize_config_dir(config_dir=folder, job_name=ENTRY, **_VERSION_BASE):
+                yield Composer(primary.name, words)
+        finally:
+            config_dir.reset(token)
+            GlobalHydra.instance().hydra, base.version_base = app, version
 
 
 def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) -> DictConfig:
@@ -76,10 +155,8 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
         HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
     """
     check_overrides(overrides)
-    words = overrides if from_user is None else from_user
-    # The node `hydra` has no effect here, but `train` would refuse it.
-    with _composing(), guard_hydra(words, sends_results=False):
-        return hydra_compose(ENTRY, overrides=expand_lists(overrides))
+    with composing(overrides if from_user is None else from_user) as composer:
+        return without_hydra(composer.compose(expand_lists(overrides), sends_results=False))
 
 
 def compose_run(overrides: Sequence[str]) -> DictConfig:
@@ -89,8 +166,16 @@ def compose_run(overrides: Sequence[str]) -> DictConfig:
         HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
     """
     check_overrides(overrides)
-    with _composing(), guard_hydra(overrides):
-        return hydra_compose(ENTRY, overrides=expand_lists(overrides), return_hydra_config=True)
+    with composing(overrides) as composer:
+        return composer.compose(expand_lists(overrides))
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """Return a composed config without the node `hydra`."""
+    config = config.copy()
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
@@ -100,91 +185,27 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
         ConfigError: An override cannot be parsed or has no values.
     """
     check_overrides(overrides)
-    with _composing():
-        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-        parsed = parser.parse_overrides(expand_lists(overrides))
-        check_grid(parsed)
-        for override in parsed:
-            if override.key_or_group == "sweep":
-                message = "works with train --multirun only; write the values here: optimizer=adamw,sgd"
-                raise ConfigError("sweep", message)
-        return BasicSweeper.split_arguments(parsed, None)[0]
+    with composing() as composer:
+        parsed = composer.parse(expand_lists(overrides))
+    check_grid(parsed)
+    for override in parsed:
+        if override.key_or_group == "sweep":
+            message = "works with train --multirun only; write the values here: optimizer=adamw,sgd"
+            raise ConfigError("sweep", message)
+    return grid(parsed)
+
+
+def grid(overrides: Iterable[Override]) -> list[list[str]]:
+    """Return every combination of the values of parsed overrides. Of several for a key, the last one counts."""
+    values = dict[str, list[str]]()
+    for override in overrides:
+        key = override.get_key_element()
+        is_swept = override.is_sweep_override()
+        texts = override.sweep_string_iterator() if is_swept else [override.get_value_element_as_str()]
+        values[key] = [f"{key}={text}" for text in texts]
+    return [list(words) for words in itertools.product(*values.values())]
 
 
 def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checked config with the group `compile` replaced by `compile=eager` and nothing else changed."""
     return {**config, "compile": OmegaConf.to_container(compose(["compile=eager"]).compile)}
-
-
-@contextmanager
-def _composing() -> Generator[None]:
-    """Initialize Hydra for composing, in one thread at a time. The Hydra app of this process is restored afterwards.
-
-    Raises:
-        HydrantError: Hydra raised one of `BUILTIN_ERRORS` about the overrides.
-    """
-    with HYDRA_LOCK:
-        register_resolvers()
-        app, base = GlobalHydra.instance().hydra, VersionBase.instance()
-        version = base.version_base
-        GlobalHydra.instance().clear()
-        try:
-            with (
-                initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
-                explain_unchecked(),
-            ):
-                yield
-        finally:
-            GlobalHydra.instance().hydra, base.version_base = app, version
-
-
-def new_run_folder(settings: DictConfig) -> Path:
-    """Return the folder of a run that starts now, by the `hydra` node of its config."""
-    _start_time.cache_clear()
-    return Path(settings.run.dir)
-
-
-def run_folder(root: str, name: str | None) -> str:
-    """Return `outputs/lr_study` for a named run, else `outputs/<date>/<time>`."""
-    if name is None:
-        return f"{root}/{_start_time()}"
-    check_name(str(name))
-    return f"{root}/{name}"
-
-
-@lru_cache
-def _start_time() -> str:
-    # Milliseconds, because a shell loop starts several runs in one second.
-    return datetime.now().strftime("%Y-%m-%d/%H-%M-%S.%f")[:-3]
-
-
-def unless(other: Any, default: Any) -> Any:
-    """Return the default of a key that another key excludes: null if the other one has a value.
-
-    `end_ratio: ${unless:${.gamma},0.01}` is 0.01, but null if the user gives gamma.
-    """
-    return default if other is None else None
-
-
-def largest(value: Any) -> Any:
-    """Return the largest of the numbers that a key takes one after the other; another value as it is.
-
-    >>> largest({0: 64, 1000: 128}), largest(64)
-    (128, 64)
-    """
-    if not isinstance(value, Mapping):
-        return value
-    return max((number for number in value.values() if isinstance(number, int)), default=None)
-
-
-def class_folders(path: str) -> int:
-    """Return the number of classes of an image folder: its subfolders.
-
-    Raises:
-        ConfigError: The folder does not exist.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        message = f"{folder} is not a folder; it should hold one folder of images per class"
-        raise ConfigError("data.root", message)
-    return sum(1 for entry in folder.iterdir() if entry.is_dir())

@@ -1,22 +1,22 @@
-"""The source from which Hydra reads config files. An error names the file that cannot be read."""
+"""Where Hydra reads config files: with limits, and a file that cannot be read is named in the error."""
 
 from __future__ import annotations
 
+import builtins
+import os
+import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-from hydra._internal.core_plugins import file_config_source
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.plugins.config_source import ConfigResult
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import OmegaConf
-from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.option_lists import expand_defaults
+from hydrant.config.option_lists import SCHEME, expand_defaults, with_limits
 from hydrant.errors import ConfigError, shown, suggestion
-from hydrant.files.bounded_yaml import BoundedComposer, reason_of
+from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.read_file import check_plain
 from hydrant.files.regular_file import check_regular
 
@@ -28,11 +28,16 @@ x`."""
 PACKAGE_KEYWORDS = ("_global_", "_group_", "_name_", "_here_")
 
 
-class FileConfigSource(file_config_source.FileConfigSource):
-    """Replaces the class that has this name in Hydra, and gives the same configs.
+class LimitedFileSource(ConfigSource):
+    """A folder of YAML files, as Hydra's own source reads them, except for what only Hydrant has.
 
-    Only lists of options, such as `override /tracker: [wandb, tensorboard]`, are expanded.
+    Lists of options, such as `override /tracker: [wandb, tensorboard]`, are expanded, and what `bounded_yaml` limits is
+    refused.
     """
+
+    @staticmethod
+    def scheme() -> str:
+        return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Read a config file.
@@ -40,30 +45,50 @@ class FileConfigSource(file_config_source.FileConfigSource):
         Raises:
             ConfigError: It cannot be read, or is not a config.
         """
-        file = Path(self.path, self._normalize_file_name(config_path))
+        file = Path(self._path_of(config_path))
         try:
             check_regular(file)
             text = file.read_text(encoding="utf-8-sig")
-            content = yaml.load(text, _loader())
+            content = load_config(text)
             _check(content)
             if content and "defaults" in content:
                 content["defaults"] = expand_defaults(content["defaults"])
-            header = self._get_header_dict(text[:512])
-            _check_package(header["package"])
+            _limit_search_path(content)
+            package = _package(text)
             config = OmegaConf.create(content or {})
         except _ERRORS as error:
             raise ConfigError("", f"{file}: {reason_of(error)}") from error
-        return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", config, header)
+        return ConfigResult(self.provider, self.full_path(), config, {"package": package})
+
+    # Functions of os.path return False where those of Path raise, for a name that is too long, for example.
+
+    def available(self) -> bool:
+        return os.path.isdir(self.path)  # noqa: PTH112
+
+    def is_group(self, config_path: str) -> bool:
+        return os.path.isdir(os.path.join(self.path, config_path))  # noqa: PTH112, PTH118
+
+    def is_config(self, config_path: str) -> bool:
+        return os.path.isfile(self._path_of(config_path))  # noqa: PTH113
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> builtins.list[str]:
+        entries = builtins.list(Path(self.path, config_path).iterdir())
+        groups = {entry.name for entry in entries if entry.is_dir()} - {"__pycache__"}
+        configs = {entry.stem for entry in entries if entry.suffix == ".yaml" and entry.is_file()}
+        found = {ObjectType.GROUP: groups, ObjectType.CONFIG: configs}
+        return sorted(groups | configs if results_filter is None else found.get(results_filter, set()))
+
+    def _path_of(self, config_path: str) -> str:
+        name = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
+        return os.path.join(self.path, name)  # noqa: PTH118
 
 
-def register() -> None:
-    """Let Hydra read the paths of its search path with this class."""
-    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource
-
-
-def _loader() -> Any:
-    """Return OmegaConf's loader with limits."""
-    return type("Loader", (BoundedComposer, get_yaml_loader()), {})
+def _limit_search_path(content: Any) -> None:
+    """Let Hydra read the folders that a primary config adds to its search path by this source too."""
+    hydra = (content or {}).get("hydra")
+    paths = hydra.get("searchpath") if isinstance(hydra, dict) else None
+    if isinstance(hydra, dict) and isinstance(paths, builtins.list):
+        hydra["searchpath"] = [with_limits(path) for path in paths]
 
 
 def _check(content: Any) -> None:
@@ -93,15 +118,24 @@ def _check(content: Any) -> None:
         chosen[group] = option
 
 
-def _check_package(package: str | None) -> None:
-    """Refuse a header `# @package` that begins like a keyword of Hydra and is none, such as `_global`.
+def _package(text: str) -> str | None:
+    """Return what a header `# @package` says. A header is in the lines before the first other one.
 
     Raises:
-        ValueError: Says which keywords there are.
+        ValueError: It begins like a keyword of Hydra and is none, such as `_global`, or it says several things.
     """
+    package = None
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if not (header := re.match(r"#+\s*@(.*)", line)):
+            break
+        name, *values = header[1].split()
+        if len(values) != 1:
+            raise ValueError(f"{'Too many components' if values else 'Expected a value'} in {line!r}")
+        package = values[0] if name == "package" else package
     first = (package or "").partition(".")[0]
     if first.startswith("_") and first not in PACKAGE_KEYWORDS:
         raise ValueError(f"no place {first!r} for @package{suggestion(first, PACKAGE_KEYWORDS, 'Places')}")
+    return package
 
 
 def _is_default(entry: Any) -> bool:

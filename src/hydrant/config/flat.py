@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from omegaconf import Container, OmegaConf
-from omegaconf._utils import get_omega_conf_dumper  # quotes strings that YAML reads as another type
 
 from hydrant.config.schema import INTERVALS
 from hydrant.files.redaction import redacted
@@ -110,22 +109,47 @@ def redacted_yaml(config: Container | Mapping[str, Any]) -> str:
     """
     if isinstance(config, Container):
         config = cast("Mapping[str, Any]", OmegaConf.to_container(config, resolve=False, enum_to_str=True))
-    public, python = redacted(config), get_omega_conf_dumper()
-    text = _dump(public, _fast_dumper(python))
+    public = redacted(config)
+    text = _dump(public, _FastDumper)
     # libyaml escapes more characters in double quotes, and breaks lines there at other places.
-    return text if text.isascii() and '"' not in text else _dump(public, python)
+    return text if text.isascii() and '"' not in text else _dump(public, _Dumper)
 
 
 def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:
     return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
 
 
-@cache
-def _fast_dumper(dumper: type[yaml.Dumper]) -> type[yaml.Dumper]:
-    """Return a dumper for the same types that writes by libyaml, if that is installed."""
-    by_libyaml = getattr(yaml, "CDumper", None)
-    return (
-        type("_FastDumper", (by_libyaml,), {"yaml_representers": dumper.yaml_representers})
-        if by_libyaml
-        else dumper
-    )
+def _represent_text(dumper: yaml.Dumper, text: str) -> yaml.ScalarNode:
+    """Put a text in quotes that YAML or OmegaConf reads as another type."""
+    is_bool = text.lower() in _BOOLEANS and text in (text.lower(), text.upper(), text.capitalize())
+    style = "'" if is_bool or _is_number(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+def _is_number(text: str) -> bool:
+    for kind in (int, float):
+        with suppress(ValueError):
+            kind(text)
+            return True
+    return False
+
+
+_BOOLEANS = ("y", "n", "yes", "no", "true", "false", "on", "off")
+
+
+if TYPE_CHECKING:
+    _FastBase = yaml.Dumper
+else:
+    _FastBase = getattr(yaml, "CDumper", yaml.Dumper)
+
+
+class _Dumper(yaml.Dumper):
+    """Writes YAML as OmegaConf does."""
+
+
+class _FastDumper(_FastBase):
+    """Writes YAML by libyaml, if that is installed."""
+
+
+for _dumper in (_Dumper, _FastDumper):
+    _dumper.add_representer(str, _represent_text)

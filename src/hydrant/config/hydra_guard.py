@@ -1,24 +1,17 @@
-"""Patch Hydra 1.3.8 so that it checks a config's `hydra` node before it acts on it.
+"""Check what a config says to Hydra (its `hydra` node) and to trackers, before anything acts on it.
 
-While Hydra composes and prepares a run, it imports and calls what the `hydra` node names: callbacks, sweeper, launcher
-and logging handlers. Any config file can set that node, and Hydra acts on it before the task function is called, so
-`check_targets` would come too late. The patch wraps `ConfigLoaderImpl.load_configuration`.
-
-tests/config/test_hydra_guard.py fails when plain Hydra no longer calls a config's callbacks before the task function:
-then this module can be deleted.
+The node names a sweeper, a launcher and the handlers of logs, which are imported and called before a run starts, and
+any config file can set it.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,14 +20,8 @@ from hydrant.safety.consent import RECEIVERS, check_consent, keys_set_by
 from hydrant.safety.targets import lies_under, locate
 from hydrant.safety.trust import working_project
 
-_SWEEPERS = (
-    "hydra_plugins.hydrant_sweeper",
-    "hydra_plugins.hydrant_optuna",
-    "hydra_plugins.hydrant_race",
-    "optuna.samplers",
-    "optuna.pruners",
-)
-_LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
+_SWEEPERS = ("hydrant.sweeps", "optuna.samplers", "optuna.pruners")
+_LAUNCHERS = ("hydrant.sweeps.executors",)
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
             "ext://sys.stdout", "ext://sys.stderr",
             # Hydra's own log file. Other files are refused: with a format of its choice, a config could write a program
@@ -43,63 +30,39 @@ _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler
 """What the logging configs of Hydra may create, and the streams and the file that they may write to."""
 
 _ALLOWED = {
-    "callbacks": ("hydrant.runs.folder_callback.FolderCallback",),
     "sweeper": _SWEEPERS,
     "launcher": _LAUNCHERS,
     "job_logging": _LOGGING,
     "hydra_logging": _LOGGING,
 }
-"""What Hydra may call for each key of the `hydra` node.
-
-Hydra's own callbacks and its basic sweeper are not in it, because they write configs with their secrets.
-"""
+"""What each key of the `hydra` node may name. `class_of` checks the classes of sweepers and launchers."""
 
 _VARIABLES = ("TORCH_LOGS",)
 """The environment variables that a config file may set, because their values name no code."""
 
 _CALLED = ("_target_", "()", "class", "filename")
-"""Keys whose value Hydra or Python's logging imports and calls, or opens for writing."""
+"""Keys whose value is imported and called, or opened for writing."""
 
 _REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
 """Exactly one interpolation that is not ${hydra.job|run|runtime|sweep...}.
 
 It may resolve to a node with a `_target_` elsewhere in the config."""
 
-_Check = Callable[[DictConfig, Sequence[str]], None]
+
+def is_basic_launcher(target: object) -> bool:
+    """Return whether a `_target_` is that of `hydra/launcher=basic`, Hydra's default. It is never imported.
+
+    In its place, Hydrant runs one job after another.
+    """
+    return str(target).startswith("hydra.") and str(target).endswith(".BasicLauncher")
 
 
-@contextmanager
-def guard_hydra(words: Sequence[str], *, sends_results: bool = True) -> Generator[None]:
-    """Check every config that Hydra composes before Hydra acts on it.
+def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`, or write secrets.
 
     Args:
+        config: as Hydra composed it, with the node.
         words: those of the command line.
-        sends_results: also check who receives the results.
-    """
-    checks = (_check_receiver, _check_node) if sends_results else (_check_node,)
-    load_configuration = ConfigLoaderImpl.load_configuration  # load_sweep_config calls it too
-    ConfigLoaderImpl.load_configuration = _checked(load_configuration, words, checks)
-    try:
-        yield
-    finally:
-        ConfigLoaderImpl.load_configuration = load_configuration
-
-
-def _checked(
-    method: Callable[..., DictConfig], words: Sequence[str], checks: Sequence[_Check]
-) -> Callable[..., DictConfig]:
-    @functools.wraps(method)
-    def checked(*arguments: Any, **options: Any) -> DictConfig:
-        config = method(*arguments, **options)
-        for check in checks:
-            check(config, words)
-        return config
-
-    return checked
-
-
-def _check_node(config: DictConfig, words: Sequence[str]) -> None:
-    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`, or write secrets.
 
     Raises:
         ConfigError: Names the key.
@@ -111,23 +74,31 @@ def _check_node(config: DictConfig, words: Sequence[str]) -> None:
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
     _check_job(hydra.get("job", {}), words)
     if hydra.get("output_subdir") is not None:
-        message = (
-            "needs null, because Hydra would write the config with its secrets there, before it is checked"
-        )
-        raise ConfigError("hydra.output_subdir", f"{message}; the run writes .hydra/ itself")
+        message = "needs null: the run writes .hydra/ itself, without secrets"
+        raise ConfigError("hydra.output_subdir", message)
+    if (hydra.get("job") or {}).get("chdir"):
+        message = "is not possible: the paths of a config begin in the folder of the command; leave it out"
+        raise ConfigError("hydra.job.chdir", message)
+    if callbacks := hydra.get("callbacks"):
+        key = next((key for key, _ in _called_values(callbacks, "hydra.callbacks")), "hydra.callbacks")
+        raise ConfigError(key, "Hydra's callbacks are not called; choose or write a hook: hook=<option>")
     for name, allowed in _ALLOWED.items():
         for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
-            is_plugin = lies_under(value, ("hydra_plugins",))
-            if name == "launcher" and is_plugin and not lies_under(value, allowed):
+            if name == "launcher" and is_basic_launcher(value):
+                continue
+            if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
                 reason = "it composes each config again when its job starts; use local, ray or slurm"
-                raise ConfigError("hydra/launcher", f"{shown(value)} is not allowed: {reason}")
-            if not (_is_allowed(value, key, allowed) or _is_trusted(value, key, trusted)):
-                message = f"{shown(value)} is not allowed, because Hydra would call it or write to it"
+                if name == "sweeper":
+                    reason = "it cannot check, stop and resume the runs of a sweep; use grid, optuna or race"
+                raise ConfigError(f"hydra/{name}", f"{shown(value)} is not allowed: {reason}")
+            is_allowed = value in allowed if allowed is _LOGGING else lies_under(value, allowed)
+            if not (is_allowed or _is_trusted(value, key, trusted)):
+                message = f"{shown(value)} is not allowed, because it would be called or written to"
                 remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
                 raise ConfigError(key, f"{message}. {remedy}")
 
 
-def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
+def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
     """Refuse a tracker's receiver, such as `tracker.entity`, that is neither on the command line nor in its variable.
 
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
@@ -151,30 +122,33 @@ def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
         raise ConfigError(key, f"{message}, {remedy}")
 
 
+def class_of(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
+    """Return the class that a checked node names, as a sweeper or a launcher with these methods.
+
+    Raises:
+        ConfigError: it is none, or the package of its name only imports it from elsewhere.
+    """
+    path = str(node["_target_"])
+    target: Any = locate(path, f"{key}._target_")
+    is_own = inspect.isclass(target) and target.__module__.partition(".")[0] == path.partition(".")[0]
+    if not (is_own and all(hasattr(target, name) for name in methods)):
+        raise ConfigError(f"{key}._target_", f"{path} is no {kind}")
+    return target
+
+
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
     set_by_user = keys_set_by(words)
-    for name in job.get("env_set") or ():
+    for name, value in (job.get("env_set") or {}).items():
         key = f"hydra.job.env_set.{name}"
+        if os.environ.get(name) == value:  # of `env_copy`
+            continue
         if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:
             reason = "a variable may name code to load; set it on the command line"
             raise ConfigError(key, f"cannot be set in a config file, because {reason}")
     if not re.fullmatch(r"[\w.-]+", title := str(job.get("name"))):
         message = f"{shown(title)} is not a valid file name; use letters, digits, '.', '_' and '-'"
         raise ConfigError("hydra.job.name", message)
-
-
-def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:
-    """Whether `value` is one of these names, or a class that one of these packages defines.
-
-    A class that an allowed package only imports from elsewhere is not allowed.
-    """
-    if value in _LOGGING:
-        return allowed is _LOGGING
-    if allowed is _LOGGING or not lies_under(value, allowed):
-        return False
-    target = locate(value, key)
-    return inspect.isclass(target) and lies_under(f"{target.__module__}.{target.__qualname__}", allowed)
 
 
 def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:

@@ -1,30 +1,25 @@
-"""The command line of `train`, and the start of Hydra with it, as `hydra.main` does both.
-
-`hydra.main` of Hydra 1.3.8 cannot be used, because its parser cannot be built on Python 3.14. So the flags are listed
-here, and a private function of Hydra gets the parsed ones (November 2026). tests/config/test_hydra_main.py compares the
-flags with Hydra's own, and fails when Hydra's parser works on Python 3.14.
-"""
+"""The command line of `train`: the flags of Hydra that work with Hydrant, and the overrides."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from hydra import __version__, version
-from hydra._internal.utils import _run_hydra  # pyright: ignore[reportPrivateUsage]
-from omegaconf import DictConfig
+import hydra
 
 from hydrant.config.command_line import Flags, check_overrides, unknown_flag
+from hydrant.config.compose import ENTRY, Primary
+from hydrant.config.groups import conf_dir
 from hydrant.config.option_lists import expand_lists
+from hydrant.errors import ConfigError
 
 
 def train_flags() -> Flags:
     """Return the parser of `train`: the overrides, and those flags of Hydra that work with Hydrant."""
     flags = Flags("train")
     flags.set_defaults(help=False, hydra_help=False)  # `hydrant.cli` prints the help
-    flags.add_argument("--version", action="version", version=f"Hydra {__version__}")
+    flags.add_argument("--version", action="version", version=f"Hydra {hydra.__version__}")
     flags.add_argument("overrides", nargs="*")
     flags.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     flags.add_argument("--resolve", action="store_true")
@@ -60,7 +55,34 @@ def parse_flags(arguments: Sequence[str]) -> Namespace:
     return flags
 
 
-def run_hydra(flags: Namespace, task: Callable[[DictConfig], Any], conf: Path, config_name: str) -> None:
-    """Let Hydra do what the flags say: compose the primary config of a folder and call `task`, or print something."""
-    version.setbase("1.3")
-    _run_hydra(flags, train_flags(), task, str(conf), config_name)
+def primary_of(flags: Namespace) -> Primary:
+    """Return which config the flags name.
+
+    Raises:
+        ConfigError: A folder does not exist.
+    """
+    folders = dict[str, Path]()
+    for flag in ("config_path", "config_dir"):
+        if (value := getattr(flags, flag)) is not None:
+            folders[flag] = Path(value).absolute()
+            if not folders[flag].is_dir():
+                name = f"--{flag.replace('_', '-')}"
+                raise ConfigError(name, f"{value} is not a folder; give the folder of your config groups")
+    return Primary(
+        folders.get("config_path", conf_dir()), flags.config_name or ENTRY, folders.get("config_dir")
+    )
+
+
+def prints(flags: Namespace) -> bool:
+    """Return whether the command only prints something.
+
+    Raises:
+        ConfigError: The flags exclude each other.
+    """
+    chosen = [f"--{name.replace('_', '-')}" for name in ("run", "multirun", "cfg", "info", "shell_completion")
+              if getattr(flags, name)]  # fmt: skip
+    if len(chosen) > 1:
+        raise ConfigError("", f"{' and '.join(chosen)} exclude each other; give one")
+    if flags.resolve and not flags.cfg:
+        raise ConfigError("--resolve", "belongs to --cfg: --cfg job --resolve")
+    return not {"--run", "--multirun"}.issuperset(chosen)

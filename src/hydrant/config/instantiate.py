@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from hydra.utils import instantiate as hydra_instantiate
+import hydra
+import hydra.utils
 from omegaconf import OmegaConf
 
 from hydrant.config.error_keys import as_config_error
 from hydrant.files.plain_values import children
+from hydrant.safety.targets import allowed_targets
 
 _factories: ContextVar[dict[str, Any] | None] = ContextVar("factories", default=None)
 
@@ -53,7 +55,10 @@ def instantiate_node(node: Mapping[str, Any]) -> Any:
 
 
 def _instantiate(node: Mapping[str, Any]) -> Any:
-    return hydra_instantiate(OmegaConf.create({**node, "_convert_": "all"}))
+    config = OmegaConf.create({**node, "_convert_": "all"})
+    if hydra.__version__.startswith("1.3."):
+        return hydra.utils.instantiate(config)
+    return hydra.utils.instantiate(config, _execution_whitelist_=allowed_targets())
 
 
 def _builds_parts(value: Any) -> bool:

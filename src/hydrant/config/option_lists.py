@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
 from hydrant.errors import ConfigError, shown
@@ -22,6 +23,10 @@ from hydrant.files.bounded_yaml import TEXT_KEYS
 PLURALS = {"tracker": "trackers"}
 """The groups of which a run takes several options, and the key of the second and all further ones."""
 
+
+SCHEME = "hydrant"
+"""Of folders on Hydra's search path whose files `file_source` reads."""
+_SEARCH_PATH = "hydra.searchpath"
 
 _NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?[\d_]+)?", re.IGNORECASE)
 """Everything that Hydra's grammar reads as a number, and some other texts."""
@@ -45,16 +50,30 @@ def _expanded(text: str) -> list[str]:
     group, _, value = text.partition("=")
     if group.lstrip("+").rpartition(".")[2] in TEXT_KEYS and _NUMBER.fullmatch(value):
         return [f"{group}='{value}'"]
-    if group not in PLURALS or not value.lstrip().startswith("["):
+    if group not in (*PLURALS, _SEARCH_PATH) or not value.lstrip().startswith("["):
         return [text]
     try:
         names = OverridesParser.create().parse_override(text).value()
     except (HydraException, RecursionError):  # `check_overrides` reports it
         return [text]
+    if group == _SEARCH_PATH:
+        items = names if isinstance(names, list) else []  # Hydra says what is wrong with another value
+        paths = [QuotedString(str(with_limits(path)), Quote.single).with_quotes() for path in items]
+        return [f"{group}=[{','.join(paths)}]" if items else text]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(group, f"needs one or more options, not {value}; write {group}=[wandb,tensorboard]")
     first, *others = _checked(group, list(map(str, names)))
     return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]
+
+
+def with_limits(path: Any) -> Any:
+    """Return an entry of Hydra's search path so that `file_source` reads it, if it is a folder.
+
+    >>> with_limits("file:///conf"), with_limits("conf"), with_limits("pkg://conf")
+    ('hydrant:///conf', 'hydrant://conf', 'pkg://conf')
+    """
+    is_folder = isinstance(path, str) and (path.startswith("file://") or "://" not in path)
+    return f"{SCHEME}://{path.removeprefix('file://')}" if is_folder else path
 
 
 def expand_defaults(defaults: Sequence[Any]) -> list[Any]:

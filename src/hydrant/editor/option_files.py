@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader  # reads 1e-3 as a number, unlike PyYAML's
 
 from hydrant.config.groups import option_path
+from hydrant.files.bounded_yaml import MarkingLoader
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def read_option(group: str, name: str) -> OptionFile:
 
 def _read(path: Path, group: str, name: str) -> OptionFile:
     text = path.read_text(encoding="utf-8-sig")
-    content = yaml.load(text, get_yaml_loader()) or {}
-    own = _keys(yaml.compose(text, get_yaml_loader()), content, text.splitlines())
+    content = yaml.load(text, MarkingLoader) or {}
+    own = _keys(yaml.compose(text, MarkingLoader), content, text.splitlines())
     keys = dict[str, Key]()
     for item in content.get("defaults", []):
         keys |= _included(group, item)

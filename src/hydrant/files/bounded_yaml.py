@@ -12,9 +12,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from yaml import MarkedYAMLError
+from yaml import MarkedYAMLError, YAMLError
 from yaml.composer import Composer, ComposerError
-from yaml.constructor import SafeConstructor
+from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
 from hydrant.clock.duration import clock_forms
@@ -99,8 +99,43 @@ def reason_of(error: Exception) -> str:
     return first_line(error)
 
 
-class PlainLoader(BoundedComposer, Parser, SafeConstructor, Resolver):
-    """Reads what OmegaConf writes, and as OmegaConf does: dates are strings, 1e-3 is a number."""
+class _Constructor(SafeConstructor):
+    """Refuses a key that a mapping has twice, as OmegaConf does."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if key.tag == _STR and key.value in seen:
+                reason = f"found duplicate key {key.value}"
+                raise ConstructorError(
+                    "while constructing a mapping", node.start_mark, reason, key.start_mark
+                )
+            seen.update([key.value] if key.tag == _STR else [])
+        return super().construct_mapping(node, deep)
+
+
+class _Resolver(Resolver):
+    """Finds the type of a text as OmegaConf does: dates are strings, 1e-3 is a number."""
+
+
+_Resolver.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in Resolver.yaml_implicit_resolvers.items()
+}
+_Resolver.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+        |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
+        |\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?)$""",
+        re.VERBOSE,
+    ),
+    list("-+0123456789."),
+)
+
+
+class PlainLoader(BoundedComposer, Parser, _Constructor, _Resolver):
+    """Reads values as OmegaConf does."""
 
     def __init__(self, text: str) -> None:
         Parser.__init__(self, text)
@@ -109,10 +144,17 @@ class PlainLoader(BoundedComposer, Parser, SafeConstructor, Resolver):
         Resolver.__init__(self)
 
 
-PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in Resolver.yaml_implicit_resolvers.items()
-}
-PlainLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class MarkingLoader(BoundedComposer, _Constructor, _Resolver, yaml.SafeLoader):
+    """Reads what `PlainLoader` reads, slowly. Its errors say more, and it knows where each node ends."""
+
+
+def load_config(text: str) -> Any:
+    """Return the content of a config file.
+
+    Raises:
+        YAMLError: it cannot be read.
+    """
+    try:
+        return yaml.load(text, PlainLoader)
+    except YAMLError:
+        return yaml.load(text, MarkingLoader)

@@ -14,12 +14,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
-from hydrant.config.compose import HYDRA_LOCK, compose_run, new_run_folder
+from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import group_choices
+from hydrant.config.resolvers import begin_run
 from hydrant.errors import ConfigError
 from hydrant.interface.arguments import list_of_texts
-from hydrant.runs.job import Job, records_of
+from hydrant.runs.job import Job, place, records_of
 from hydrant.runs.process_settings import process_settings, restored_gc
 
 
@@ -38,7 +39,7 @@ class Config(Mapping[str, Any]):
     def __init__(self, composed: DictConfig) -> None:
         self._composed = composed
         refuse_sweep(composed.hydra.runtime.choices, composed.hydra.overrides.hydra)
-        self._resolved = check(_without_hydra(composed))
+        self._resolved = check(without_hydra(composed))
         self.overrides: tuple[str, ...] = tuple(map(str, composed.hydra.overrides.task))
         """The overrides that it was composed with, without those of `hydra`."""
 
@@ -69,8 +70,9 @@ class Config(Mapping[str, Any]):
             for group, node in nodes.items():
                 composed[group] = node
                 composed.hydra.runtime.choices[group] = str(node["type"]).rpartition(".")[2]
-        config, settings = _without_hydra(composed), composed.hydra
-        path = new_run_folder(settings) if folder is None else Path(folder)
+        begin_run()
+        path = place(composed) if folder is None else Path(folder)
+        settings, config = composed.hydra, without_hydra(composed)
         return Job(
             check(config),
             path,
@@ -114,13 +116,6 @@ def _conf_folder(conf: str | Path | None) -> Generator[None]:
             raise ConfigError("conf", f"{conf} is not a folder; give the folder of your config groups")
         os.environ["HYDRANT_CONF"] = str(conf)
     yield
-
-
-def _without_hydra(composed: DictConfig) -> DictConfig:
-    config = copy.copy(composed)
-    with open_dict(config):
-        del config["hydra"]
-    return config
 
 
 def _frozen(value: Any) -> Any:

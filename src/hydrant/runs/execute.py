@@ -16,7 +16,7 @@ from torch import nn
 from hydrant.errors import ConfigError, HydrantError, RankHung, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, settings_in_run
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_batch_size
@@ -54,6 +54,7 @@ def execute(job: Job) -> RunResult:
         with world.process_group(seconds) as membership, contextlib.ExitStack() as stack:
             world.on_rank_zero(lambda: stack.enter_context(exclusive(job.folder)))
             stack.enter_context(log_to(job.folder / LOG, world.rank))
+            stack.enter_context(settings_in_run(job))
             watchdog = Watchdog(world, seconds, functools.partial(_report_hang, job, world))
             stack.enter_context(watchdog)
             if is_started_as_rank():

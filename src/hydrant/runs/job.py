@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import yaml
+from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from hydrant.config.check import check
 from hydrant.config.flat import group_choices, redacted_yaml
+from hydrant.errors import ConfigError, shown
+from hydrant.files.bounded_yaml import PlainLoader
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS
 from hydrant.runs.optuna_trial import Trial
 from hydrant.terminal.console import relative
@@ -56,23 +65,88 @@ class Job:
         return f"the same command with {key}={relative(folder or self.folder)}"
 
 
-def job_of(resolved: Mapping[str, Any], config: DictConfig, settings: DictConfig) -> Job:
-    """Return the job of a config that Hydra has composed.
+def place(composed: DictConfig, number: int | None = None) -> Path:
+    """Set the folder of a run in its config, which Hydra has composed, and return it.
 
     Args:
-        resolved: the config, checked.
-        config: the config as Hydra composed it, without the `hydra` node.
-        settings: the `hydra` node, with the run folder.
+        composed: the config, with the node `hydra`.
+        number: of the job, in a sweep.
     """
+    settings = composed.hydra
+    with hydra_settings(settings), read_write(settings), open_dict(settings):
+        if number is None:
+            folder = Path(_folder(settings, "run.dir"))
+        else:
+            settings.job.id, settings.job.num = str(number), number
+            folder = Path(_folder(settings, "sweep.dir"), _folder(settings, "sweep.subdir"))
+        settings.runtime.output_dir = os.path.abspath(folder)  # noqa: PTH100  # a link stays
+    return Path(settings.runtime.output_dir)
+
+
+def job_of(composed: DictConfig) -> Job:
+    """Check a config that has its place, and return its job. Takes the node `hydra` out of the config.
+
+    Raises:
+        ConfigError: a key or a value is wrong.
+    """
+    settings = composed.hydra
     in_sweep = settings.mode == RunMode.MULTIRUN
-    return Job(
-        config=resolved,
-        folder=Path(settings.runtime.output_dir),
-        choices=group_choices(settings.runtime.choices),
-        records=records_of(config, settings),
-        overrides=list(settings.overrides.task),
-        sweep_folder=Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None,
-    )
+    with hydra_settings(settings), read_write(composed), open_dict(composed):
+        sweep = Path(settings.runtime.cwd, _folder(settings, "sweep.dir")) if in_sweep else None
+        del composed["hydra"]
+        return Job(
+            config=check(composed),
+            folder=Path(settings.runtime.output_dir),
+            choices=group_choices(settings.runtime.choices),
+            records=records_of(composed, settings),
+            overrides=list(settings.overrides.task),
+            sweep_folder=sweep,
+        )
+
+
+def sweep_folder(composed: DictConfig) -> Path:
+    """Return the folder of a sweep, by its config."""
+    with hydra_settings(composed.hydra):
+        return Path(_folder(composed.hydra, "sweep.dir"))
+
+
+def _folder(settings: DictConfig, key: str) -> str:
+    folder = OmegaConf.select(settings, key)
+    if not isinstance(folder, str | int | float):
+        raise ConfigError(f"hydra.{key}", f"needs a folder, not {shown(folder)}")
+    return str(folder)
+
+
+class _Recorded:
+    """The recorded `hydra` node of a job, read when code of the user asks for it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    @cached_property
+    def hydra(self) -> DictConfig:
+        recorded: Any = yaml.load(self._job.records[HYDRA_SETTINGS], PlainLoader)
+        return OmegaConf.create({**self._job.config, **recorded}).hydra
+
+
+def settings_in_run(job: Job) -> AbstractContextManager[None]:
+    """Let `HydraConfig.get()` in users' code return the settings of a run, in any process that executes it."""
+    return _hydra_config(_Recorded(job))
+
+
+def hydra_settings(settings: Any) -> AbstractContextManager[None]:
+    """Let `${hydra:...}` read this `hydra` node."""
+    return _hydra_config(SimpleNamespace(hydra=settings))
+
+
+@contextmanager
+def _hydra_config(config: Any) -> Generator[None]:
+    instance: Any = HydraConfig.instance()
+    previous, instance.cfg = instance.cfg, config
+    try:
+        yield
+    finally:
+        instance.cfg = previous
 
 
 def records_of(config: DictConfig, settings: DictConfig) -> dict[str, str]:

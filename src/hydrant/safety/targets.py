@@ -59,6 +59,9 @@ other functions of these packages load files and call objects by name. `check_lo
 
 _ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
+_named = set[str]()
+"""The targets that the checked configs of this process name, outside of `LIBRARIES` and Hydrant."""
+
 
 def check_targets(config: Mapping[str, Any]) -> None:
     """Refuse targets that are not allowed or do not exist.
@@ -90,6 +93,16 @@ def check_targets(config: Mapping[str, Any]) -> None:
             check_loads_nothing(
                 key, {**positional_arguments(node, inspect.signature(target).parameters), **node}
             )
+    _named.update(_outside(node["_target_"] for _, node in nodes))
+
+
+def allowed_targets() -> list[str]:
+    """Return what Hydra 1.4 may call: all parts, and what the checked configs of this process name."""
+    return [*(f"{package}.*" for package in ("hydrant", *LIBRARIES)), *sorted(_named)]
+
+
+def _outside(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if not lies_under(path, ("hydrant", *LIBRARIES))]
 
 
 def with_own_packages(config: Mapping[str, Any]) -> list[str]:
@@ -106,8 +119,7 @@ def with_own_packages(config: Mapping[str, Any]) -> list[str]:
 
 def _project_of(paths: Iterable[object]) -> Project:
     """Return the trusted project in the working folder; no project if these targets need none."""
-    needs_one = not all(lies_under(path, ("hydrant", *LIBRARIES)) for path in paths)
-    return working_project() if needs_one else NO_PROJECT
+    return working_project() if _outside(map(str, paths)) else NO_PROJECT
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:
@@ -186,10 +198,11 @@ def preload(path: str) -> None:
 def import_targets(config: Mapping[str, Any]) -> None:
     """Import the targets of a config, because an import may register something, such as a torch.compile backend.
 
-    Also import the slow modules that every run needs.
+    Also import the slow modules that every run needs. Another process may have checked the config.
     """
     for key, target in targets_of(config):
         locate(target, key)
+    _named.update(_outside(target for _, target in targets_of(config)))
     with import_without_gc():
         for name in _ALWAYS:
             importlib.import_module(name)

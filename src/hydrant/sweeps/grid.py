@@ -1,39 +1,39 @@
 """The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
 
+from __future__ import annotations
+
 import os
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.check import check
-from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.compose import register_resolvers
-from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
+from hydrant.config.command_line import check_grid
+from hydrant.config.compose import grid
+from hydrant.config.error_keys import as_config_error
+from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import group_options
+from hydrant.config.hydra_guard import class_of
+from hydrant.config.job_composer import JobComposer
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
-from hydrant.errors import ConfigError, RecordError
+from hydrant.config.resolvers import register_resolvers
+from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder, RunStatus, read_overrides
-from hydrant.runs.job import Job, job_of
+from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.base import paths_to_preload
-from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
-from hydrant.sweeps.launcher import ExecutorLauncher
+from hydrant.sweeps.launcher import launcher_of
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.preflight import (
     check_same_config,
@@ -43,15 +43,19 @@ from hydrant.sweeps.preflight import (
     trained_elsewhere,
 )
 from hydrant.sweeps.stack_plan import Lanes
-from hydrant.sweeps.sweep import current_sweep
+from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
 
+_KEY = "hydra.sweeper"
 
-@dataclass
-class GridConfig:
-    _target_: str = "hydra_plugins.hydrant_sweeper.GridSweeper"
-    max_batch_size: int | None = None
-    params: dict[str, str] | None = None
+
+@dataclass(frozen=True)
+class Context:
+    """What a sweeper works with."""
+
+    config: DictConfig  # of the sweep, with the node `hydra`
+    composer: JobComposer
+    sweep: Sweep
 
 
 @dataclass(frozen=True)
@@ -75,45 +79,60 @@ _Fault = tuple[ConfigError, Sequence[str]]
 """Why a job cannot run, and the words of the job."""
 
 
-class GridSweeper(BasicSweeper):
+class GridSweeper:
     """Runs a job for every combination of values.
 
     If one of the jobs cannot run, none starts. If a job fails later, the others still run. `max_batch_size` limits how
     many jobs the launcher receives at once; null: all.
+
+    Args:
+        context: the sweep that begins.
+        max_batch_size: null: all jobs.
+        params: overrides to add, by key.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._checked_words = set[str]()
+    def __init__(
+        self, context: Context, *, max_batch_size: int | None = None, params: Mapping[str, Any] | None = None
+    ) -> None:
+        self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
+        with hydra_settings(context.config.hydra):
+            self.launcher = launcher_of(_resolved(context.config.hydra.launcher, "hydra.launcher"))
+        self.folder = sweep_folder(context.config)
+        self._max_batch_size, self._params = max_batch_size, params or {}
         self._needs_server = False  # to be started while jobs are composed
 
-    def sweep(self, arguments: list[str]) -> Any:
-        assert self.config is not None
-        overrides = self._parse_overrides(arguments)
+    def run(self) -> None:
+        """Check and run the jobs.
+
+        Raises:
+            ConfigError: a job cannot run, so none has started.
+            JobFailed: a job failed.
+            Stopped: a signal arrived.
+        """
+        overrides = self._overrides()
         check_grid(overrides)
         # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
         # command with the same parameters and no `sweep=`.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
         check_placed(self.config)
         check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
-        folder = Path(self.config.hydra.sweep.dir)
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
-        register_resolvers(JobFolders(swept, recorded_jobs(folder)))
-        job_words = self.split_arguments(overrides, None)[0]
+        register_resolvers(JobFolders(swept, recorded_jobs(self.folder)))
+        job_words = grid(overrides)
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
         faults = faults or self._find_faults(unfinished)
         if faults:
             raise _refusal(faults, job_words)
-        say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
-        current_sweep.get().print_stacks({job.folder: number for number, job in enumerate(jobs)})
-        return self._launch(folder, jobs)
+        say(describe_start(self.folder, {job.folder: job not in unfinished for job in jobs}))
+        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
+        self._launch(jobs)
 
-    def _parse_overrides(self, arguments: Sequence[str]) -> list[Override]:
+    def _overrides(self) -> list[Override]:
         """Return the sweeper's own parameters, then the overrides of the command line."""
-        assert self.hydra_context is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        return parser.parse_overrides([*self._parse_config(), *arguments])
+        params = [f"{key}={value}" for key, value in self._params.items()]
+        words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)  # with interpolations
+        return self._composer.parse([*params, *words])
 
     def _find_faults(self, jobs: Sequence[ComposedJob]) -> list[_Fault]:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
@@ -123,7 +142,7 @@ class GridSweeper(BasicSweeper):
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
         if self._lanes != 1:
-            plan = current_sweep.get().plan_stacks(
+            plan = self.sweep.plan_stacks(
                 {job.folder: job.config for job in jobs}, self._executor, self._lanes
             )
             return [(error, jobs[number].words) for number, error in sorted(plan.errors.items())]
@@ -133,33 +152,27 @@ class GridSweeper(BasicSweeper):
 
     @property
     def _lanes(self) -> Lanes:
-        return self.launcher.lanes if isinstance(self.launcher, ExecutorLauncher) else 1
+        return self.launcher.lanes
 
     @property
     def _executor(self) -> Executor:
-        return self.launcher.executor if isinstance(self.launcher, ExecutorLauncher) else Sequential()
+        return self.launcher.executor
 
-    def _launch(self, folder: Path, jobs: Sequence[ComposedJob]) -> list[Sequence[JobReturn]]:
-        assert self.config is not None and self.launcher is not None
-        size = self.max_batch_size or len(jobs)
+    def _launch(self, jobs: Sequence[ComposedJob]) -> None:
+        size = self._max_batch_size or len(jobs)
         overrides = {job.folder: job.job.overrides for job in jobs}
-        with shared(folder), current_sweep.get().active(folder, overrides):
-            replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
-            batches = [self._launch_batch(jobs[n : n + size], n) for n in range(0, len(jobs), size)]
-        if failed := [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]:
-            # The property `return_value` would also print "Error executing job".
-            raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
-        return batches
+        with shared(self.folder), self.sweep.active(self.folder, overrides):
+            replace_file(self.folder / "multirun.yaml", redacted_yaml(self.config))
+            failures = [self._run_batch(jobs[n : n + size], n) for n in range(0, len(jobs), size)]
+        if failed := list(filter(None, failures)):
+            raise JobFailed(failed[0])
 
-    def _launch_batch(self, jobs: Sequence[ComposedJob], first: int) -> Sequence[JobReturn]:
-        """Run jobs; `first` is the number of the first one."""
-        assert self.launcher is not None and self.hydra_context is not None
-        has_own_callbacks = len(self.hydra_context.callbacks.callbacks) > 1
-        if isinstance(self.launcher, ExecutorLauncher) and not has_own_callbacks:
-            return self.launcher.launch_composed(
-                [(list(job.words), job.job, job.environment) for job in jobs], first
-            )
-        return self.launcher.launch([list(job.words) for job in jobs], initial_job_idx=first)
+    def _run_batch(self, jobs: Sequence[ComposedJob], first: int) -> str:
+        """Run jobs, the first of which has this number; return why the first failed one failed, "" if none did."""
+        sweep_jobs = [self.sweep.add(job.job, n, job.environment) for n, job in enumerate(jobs, first)]
+        results = self.sweep.run_all(sweep_jobs, self._executor, self._lanes)
+        failed = [f"job {n}: {result.message}" for n, result in sorted(results.items()) if result.exit_status]
+        return failed[0] if failed else ""
 
     def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
@@ -184,24 +197,21 @@ class GridSweeper(BasicSweeper):
                 )
         return list(composed.values()), faults
 
-    def _compose(self, words: Sequence[str], number: int) -> ComposedJob:
-        assert self.hydra_context is not None and self.config is not None
-        check_overrides([word for word in words if word not in self._checked_words])
-        self._checked_words.update(words)
-        with explain_unchecked():
-            config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
-        with _settings_of_job(config, number) as settings:
-            self._start_server(config, Path(settings.runtime.output_dir))
-            job = job_of(check(config), config, settings)
-            _check_folder(job, Path(self.config.hydra.sweep.dir))
-            return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
+    def _compose(self, words: Sequence[str], number: int, subdir: str | None = None) -> ComposedJob:
+        config = self._composer.compose(words)
+        if subdir is not None:
+            config.hydra.sweep.subdir = subdir
+        environment = dict(config.hydra.job.env_set)
+        self._start_server(config, place(config, number))
+        job = job_of(config)
+        _check_folder(job, self.folder)
+        return ComposedJob(words, job.folder.resolve(), job, environment)
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
         """Start the fork server, which imports while this process imports and composes; not for a finished job."""
         if self._needs_server and RunFolder(folder).state != RunStatus.FINISHED:
             self._needs_server = False
-            plain: Any = OmegaConf.to_container(config)
-            start_server(paths_to_preload([plain]))
+            start_server(paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
 
 
 def _check_folder(job: Job, of_sweep: Path) -> None:
@@ -264,22 +274,21 @@ def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]
     return ""
 
 
-@contextmanager
-def _settings_of_job(config: DictConfig, number: int) -> Generator[DictConfig]:
-    """Take the `hydra` node out of a job's config and return it. Inside, `${hydra:...}` resolves as in the job."""
-    instance: Any = HydraConfig.instance()
-    settings = config.hydra
-    previous, instance.cfg = instance.cfg, config
-    try:
-        with read_write(settings), open_dict(settings):
-            settings.job.id = settings.job.num = number
-            folder = Path(settings.runtime.cwd, settings.sweep.dir, settings.sweep.subdir)
-            settings.runtime.output_dir = os.path.normpath(folder)
-        with open_dict(config):
-            del config["hydra"]
-        instance.cfg = OmegaConf.create({}, flags={"no_deepcopy_set_nodes": True})
-        instance.cfg["hydra"] = settings
-        settings._set_parent(config)  # where its own interpolations, such as `${name}`, are resolved
-        yield settings
-    finally:
-        instance.cfg = previous
+def sweeper_of(context: Context) -> GridSweeper:
+    """Return the sweeper that the config of a sweep chooses: `hydra/sweeper=grid`.
+
+    Raises:
+        ConfigError: it takes other arguments.
+    """
+    with hydra_settings(context.config.hydra):
+        node = _resolved(context.config.hydra.sweeper, _KEY)
+    kind = class_of(node, _KEY, "sweeper", "run", "_overrides")
+    with as_config_error(_KEY, node):
+        return kind(context, **{name: value for name, value in node.items() if name != "_target_"})
+
+
+def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:
+    """Return a node that names a class, in plain types."""
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        raise ConfigError(key.replace(".", "/", 1), "needs an option, see --help")
+    return cast("dict[str, Any]", OmegaConf.to_container(node, resolve=True, throw_on_missing=True))

@@ -8,13 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, FolderInUse, JobFailed
+from hydrant.errors import ConfigError, FolderInUse
 from hydrant.files.atomic_write import remove_temporary
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import (
@@ -33,6 +32,7 @@ from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
+from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
@@ -61,7 +61,6 @@ class Sweep:
         self._began = time.time()
         self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
-        self._collected: list[SweepJob] | None = None
         self._has_table = False
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
@@ -76,7 +75,7 @@ class Sweep:
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
         """Plan `jobs` (overrides by folder), and show the progress of the sweep if stdout is a terminal.
 
-        `run` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
+        `add` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
         """
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
@@ -86,44 +85,15 @@ class Sweep:
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 
-    def run(self, job: Job, number: int, environment: Mapping[str, str]) -> float | None:
-        """Run one job and return its value, for sweepers that search. Inside `collect_jobs`, only collect it.
-
-        Raises:
-            JobFailed: the job failed; the reason is printed.
-            Stopped: a signal arrived; the job has saved its state, or is finished.
-        """
+    def add(self, job: Job, number: int, environment: Mapping[str, str]) -> SweepJob:
+        """Plan a job, if it is not planned yet, and return it for `run_all`."""
         if (path := job.folder.resolve()) not in self._jobs:
             self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
             self._write_plan(job.sweep_folder or path.parent)
         self._same_command = job.same_command()
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
-        sweep_job = SweepJob(number, job, environment, self._has_table)
-        if self._collected is not None:
-            self._collected.append(sweep_job)
-            return None
-        self.has_run, began = True, time.time()
-        if (finished := _result_if_finished(sweep_job)) is not None:
-            return finished.value
-        sweep_job.announce()
-        call = sweep_job.run(is_silent=self._has_table)
-        result, signum = call.result, call.signum or 0
-        self.record([(sweep_job, result)], began)
-        if signum or result.exit_status > 128:
-            raise Stopped(max(result.exit_status, 128 + signum))
-        if result.exit_status:
-            raise JobFailed(f"{job.folder.name}: {result.message}")
-        return result.value
-
-    @contextmanager
-    def collect_jobs(self) -> Generator[list[SweepJob]]:
-        """Let `run` collect the jobs in the returned list instead of running them."""
-        self._collected = sweep_jobs = list[SweepJob]()
-        try:
-            yield sweep_jobs
-        finally:
-            self._collected = None
+        return SweepJob(number, job, environment, self._has_table)
 
     def run_all(
         self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1
@@ -155,7 +125,8 @@ class Sweep:
                     self.record(lanes_of_first, began)
                     for sweep_job, result in lanes_of_first:
                         results[sweep_job.number] = result
-                        if not (result.exit_status or self._has_table):
+                        has_printed = isinstance(executor, Sequential) or self._has_table
+                        if not (result.exit_status or has_printed):
                             say(f"job {sweep_job.number}: finished")
         finally:
             remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
@@ -276,10 +247,6 @@ def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
     for sweep_job in sweep_jobs:
         parts.setdefault(tuple(sorted(sweep_job.environment.items())), []).append(sweep_job)
     return list(parts.values())
-
-
-current_sweep: ContextVar[Sweep] = ContextVar("sweep")
-"""The sweep of this process. Not an argument, because Hydra itself constructs sweeper and launcher from the config."""
 
 
 def _record_failure(job: Job, result: RunResult, began: float) -> None:

@@ -14,8 +14,9 @@ from hydrant.commands.bench.render import LEGEND, columns, draw, scalars, table,
 from hydrant.commands.bench.results import CellResult
 from hydrant.config.check import check
 from hydrant.config.command_line import writing_to
-from hydrant.config.compose import compose, run_folder
+from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
+from hydrant.config.resolvers import run_folder
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.redaction import redacted

@@ -25,9 +25,13 @@ class Sequential:
 
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         for sweep_job in sweep_jobs:
-            if stop_signal() is None:
-                sweep_job.announce()
-                yield sweep_job, sweep_job.run(is_silent=sweep_job.in_table).result
+            if stop_signal() is not None:
+                return
+            sweep_job.announce()
+            result = sweep_job.run(is_silent=sweep_job.in_table).result
+            yield sweep_job, result
+            if result.exit_status > 128:
+                return
 
 
 class Local:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 
 from hydrant.config.best import unknown_mode
@@ -24,10 +23,9 @@ from hydrant.runs.folder import runs_of_sweep
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.local import Sequential
-from hydrant.sweeps.grid import GridSweeper
+from hydrant.sweeps.grid import Context, GridSweeper
 from hydrant.sweeps.optuna.objectives import Objective
 from hydrant.sweeps.preflight import find_config_errors, trained_elsewhere
-from hydrant.sweeps.sweep import current_sweep
 
 if TYPE_CHECKING:
     from hydrant.sweeps.optuna.space import Space
@@ -43,22 +41,22 @@ class OptunaSweeper(GridSweeper):
     """
 
     def __init__(
-        self, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str, **limits: Any
-    ) -> None:
-        super().__init__(max_batch_size=None, params=params)
-        self._sampler, self._pruner = _to_container(sampler), _to_container(pruner)
-        self._objectives, self._storage, self._limits = _to_container(objectives), storage, limits
+        self, context: Context, *, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str, n_trials: int,
+        n_jobs: int | None, max_failures: int,
+    ) -> None:  # fmt: skip
+        super().__init__(context, params=params)
+        self._sampler, self._pruner, self._objectives, self._storage = sampler, pruner, objectives, storage
+        self._limits = {"n_trials": n_trials, "n_jobs": n_jobs, "max_failures": max_failures}
 
-    def sweep(self, arguments: list[str]) -> None:
+    def run(self) -> None:
         require_extra("optuna", ["optuna"], "hydra/sweeper", "optuna")
         from hydrant.sweeps.optuna.samplers import check_parts  # these import Optuna
         from hydrant.sweeps.optuna.search import Limits, SearchLoop
         from hydrant.sweeps.optuna.space import read_space
         from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
 
-        assert self.hydra_context is not None and self.config is not None
         limits = Limits(**self._check_limits())
-        space = read_space(self._parse_overrides(arguments))
+        space = read_space(self._overrides())
         check_parts(self._sampler, self._pruner, space)
         self._check_objectives()
         config = self._check_values(space)
@@ -66,7 +64,7 @@ class OptunaSweeper(GridSweeper):
         if fields[0]["mode"] == "auto":
             raise unknown_mode("best.mode", fields[0]["metric"])
         objectives = [Objective(**objective) for objective in fields]
-        folder = Path(self.config.hydra.sweep.dir)
+        folder = self.folder
         with exclusive(folder):
             self._check_not_trained_elsewhere(folder)
             trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
@@ -76,7 +74,7 @@ class OptunaSweeper(GridSweeper):
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 
-            SearchLoop(trials, limits, current_sweep.get(), compose_job).run(self._executor, self._lanes)
+            SearchLoop(trials, limits, self.sweep, compose_job).run(self._executor, self._lanes)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""
@@ -86,8 +84,7 @@ class OptunaSweeper(GridSweeper):
 
     def _check_limits(self) -> dict[str, int]:
         """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError for one that is not possible."""
-        assert self.config is not None
-        limits = dict(self._limits)
+        limits: dict[str, Any] = dict(self._limits)
         if limits["n_jobs"] is None:
             if self._lanes == "auto":
                 message = (
@@ -143,23 +140,14 @@ class OptunaSweeper(GridSweeper):
         Raises:
             ConfigError: its values do not fit together.
         """
-        assert isinstance(self.launcher, BasicLauncher)
         labels = redacted([f"{key.lstrip('+')}={_short(value)}" for key, value in sorted(params.items())])
         slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *labels]))
-        words = [*overrides, f"hydra.sweep.subdir='{shortened(slug, 120)}'"]
         try:
-            with current_sweep.get().collect_jobs() as sweep_jobs:
-                (returned,) = BasicLauncher.launch(self.launcher, [words], initial_job_idx=number)
-            if not sweep_jobs:
-                raise returned._return_value  # pyright: ignore[reportPrivateUsage]
+            job = self._compose(overrides, number, shortened(slug, 120))
         except HYDRA_ERRORS as error:
             raise ConfigError("", str(explain(error))) from error
-        return sweep_jobs[0]
+        return self.sweep.add(job.job, number, job.environment)
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _to_container(node: Any) -> Any:
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node

@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from hydra.core.utils import JobStatus
 
 from hydrant.config.best import unknown_mode
-from hydrant.config.compose import register_resolvers
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import JobFolders
+from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.plain_values import check_value
 from hydrant.runs.folder import RunFolder, read_metrics
 from hydrant.runs.lock import exclusive
-from hydrant.sweeps.grid import ComposedJob, GridSweeper, recorded_jobs
+from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.race.verdict import Rule, Verdict, judge, sentences
-from hydrant.sweeps.sweep import current_sweep
 from hydrant.terminal.console import relative, say
 
 RESULT = "race.json"
@@ -41,34 +39,32 @@ class RaceSweeper(GridSweeper):
     """
 
     def __init__(
-        self, params: Any, a: str, b: str, alpha: float, negligible: float | None, first_seed: int,
+        self, context: Context, *, params: Any, a: str, b: str, alpha: float, negligible: float | None, first_seed: int,
         max_seeds: int, seeds_at_once: int, max_seconds: float | None,
     ) -> None:  # fmt: skip
-        super().__init__(max_batch_size=None, params=params)
+        super().__init__(context, params=params)
         self._settings = {"a": _overrides("a", a), "b": _overrides("b", b)}
         self._alpha, self._negligible, self._max_seconds = alpha, negligible, max_seconds
         self._first_seed, self._max_seeds, self._seeds_at_once = first_seed, max_seeds, seeds_at_once
 
-    def sweep(self, arguments: list[str]) -> None:
-        assert self.config is not None
+    def run(self) -> None:
         self._check_limits()
-        began, folder = time.monotonic(), Path(self.config.hydra.sweep.dir)
-        pairs = self._compose_pairs(folder, self._common(self._parse_overrides(arguments)))
+        began, folder = time.monotonic(), self.folder
+        pairs = self._compose_pairs(folder, self._common(self._overrides()))
         rule = self._rule(pairs[0])
         jobs = [job for pair in pairs for job in pair]
         if faults := self._find_faults([job for job in jobs if not is_finished(job.config, job.folder)]):
             raise faults[0][0]
         num_done = sum(all(is_finished(job.config, job.folder) for job in pair) for pair in pairs)
         say(f"{relative(folder.resolve())}: {num_done} of at most {len(pairs)} pairs are finished")
-        sweep = current_sweep.get()
-        sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
-        with exclusive(folder), sweep.active(folder, {}):
+        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
+        with exclusive(folder), self.sweep.active(folder, {}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
-            verdict = self._run(folder, pairs, rule, began)
+            verdict = self._run_pairs(folder, pairs, rule, began)
         names = {name: ",".join(words) for name, words in self._settings.items()}
-        sweep.closing_lines += sentences(verdict, rule, names)
+        self.sweep.closing_lines += sentences(verdict, rule, names)
 
-    def _run(self, folder: Path, pairs: Sequence[_Pair], rule: Rule, began: float) -> Verdict:
+    def _run_pairs(self, folder: Path, pairs: Sequence[_Pair], rule: Rule, began: float) -> Verdict:
         """Run pairs until the race ends.
 
         Raises:
@@ -91,11 +87,10 @@ class RaceSweeper(GridSweeper):
 
     def _train(self, batch: Sequence[_Pair], number: int) -> None:
         """Train the runs of pairs that are not finished."""
-        returned = self._launch_batch([job for pair in batch for job in pair], number)
-        if failed := [job for job in returned if job.status is not JobStatus.COMPLETED]:
+        if failure := self._run_batch([job for pair in batch for job in pair], number):
             message = "no verdict: a run has failed, and leaving its seed out would favour its setting"
-            current_sweep.get().closing_lines.append(message)
-            raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
+            self.sweep.closing_lines.append(message)
+            raise JobFailed(failure)
 
     def _common(self, overrides: Sequence[Override]) -> list[str]:
         """Return the overrides that both settings share.

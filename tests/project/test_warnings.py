@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import threading
 import warnings
 
+import hypothesis
 import pytest
 import torch
 from processes import fork
@@ -34,8 +37,22 @@ def fork_with_threads() -> None:
     thread.join()
 
 
+def register_random_without_referrers() -> None:
+    held = [random.Random()]
+    gc.freeze()  # then the list is not among the referrers
+    hypothesis.register_random(held[0])
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize(
-    "call", [start_sync_debug_mode, read_autocast_dtype, compile_in_fp32, fork_with_threads]
+    "call",
+    [
+        start_sync_debug_mode,
+        read_autocast_dtype,
+        compile_in_fp32,
+        fork_with_threads,
+        register_random_without_referrers,
+    ],
 )
 def test_expected_warnings_do_not_fail_tests(call: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(call)

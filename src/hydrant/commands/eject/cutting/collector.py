@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.comments import COMMENTS
 from hydrant.commands.eject.layout import check_name, keyword, literal
 from hydrant.commands.eject.parts import Constant, Parts, Written
@@ -50,6 +52,13 @@ class Collector:
     def express(self, function: str, text: str, **imports: tuple[str, str | None]) -> None:
         """Let an expression stand for calls of a function of the module `parts`."""
         self.parts.expressions[function] = Written(text, "", imports)
+
+    def load(self, module: str, data: str, test: str, **others: tuple[str, str | None]) -> None:
+        """Let expressions load the data and the test samples. The functions in them are those of a module."""
+        names = set(re.findall(r"(\w+)\(", f"{data} {test}")) - others.keys()
+        imports = others | {name: (f"{PROGRAM}.{module}", name) for name in names}
+        self.express("load_data", data, **imports)
+        self.express("load_test", test, **imports)
 
     def arguments(self, node: Mapping[str, Any], group: str, prefix: str, *, target: Any = None) -> str:
         """Add a constant for each argument of a part; return the arguments of its call.

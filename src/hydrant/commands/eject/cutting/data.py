@@ -140,13 +140,14 @@ def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
 def _cut_cifar(collector: Collector, node: Mapping[str, Any]) -> None:
     _cut_images(collector, node)
     kind = str(node["_target_"]).rpartition(".")[2].upper()
-    for name, load in (("load_data", "load_cifar"), ("load_test", "load_cifar_test")):
-        origins = {kind: ("torchvision.datasets", kind), load: (f"{PROGRAM}.data_images", load)}
-        collector.express(name, f"{load}({kind})", **origins)
+    origin: dict[str, tuple[str, str | None]] = {kind: ("torchvision.datasets", kind)}
+    collector.load("data_images", f"load_cifar({kind})", f"load_cifar_test({kind})", **origin)
 
 
 def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.know(IS_NPZ=str(node["train"]).endswith(".npz"))
+    data = "placed(read_tensors(TRAIN), read_tensors(VAL))"
+    collector.load("data_samples", data, "first_of_test(read_tensors(TEST))")
 
 
 def _cut_synthetic(collector: Collector, node: Mapping[str, Any]) -> None:
@@ -224,9 +225,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     )
     collector.parts.aliases["samples_of"] = (f"{PROGRAM}.data_tokens", "samples_of")
     _reads(collector, "data_tokens", "read_sequences", "Tokens")
-    tokens = (f"{PROGRAM}.data_tokens", "Tokens")
-    collector.express("load_data", "(Tokens(TRAIN_FILES), Tokens(VAL_FILES))", Tokens=tokens)
-    collector.express("load_test", "Tokens(TEST_FILES)", Tokens=tokens)
+    collector.load("data_tokens", "(Tokens(TRAIN_FILES), Tokens(VAL_FILES))", "Tokens(TEST_FILES)")
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {

@@ -45,6 +45,7 @@ def cut_memmap(collector: Collector, node: Mapping[str, Any]) -> None:
     if not Path(node["train"], "targets.npy").is_file():
         raise ConfigError("data.train", "samples without targets.npy cannot be ejected yet")
     _loads(collector, node, augments=False)
+    collector.load("data_loading", "loaders(Arrays(TRAIN), Arrays(VAL))", "test_loader(Arrays(TEST))")
 
 
 def cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
@@ -100,5 +101,4 @@ def cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
         words = ", ".join(keyword(name, literal(plain(v))) for name, v in part.items() if name[:1] != "_")
         made.append(f"{target.__name__}({words})")
         imports[target.__name__] = (target.__module__, target.__name__)
-    collector.express("make_data", f"({', '.join(made[:2])})", **imports)
-    collector.express("make_test", made[-1], **imports)
+    collector.load("data_loading", f"loaders({', '.join(made[:2])})", f"test_loader({made[-1]})", **imports)

@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from torchvision.datasets import ImageFolder
 
 from hydrant.commands.eject.program.data import samples_of
-from hydrant.commands.eject.program.parts import make_data, make_test
 from hydrant.commands.eject.program.settings import *
 from hydrant.data.pixels import open_rgb
 from hydrant.seeding import SAMPLE, mix
@@ -137,16 +136,6 @@ def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
     return inputs.to(DEVICE, non_blocking=True), targets.to(DEVICE, non_blocking=True)
 
 
-def load_dataset() -> tuple[TrainingBatches, Loader]:
-    """Return the samples to train on and to evaluate on."""
-    return loaders(*make_data())
-
-
-def load_dataset_test() -> Loader:
-    """Return the samples to test on."""
-    return test_loader(make_test())
-
-
 def load_image_folder() -> tuple[TrainingBatches, Loader]:
     """Return the images to train on, changed at random, and those to evaluate on."""
     train_transform: Any = create_transform(**IMAGES, **AUGMENTATION, is_training=True)
@@ -183,13 +172,3 @@ def as_tensor(values: Any) -> Tensor:
     array = np.array(values)
     other = {"float64": np.float32, "uint16": np.int64, "uint32": np.int64}
     return torch.from_numpy(array.astype(other.get(array.dtype.name, array.dtype)))
-
-
-def load_memmap() -> tuple[TrainingBatches, Loader]:
-    """Return the samples to train on and to evaluate on."""
-    return loaders(Arrays(TRAIN), Arrays(VAL))
-
-
-def load_memmap_test() -> Loader:
-    """Return the samples to test on."""
-    return test_loader(Arrays(TEST))

@@ -49,16 +49,6 @@ def normalize(images: Tensor) -> Tensor:
     return (images - mean) / std
 
 
-def load_tensors() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: tensors in files."""
-    return placed(read_tensors(TRAIN), read_tensors(VAL))
-
-
-def load_tensors_test() -> Samples:
-    """Return the samples to test on."""
-    return first_of_test(read_tensors(TEST))
-
-
 def read_tensors(file: str) -> Samples:
     """Return the inputs and the targets in a file; doubles as float32."""
     if IS_NPZ:

@@ -17,8 +17,7 @@ load_test: Callable[[], Any]  # the test samples
 samples_of: Callable[[int], Tensor]  # the indices of the samples of an update
 read_batch: Callable[[Any, Tensor], Samples]  # the chosen ones of some samples
 to_device: Callable[[Any, Tensor], tuple[Any, Tensor]]  # a batch on the device
-make_data: Callable[[], Any]  # the user's data set
-make_test: Callable[[], Any]  # the user's test set
+make_data: Callable[[], Any]  # what the user's function returns
 make_mixup: Callable[[], Any]  # timm's mixup
 
 # The model and the loss of a batch, which is `inputs` and `targets`.

@@ -13,8 +13,8 @@ from hydrant.editor.option_files import read_option
 from hydrant.safety.targets import locate
 
 OPTIONS = [
-    (path.parent.name, path.stem)
-    for path in sorted(conf_dir().glob("*/*.yaml"))
+    (path.parent.relative_to(conf_dir()).as_posix(), path.stem)
+    for path in sorted(conf_dir().glob("*/**/*.yaml"))
     if re.search(r"^_target_: hydrant\.", path.read_text(), re.MULTILINE)
 ]
 IN_YAML = {"None": "null", "True": "true", "False": "false", "`": "", "'": ""}

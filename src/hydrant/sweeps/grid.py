@@ -82,12 +82,11 @@ _Fault = tuple[ConfigError, Sequence[str]]
 class GridSweeper:
     """Runs a job for every combination of values.
 
-    If one of the jobs cannot run, none starts. If a job fails later, the others still run. `max_batch_size` limits how
-    many jobs the launcher receives at once; null: all.
+    If one of the jobs cannot run, none starts. If a job fails later, the others still run.
 
     Args:
         context: the sweep that begins.
-        max_batch_size: null: all jobs.
+        max_batch_size: jobs that the launcher gets at once; null: all.
         params: overrides to add, by key.
     """
 

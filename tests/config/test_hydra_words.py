@@ -17,7 +17,7 @@ from repository import ROOT
 from hydrant import cli
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.runs.folder import read_summary
+from hydrant.runs.folder import RunFolder
 from hydrant.sweeps.executors.local import Local, Sequential
 from hydrant.sweeps.grid import GridSweeper
 
@@ -119,7 +119,7 @@ def other_sweepers(request: pytest.FixtureRequest) -> None:
 @line("`hydra.run.dir=<folder>`")
 def run_folders(request: pytest.FixtureRequest) -> None:
     printed(request, *TINY, "hydra.run.dir=some/where")
-    assert read_summary(Path("some/where"))["status"] == "finished"
+    assert RunFolder(Path("some/where")).summary["status"] == "finished"
 
 
 @line("`hydra.sweep.dir=<folder>`")

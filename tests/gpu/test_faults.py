@@ -109,6 +109,7 @@ def test_an_illegal_capture() -> None:
     assert calls.illegal
 
 
+@pytest.mark.slow
 # torch's elastic agent does not close the files with the output of the ranks.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"

@@ -85,7 +85,7 @@ PAIRS = [
     for precision in PRECISIONS
     if (optimizer, precision) not in REFUSED
 ]
-FAST = [("adamw", "fp32"), ("muon", "bf16"), ("sgd", "fp16")]
+FAST = [("muon", "bf16"), ("sgd", "fp16")]
 ROUNDS = 1e-4
 """Of an optimizer that takes another implementation on CUDA, such as `foreach`."""
 

@@ -46,6 +46,7 @@ def test_ranks_end_with_the_launching_process_and_unlock_the_folder(workdir: Pat
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_a_launching_process_that_is_killed_early_leaves_no_secret(workdir: Path) -> None:
     """Its ranks, which may have no job yet, end too."""
     (temporary := workdir / "temporary").mkdir()

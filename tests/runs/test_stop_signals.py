@@ -93,6 +93,7 @@ def test_a_second_sigterm_ends_a_run_that_waits_for_a_drive(num_workers: int, wo
     assert summary(workdir / "outputs" / "waits")["status"] == "preempted"
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_when_it_also_ends_the_reader_of_the_output(workdir: Path) -> None:
     """As with `python train.py 2>&1 | tee log`: Ctrl-C ends tee, and nothing can be printed any more."""
     folder = workdir / "outputs" / "piped"

@@ -64,6 +64,7 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
     assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
 
 
+@pytest.mark.slow
 def test_the_server_imports_what_a_part_lists() -> None:
     """The command does not import a part before it starts the server. What does not exist is left to the job."""
     calls = (

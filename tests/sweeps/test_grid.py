@@ -95,8 +95,9 @@ def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys(tmp_path: 
     assert {path.name for path in sweep.iterdir()} == before
 
 
-def test_a_job_leaves_the_records_that_it_leaves_if_hydra_starts_it(workdir: Path) -> None:
-    """Hydra's own launcher composes each job again; Hydrant's take the one that the grid has composed."""
+@pytest.mark.slow
+def test_a_job_leaves_the_same_records_with_every_launcher(workdir: Path) -> None:
+    """But for the launcher's own."""
     for launcher in ("basic", "local"):
         words = (f"hydra/launcher={launcher}", "duration=1", "model.hidden=[8]", "tracker=local", "seed=0,1")
         done = run_command("--multirun", *words, "name=study", f"hydra.sweep.dir={launcher}", cwd=workdir)

@@ -56,6 +56,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(words: tuple[str, ...], workd
     assert saved_updates(folder / "checkpoints") == [2, 4]
 
 
+@pytest.mark.slow
 def test_a_rank_that_waits_outside_of_torch_distributed_is_not_named(tmp_path: Path) -> None:
     """As on CUDA: NCCL's collectives return at once, and the rank waits where it reads the result."""
     ranks: Any = mp.spawn(_watched_rank, args=(str(tmp_path),), nprocs=2, join=False)  # type: ignore[no-untyped-call]

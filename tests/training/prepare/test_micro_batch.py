@@ -38,7 +38,7 @@ def test_auto_equals_a_run_with_the_largest_divisor_that_fits(
 
 
 @pytest.mark.usefixtures("limited_model")
-@pytest.mark.parametrize(("free", "size"), [(8.5, 6), *slow((8.9, 8), (24.0, 12))])
+@pytest.mark.parametrize(("free", "size"), slow((8.5, 6), (8.9, 8), (24.0, 12)))
 def test_auto_leaves_headroom(free: float, size: int, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a planted device of 32 GiB where a sample takes one: a trial may use 91 % of what is free."""
     import limited  # type: ignore[import-not-found]

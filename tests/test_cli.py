@@ -60,7 +60,8 @@ NO_OUTPUT = {
 }
 
 
-@pytest.mark.parametrize("how", ["full", *slow("closed")])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["full", "closed"])
 @pytest.mark.parametrize(
     ("words", "folder"),
     [

@@ -41,6 +41,22 @@ OS = "os.system, command: touch called"
         ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
         ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
         ("hydra:\n  output_subdir: ../secrets", "hydra.output_subdir"),
+        (
+            "hydra:\n  runtime: {choices: {evil: {h: {(): subprocess.Popen, args: [touch, called]}}}}\n"
+            "  job_logging: {handlers: '${hydra:runtime.choices.evil}'}",
+            "hydra.job_logging.handlers",
+        ),
+        (
+            f"hydra:\n  runtime: {{choices: {{evil: {TARGET}}}}}\n"
+            "  sweeper: {sampler: '${hydra:runtime.choices.evil}'}",
+            "hydra.sweeper",
+        ),
+        (
+            "x: 'xt://my_module.x'\nhydra:\n"
+            "  job_logging: {handlers: {x: {class: logging.StreamHandler, stream: 'e${x}'}}}",
+            "hydra.job_logging.handlers.x.stream",
+        ),
+        ("x: {A: b}\nhydra:\n  job: {env_set: '${x}'}", "hydra.job.env_set: needs a mapping"),
         ("hydra:\n  output_subdir: ${name}", "hydra.output_subdir"),
         (
             "hydra:\n  callbacks: {x: {_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}",

@@ -18,6 +18,7 @@ from hydrant import cli
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder
+from hydrant.runs.job import job_of
 from hydrant.sweeps.executors.local import Local, Sequential
 from hydrant.sweeps.grid import GridSweeper
 
@@ -143,9 +144,14 @@ def variables(request: pytest.FixtureRequest) -> None:
     patch.setenv("COPIED", "2")
     seen = list[Any]()
     patch.setattr("hydrant.commands.train._execute", lambda *_: seen.append(dict(os.environ)))
+    patch.setattr(
+        "hydrant.commands.train.job_of", lambda config: (seen.append(dict(os.environ)), job_of(config))[1]
+    )
     patch.setattr("hydrant.commands.train.report", lambda _: 0)
     printed(request, *TINY, "+hydra.job.env_set.SET=1", "hydra.job.env_copy=[COPIED]")
-    assert (seen[0]["SET"], seen[0]["COPIED"]) == ("1", "2")
+    assert [(each["SET"], each["COPIED"]) for each in seen] == [
+        ("1", "2")
+    ] * 2  # also before torch is imported
     assert "SET" not in os.environ
     environment = in_sweep(
         request, lambda s: s._compose(["seed=0"], 0).environment, "+hydra.job.env_set.SET=1"

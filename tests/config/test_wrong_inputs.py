@@ -338,12 +338,14 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
     ("command", "expected"),
     [
         ("train.py optimizer=adamm", "optimizer: no option 'adamm'; ..."),
-        (
-            "train.py --multirun seed=0,x",
-            "seed: needs a whole number, not 'x'; 1 of 2 jobs cannot run, so none starts (the first: seed=x); "
-            "seed=0 leaves them out",
+        *slow(
+            (
+                "train.py --multirun seed=0,x",
+                "seed: needs a whole number, not 'x'; 1 of 2 jobs cannot run, so none starts (the first: seed=x); "
+                "seed=0 leaves them out",
+            ),
+            ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
         ),
-        *slow(("hydrant evaluate nowhere", "nowhere does not exist; ...")),
     ],
 )
 def test_commands_are_refused_in_a_shell_too(command: str, expected: str, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(gpus.values())) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_sees_parts_of_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """One alone is known to CUDA, and the second of two is not."""
     names = [f"MIG-{torch.cuda.get_device_properties(number).uuid}" for number in (6, 2)]

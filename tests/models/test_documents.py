@@ -156,11 +156,14 @@ def close(one: Path, other: Path, rel: float) -> bool:
     return all(row == pytest.approx(expected, rel=rel, abs=rel) for row, expected in pairs)
 
 
-@pytest.mark.parametrize("words", ["compile.scope=task", *slow("compile.scope=blocks")])
-def test_compiled_runs_are_the_same_and_do_not_recompile(words: str, train: Train) -> None:
+@pytest.mark.parametrize(
+    ("scope", "dropout"), [("task", 0), ("task", 0.1), *slow(("blocks", 0), ("blocks", 0.1))]
+)
+def test_compiled_runs_are_the_same_and_do_not_recompile(scope: str, dropout: float, train: Train) -> None:
     write_texts(Path("texts"))
-    eager = train(*RUN, "duration=8", name="eager")
-    compiled = train(*RUN, "duration=8", "compile=aot_eager", words, name="compiled")
+    words = (*RUN, "duration=8", f"model.dropout={dropout}")
+    eager = train(*words, name="eager")
+    compiled = train(*words, "compile=aot_eager", f"compile.scope={scope}", name="compiled")
     assert_one_graph(compiled)
     assert close(compiled, eager, 1e-4)
 

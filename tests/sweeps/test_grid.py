@@ -10,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import run_command
 
+from hydrant import cli
 from hydrant.config.command_line import check_grid
 from hydrant.errors import ConfigError
 
@@ -117,3 +118,19 @@ def test_a_job_leaves_the_same_records_with_every_launcher(workdir: Path) -> Non
             text = yaml.safe_dump(by_hydra).replace("basic", "local")
             by_hydra = yaml.safe_load(text)
         assert by_hydra == by_grid
+
+
+def test_a_file_may_make_every_command_a_sweep(workdir: Path) -> None:
+    grid = workdir / "conf" / "sweep" / "mine.yaml"
+    grid.parent.mkdir(parents=True)
+    grid.write_text('# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: "0,1"}}}\n')
+    words = ("sweep=mine", "name=study", "tracker=local", "model.hidden=[4]", "duration=1")
+    assert cli.main(["train", *words, "hydra/launcher=local"]) == 0
+    assert len(sweep_table(workdir / "multirun" / "study")) == 2
+
+
+def test_an_error_of_a_sweep_is_told_if_a_word_makes_it_one(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "hydra.mode=MULTIRUN", "seed=0,1", "bogus=3"]) == 2
+    assert "bogus" in capsys.readouterr().err.splitlines()[-1]

@@ -72,6 +72,7 @@ print(cli.main(["train", "--multirun", "name=study", f"seed={seeds},x"]))
 """A sweep that is refused when its jobs are composed."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workdir")
 def test_a_sweep_counts_the_jobs_that_it_has_composed_on_a_terminal() -> None:
     counted = [f"hydrant train: composed {number} of 21 jobs..." for number in (0, 10, 20)]

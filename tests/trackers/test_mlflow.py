@@ -116,16 +116,17 @@ def test_a_resumed_run_continues_under_its_id_with_each_row_once(
     assert [(step, value) for step, _, value in losses(identity, uri)] == [(n, n) for n in range(9)]
 
 
-def test_a_run_that_continues_with_another_config_keeps_both(
+def test_a_run_that_continues_with_another_config_keeps_each(
     identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
 ) -> None:
     make(identity).finish(137, {})
     changed = replace(identity, config={**identity.config, "optimizer.lr": 0.1, "new": 1})
     for _ in range(2):  # the second one was killed before its next checkpoint
         make(changed, num_updates=4).finish(137, {})
+    make(identity, num_updates=6).finish(137, {})
     assert run_of(identity, uri).data.params == {
         "optimizer": "adamw", "optimizer.lr": "0.001", "seed": "0", "model": "null",
-        "from_update_4/optimizer.lr": "0.1", "new": "1",
+        "from_update_4/optimizer.lr": "0.1", "from_update_6/optimizer.lr": "0.001", "new": "1",
     }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
             config = composer.compose_command(is_sweep=flags.multirun)
             if config.hydra.mode == RunMode.MULTIRUN:
                 return _run_sweep(config, composer)
-            job, logs = _job(config)
+            job, _, logs = _job(config)
         return report(_execute(job, logs))
     except KeyboardInterrupt:
         notice("stopped by SIGINT before anything was started")
@@ -55,16 +55,18 @@ def _show(flags: Namespace, composer: Composer) -> int:
     return output_status()
 
 
-def _job(config: DictConfig) -> tuple[Job, Any]:
-    """Return the job of a single run, and what `hydra.job_logging` and `hydra.verbose` say."""
+def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
+    """Return the job of a single run, `hydra.job.env_set`, and what `hydra.job_logging` and `hydra.verbose` say."""
     settings = config.hydra
     refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
     place(config)
     with hydra_settings(settings):
         logs = OmegaConf.to_container(settings.job_logging, resolve=True), settings.verbose
-    job = job_of(config)
-    os.environ.update(settings.job.env_set)  # `hydrant.cli` restores the variables
-    return job, logs
+        variables: Any = OmegaConf.to_container(settings.job.env_set, resolve=True)
+    os.environ.update(
+        variables
+    )  # before `job_of` imports torch, which reads some. `hydrant.cli` restores them
+    return job_of(config), variables, logs
 
 
 def _execute(job: Job, logs: Any) -> RunResult:
@@ -144,12 +146,13 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     world, is_inside_group = World.from_launcher(), dist.is_initialized()
     with world.process_group():  # ends before the run, whose group has the timeout of its config
         try:
-            job = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
+            job, variables = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
         except HydrantError as error:
             ignore_stop_signals()
             if world.is_rank_zero:
                 raise
             return error.exit_status
+    os.environ.update(variables)
     result = RunResult.finished() if job is None else execute(job)
     if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         write_error_file(result.message)
@@ -159,17 +162,17 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     return status
 
 
-def _compose_job(arguments: Sequence[str]) -> Job | None:
-    """Return the job of these overrides; None if the command only prints something."""
+def _compose_job(arguments: Sequence[str]) -> tuple[Job | None, dict[str, str]]:
+    """Return the job of these overrides, None if the command only prints something, and the variables that it sets."""
     flags = parse_flags(arguments)
     try:
         with composing(flags.overrides, primary_of(flags)) as composer:
             if prints(flags):
                 _show(flags, composer)
-                return None
+                return None, {}
             config = composer.compose_command(is_sweep=flags.multirun)
             if config.hydra.mode != RunMode.MULTIRUN:
-                return _job(config)[0]
+                return _job(config)[:2]
     except HYDRA_ERRORS as error:
         raise explain(error) from None  # Hydra's own errors cannot be pickled for other ranks
     command = "python train.py --multirun parallel.num_processes=2 ..."

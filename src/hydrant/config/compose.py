@@ -99,7 +99,7 @@ class Composer:
         Raises:
             HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
         """
-        if is_sweep:
+        if is_sweep or "hydra.mode=MULTIRUN" in self.words:
             return self.compose_sweep([*self.words, "hydra.mode=MULTIRUN"])
         if any(override.is_sweep_override() for override in self.parse(self.words)):
             try:

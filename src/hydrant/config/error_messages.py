@@ -42,6 +42,9 @@ _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
 }
 _INCLUDE = "_create_defaults_tree_impl"
 """The function of Hydra that reads a config file and those in its defaults list."""
+_LIST_FOR_MAPPING = re.compile("Cannot merge (DictConfig with ListConfig|incompatible container types)")
+"""As OmegaConf 2.3 and 2.4 say it."""
+
 _IN_FILE = re.compile(r"In '([^']*)':")
 
 
@@ -57,7 +60,7 @@ def explain(error: BaseException) -> HydrantError:
             return _endless(link)
         if (file := _IN_FILE.match(str(link))) and (unplaced := unplaced_option(file[1])):
             return unplaced
-        if file and "Cannot merge DictConfig with ListConfig" in str(link) and (is_list := listed(file[1])):
+        if file and _LIST_FOR_MAPPING.search(str(link)) and (is_list := listed(file[1])):
             return is_list
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link, _override_in(chain))

@@ -43,10 +43,15 @@ _VARIABLES = ("TORCH_LOGS",)
 _CALLED = ("_target_", "()", "class", "filename")
 """Keys whose value is imported and called, or opened for writing."""
 
-_REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
-"""Exactly one interpolation that is not ${hydra.job|run|runtime|sweep...}.
+_REFERENCE = re.compile(
+    r"\$\{(?!hydra[.:](?!runtime\.choices\b)(job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL
+)
+"""A value that begins and ends as an interpolation, other than one of `${hydra.job|run|runtime|sweep...}`.
 
-It may resolve to a node with a `_target_` elsewhere in the config."""
+It may resolve to a node with a `_target_` elsewhere in the config. `runtime.choices` may hold such a node too."""
+
+
+_INTERPOLATION = re.compile(r"\$\{")
 
 
 def is_basic_launcher(target: object) -> bool:
@@ -83,7 +88,8 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
         key = next((key for key, _ in _called_values(callbacks, "hydra.callbacks")), "hydra.callbacks")
         raise ConfigError(key, "Hydra's callbacks are not called; choose or write a hook: hook=<option>")
     for name, allowed in _ALLOWED.items():
-        for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
+        values = _called_values(hydra.get(name), f"hydra.{name}", has_references=allowed is not _LOGGING)
+        for key, value in values:
             if name == "launcher" and is_basic_launcher(value):
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
@@ -139,7 +145,10 @@ def class_of(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
     set_by_user = keys_set_by(words)
-    for name, value in (job.get("env_set") or {}).items():
+    variables = job.get("env_set") or {}
+    if not isinstance(variables, Mapping):
+        raise ConfigError("hydra.job.env_set", f"needs a mapping of names to values, not {shown(variables)}")
+    for name, value in variables.items():
         key = f"hydra.job.env_set.{name}"
         if os.environ.get(name) == value:  # of `env_copy`
             continue
@@ -162,13 +171,17 @@ def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
     return True
 
 
-def _called_values(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of everything that would be imported and called, or may resolve to something that is."""
-    if isinstance(value, str) and (value.startswith("ext://") or _REFERENCE.fullmatch(value)):
+def _called_values(value: Any, key: str, *, has_references: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of everything that would be imported and called, or may resolve to something that is.
+
+    Without `has_references`, these are all interpolations, because Python's logging also imports parts of texts.
+    """
+    is_reference = _REFERENCE.fullmatch if has_references else _INTERPOLATION.search
+    if isinstance(value, str) and (value.startswith("ext://") or is_reference(value)):
         yield key, value
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, item in items:
         if name in _CALLED and item is not None:
             yield f"{key}.{name}", item
         else:
-            yield from _called_values(item, f"{key}.{name}")
+            yield from _called_values(item, f"{key}.{name}", has_references=has_references)

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from hydra.core.override_parser.types import Override, OverrideType
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -66,9 +67,15 @@ class JobComposer:
         return config
 
     def _load(self, words: Iterable[str]) -> DictConfig:
+        """Return what Hydra makes of the words of a job, whose sweeper and launcher are the sweep's own business."""
+        common: Any = OmegaConf.to_container(self._sweep.hydra.overrides.hydra)
         with explain_unchecked():
-            config = self._composer.loader.load_sweep_config(self._sweep, list(words))
+            config = self._composer.loader.load_configuration(
+                self._composer.name, [*common, *words], RunMode.RUN
+            )
+        OmegaConf.copy_cache(from_config=self._sweep, to_config=config)
         check_hydra_node(config, self._composer.words)
+        config.hydra.mode = self._sweep.hydra.mode  # a config file may set it that jobs are composed without
         return config
 
     def _parsed(self, word: str) -> Override:

@@ -71,7 +71,8 @@ class Config(Mapping[str, Any]):
                 composed[group] = node
                 composed.hydra.runtime.choices[group] = str(node["type"]).rpartition(".")[2]
         begin_run()
-        path = place(composed) if folder is None else Path(folder)
+        placed = place(composed, folder=folder)
+        path = placed if folder is None else Path(folder)
         settings, config = composed.hydra, without_hydra(composed)
         return Job(
             check(config),

@@ -44,9 +44,9 @@ def attend_in_documents(
 
     `data=tokens` cuts the documents on the host, and gives the tensor `documents` two attributes that say where:
     `lengths`, which are numbers of the host, and `bounds`. In 16 bits on CUDA, `bounds` go to flash attention. Else
-    each document is attended to on its own. Both need memory in proportion to L. A mask, which needs it in proportion
-    to L², is for documents without these attributes, and for compiled code that flash attention does not serve: there
-    `lengths` would be constants of a graph.
+    each document is attended to on its own. Both need memory in proportion to L. A mask needs it in proportion to L².
+    It is for documents without these attributes, for compiled code that flash attention does not serve, because
+    `lengths` would be constants of its graph, and for dropout, which then draws the same in eager and compiled code.
 
     Args:
         documents: (B, L), the number of the document of each token.
@@ -59,7 +59,10 @@ def attend_in_documents(
     )
     cut: Any = documents
     is_flash = not dropout and _takes_flash_attention(query) and hasattr(cut, "bounds")
-    if not is_flash and (torch.compiler.is_compiling() or not hasattr(cut, "lengths")):
+    has_lengths = not torch.compiler.is_compiling() and hasattr(
+        cut, "lengths"
+    )  # else a graph would guard them
+    if dropout or not (is_flash or has_lengths):
         return attend(query, key, value, attn_mask=causal_document_mask(documents))
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # (B L, H, D)
     if is_flash:

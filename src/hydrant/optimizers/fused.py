@@ -52,7 +52,8 @@ def fused_call(
 class FusedStep:
     """The step of an optimizer whose weights all have a state and get gradients, as long as that is so.
 
-    It reads all tensors anew, because others may replace them: only which states belong to a group is kept. Tested with
+    It reads the gradients and the tensors of the states anew, because others may replace them. The weights, and which
+    states belong to them, are kept. Tested with
     torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on the CPU.
     """
 

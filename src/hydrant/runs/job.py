@@ -65,17 +65,18 @@ class Job:
         return f"the same command with {key}={relative(folder or self.folder)}"
 
 
-def place(composed: DictConfig, number: int | None = None) -> Path:
+def place(composed: DictConfig, number: int | None = None, folder: str | Path | None = None) -> Path:
     """Set the folder of a run in its config, which Hydra has composed, and return it.
 
     Args:
         composed: the config, with the node `hydra`.
         number: of the job, in a sweep.
+        folder: of a run outside of a sweep; by default that of the config.
     """
     settings = composed.hydra
     with hydra_settings(settings), read_write(settings), open_dict(settings):
         if number is None:
-            folder = Path(_folder(settings, "run.dir"))
+            folder = Path(folder or _folder(settings, "run.dir"))
         else:
             settings.job.id, settings.job.num = str(number), number
             folder = Path(_folder(settings, "sweep.dir"), _folder(settings, "sweep.subdir"))

@@ -191,12 +191,19 @@ def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any], nu
     known, params = client.get_run(run_id).data.params, list[Param]()
     for key, value in config.items():
         name, text = _allowed(key), (value if isinstance(value, str) else shown(value))[:_MAX_VALUE]
-        if known.get(name, text) != text:
-            name = f"from_update_{num_updates}/{name}"
-        if name not in known:
+        newest = max((each for each in known if _param_of(each)[1] == name), key=_param_of, default=None)
+        if newest is None:
             params.append(Param(name, text))
+        elif known[newest] != text:
+            params.append(Param(f"from_update_{num_updates}/{name}", text))
     for first in range(0, len(params), _PARAMS_IN_A_CALL):
         client.log_batch(run_id, params=params[first : first + _PARAMS_IN_A_CALL])
+
+
+def _param_of(name: str) -> tuple[int, str]:
+    """Return since which update a parameter has a value, and its name in the config."""
+    since = re.match(r"from_update_(\d+)/", name)
+    return (int(since[1]), name[since.end() :]) if since else (0, name)
 
 
 def _allowed(name: str) -> str:

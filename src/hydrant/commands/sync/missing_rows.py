@@ -44,7 +44,7 @@ def _missing_rows(records: Sequence[Any], part: Path, folder: Path) -> list[dict
     end = min((other for other in begins if other > begin), default=math.inf)
     items = [item for record in records for item in record.history.item]
     logged = {json.loads(item.value_json) for item in items if "time" in (item.key, *item.nested_key)}
-    rows = read_metrics(folder)
+    rows = [row for row in read_metrics(folder) if row.get("time") is not None]
     return [row for row in rows if begin <= row["time"] < end and row["time"] not in logged]
 
 

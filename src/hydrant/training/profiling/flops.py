@@ -7,12 +7,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from hydrant.batch import Batch, map_tensors
+from hydrant.batch import Batch, map_tensors, tensors_of
+from hydrant.data.packed import with_cuts
 from hydrant.training.training_trial import training_trial
 
 _aten: Any = torch.ops.aten
@@ -36,8 +38,23 @@ def count_flops(task: nn.Module, batch: Batch) -> Flops:
     counter = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     weights = _WeightTracker(task, counter.flop_registry)
     with training_trial(task), _unfused_attention(), torch.no_grad(), weights, counter:
-        task.forward(map_tensors(Tensor.clone, batch))  # copies do not know where their documents end
+        task.forward(_with_whole_documents(batch))
     return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted())
+
+
+def _with_whole_documents(batch: Batch) -> Batch:
+    """Return the batch with one document in each sequence, if documents are packed into them."""
+    if not any(hasattr(tensor, "lengths") for tensor in tensors_of(batch)):
+        return batch
+
+    def whole(tensor: Tensor) -> Tensor:
+        if not hasattr(tensor, "lengths"):
+            return tensor
+        return with_cuts(
+            np.zeros(tuple(tensor.shape), np.int64), lambda array: torch.from_numpy(array).to(tensor.device)
+        )
+
+    return map_tensors(whole, batch)
 
 
 def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:

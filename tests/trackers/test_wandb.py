@@ -205,7 +205,7 @@ def test_a_resumed_run_continues_under_its_id(
 
 
 @pytest.mark.usefixtures("reap")
-@pytest.mark.parametrize("num_arrived", [0, 4])
+@pytest.mark.parametrize("num_arrived", [4, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_resumed_run_sends_what_its_killed_process_has_not(
     num_arrived: int, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
 ) -> None:

@@ -12,6 +12,7 @@ import hydra
 import numpy as np
 import pytest
 import torch
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.version import VersionBase, base_at_least
 from process_states import process_state
@@ -171,6 +172,8 @@ def test_a_signal_saves_and_the_same_call_continues(
     run = hydrant.load_run("run")
     assert (run.status, run.summary["num_updates"]) == ("preempted", 3)
     assert hydrant.train(config, folder="run").status == "finished"
+    settings = yaml.safe_load(Path("run/.hydra/hydra.yaml").read_text())
+    assert settings["hydra"]["runtime"]["output_dir"] == str(Path("run").absolute())
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ class Composer:
                 if config.hydra.mode == RunMode.MULTIRUN:
                     return config
             except (HydrantError, *HYDRA_ERRORS):
-                pass  # the run raises it too
+                pass  # the run, composed below, raises this error or another one
         config = self.compose(self.words)
         return self.compose_sweep(self.words) if config.hydra.mode == RunMode.MULTIRUN else config
 

@@ -42,8 +42,9 @@ _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
 }
 _INCLUDE = "_create_defaults_tree_impl"
 """The function of Hydra that reads a config file and those in its defaults list."""
+
 _LIST_FOR_MAPPING = re.compile("Cannot merge (DictConfig with ListConfig|incompatible container types)")
-"""As OmegaConf 2.3 and 2.4 say it."""
+"""How OmegaConf 2.3 and 2.4 say that a list stands where a mapping is needed."""
 
 _IN_FILE = re.compile(r"In '([^']*)':")
 

@@ -50,8 +50,8 @@ _REFERENCE = re.compile(
 
 It may resolve to a node with a `_target_` elsewhere in the config. `runtime.choices` may hold such a node too."""
 
-
 _INTERPOLATION = re.compile(r"\$\{")
+"""What begins an interpolation, anywhere in a text."""
 
 
 def is_basic_launcher(target: object) -> bool:

@@ -36,6 +36,7 @@ class JobComposer:
 
     def __init__(self, composer: Composer, sweep: DictConfig) -> None:
         self._composer, self._sweep = composer, sweep
+        self._common: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)  # words of all jobs
         self._shared = dict[
             tuple[str, ...], bytes
         ]()  # by the overrides that choose: the config without values
@@ -67,15 +68,14 @@ class JobComposer:
         return config
 
     def _load(self, words: Iterable[str]) -> DictConfig:
-        """Return what Hydra makes of the words of a job, whose sweeper and launcher are the sweep's own business."""
-        common: Any = OmegaConf.to_container(self._sweep.hydra.overrides.hydra)
+        """Return the config of a job as Hydra composes it. Its sweeper and launcher may differ from the sweep's."""
         with explain_unchecked():
             config = self._composer.loader.load_configuration(
-                self._composer.name, [*common, *words], RunMode.RUN
+                self._composer.name, [*self._common, *words], RunMode.RUN
             )
         OmegaConf.copy_cache(from_config=self._sweep, to_config=config)
         check_hydra_node(config, self._composer.words)
-        config.hydra.mode = self._sweep.hydra.mode  # a config file may set it that jobs are composed without
+        config.hydra.mode = self._sweep.hydra.mode  # it may come from a config file that jobs leave out
         return config
 
     def _parsed(self, word: str) -> Override:
@@ -94,8 +94,7 @@ class JobComposer:
         return isinstance(override.value(), dict) or not self._is_group(key)
 
     def _has_options(self, key: str) -> bool:
-        common: Any = OmegaConf.to_container(self._sweep.hydra.overrides.hydra)
-        return bool(self._composer.loader.get_group_options(key, None, self._composer.name, common))
+        return bool(self._composer.loader.get_group_options(key, None, self._composer.name, self._common))
 
 
 class _UnlikeOthers(Exception):

@@ -53,8 +53,8 @@ class FusedStep:
     """The step of an optimizer whose weights all have a state and get gradients, as long as that is so.
 
     It reads the gradients and the tensors of the states anew, because others may replace them. The weights, and which
-    states belong to them, are kept. Tested with
-    torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on the CPU.
+    states belong to them, are kept. Tested with torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on
+    the CPU.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

@@ -29,7 +29,7 @@ class History:
     """The rows that a run continues: those of its checkpoint.
 
     Args:
-        run: the folder of this run, or of the one that it continues.
+        run: the folder that has these rows: of this run, or of the run that it continues.
         num_updates: of the checkpoint. Rows of later updates are dropped, because the updates are made again.
         num_rows: the number of rows by file, if the checkpoint records it. The bytes after these rows are not read,
             because after a power failure they may be anything.

@@ -16,6 +16,7 @@ from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
+from hydrant.data.packed import with_cuts
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
@@ -125,6 +126,24 @@ def test_weights_that_are_not_counted_are_named() -> None:
         "flops_per_sample is too small: torch does not count aten._trilinear, which uses 89% of the parameters "
         "(model.pair.weight); durations in FLOPs and perf/mfu leave it out"
     )
+
+
+def test_packed_documents_keep_their_cuts_and_do_not_change_the_count() -> None:
+    class Task(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            self.lengths = list[list[int]]()
+
+        def forward(self, batch: Batch) -> Tensor:
+            self.lengths.append(batch.inputs["documents"].lengths)
+            return self.linear(torch.ones(8))
+
+    task = Task()
+    for numbers in ([[0, 0, 1, 2], [0, 1, 1, 1]], [[0, 0, 0, 0], [0, 0, 0, 0]]):
+        documents = with_cuts(np.array(numbers), torch.from_numpy)
+        count_flops(task, Batch({"documents": documents}, torch.zeros(2)))
+    assert task.lengths == [[4, 4], [4, 4]]
 
 
 def test_counting_changes_nothing() -> None:

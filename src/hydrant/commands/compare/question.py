@@ -15,7 +15,7 @@ class Question:
     """Each field is named like its option. `hydrant.compare` explains them.
 
     Raises:
-        ConfigError: a number or a target is impossible, or an option lacks the one that it belongs to.
+        ConfigError: a number or a target is impossible, or an option is given without another one that it needs.
     """
 
     by: Sequence[str] | None = None

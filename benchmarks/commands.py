@@ -6,10 +6,16 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+import torch
+
+from benchmarks.figures import Failure, Item
 from benchmarks.turns import ROOT, child_environment
+
+AT_ONCE = 8 if torch.cuda.is_available() else 2
 
 
 def run(
@@ -43,3 +49,15 @@ def train(words: Sequence[str], folder: Path, **variables: str) -> tuple[float, 
 def last_loss(folder: Path) -> float:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [row["train/loss"] for row in rows if "train/loss" in row][-1]
+
+
+def at_once(measure: Callable[[str], Iterable[Item]], titles: Sequence[str]) -> Iterator[Item]:
+    """Measure `AT_ONCE` titles at a time. Yield the items of each, or why there are none."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {pool.submit(lambda title=title: list(measure(title))): title for title in titles}
+        for future in as_completed(futures):
+            error = future.exception()
+            if error:
+                yield Failure(futures[future], f"{type(error).__name__}: {error}")
+            else:
+                yield from future.result()

@@ -10,15 +10,14 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.commands import train
-from benchmarks.figures import Failure, Figure, Item
+from benchmarks.commands import at_once, train
+from benchmarks.figures import Figure
 from benchmarks.report import Cell
 from benchmarks.turns import ROOT
 from hydrant.config.groups import conf_dir
@@ -31,7 +30,6 @@ OPTIMIZERS = ("sgd", "adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "ad
 KILLED = ("tracker=local", "log_every=1", "save_every=40", "eval_every=200", "micro_batch_size=32",
           "averaging=ema", "deterministic=true")  # fmt: skip
 NEED_CUDA = ("tf32", "fp8", "reduce_overhead", "max_autotune", "max_autotune_no_cudagraphs")
-AT_ONCE = 8 if HAS_CUDA else 2
 FILES = "files that differ after kills"
 GOALS = {f"{FILES}: compile={mode}": "= 0" for mode in ("eager", "default", "reduce_overhead")}
 
@@ -65,23 +63,14 @@ def options(group: str) -> list[str]:
     return [name for name in names if HAS_CUDA or name not in NEED_CUDA]
 
 
-def at_once(measure: Callable[[str], Figure], titles: Sequence[str]) -> Iterator[Item]:
-    """Measure several at a time. Yield each figure, or why there is none."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {pool.submit(measure, title): title for title in titles}
-        for future in as_completed(futures):
-            error = future.exception()
-            yield Failure(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
-
-
-def train_with(common: Sequence[str], word: str) -> Figure:
-    """Train with a word and return the last loss."""
+def train_with(common: Sequence[str], word: str) -> Iterator[Figure]:
+    """Train with a word and yield the last loss."""
     with tempfile.TemporaryDirectory() as folder:
         loss, seconds = train((*common, word), Path(folder, "run"))
-    return Figure(word, loss, "", note=f"{seconds:.0f} s")
+    yield Figure(word, loss, "", note=f"{seconds:.0f} s")
 
 
-def kill_run(mode: str, *, quick: bool) -> Figure:
+def kill_run(mode: str, *, quick: bool) -> Iterator[Figure]:
     """Kill a run, continue it, and count the files in which it differs from a run that was not killed."""
     from killing import run_with_kills
 
@@ -92,4 +81,4 @@ def kill_run(mode: str, *, quick: bool) -> Figure:
         raise RuntimeError("no run was killed before its end")
     note = f"{result['kills']} kills, {result['most_updates_lost']} updates repeated at most"
     names = ", ".join(result["differing"])
-    return Figure(f"{FILES}: compile={mode}", len(result["differing"]), "", "= 0", note, names)
+    yield Figure(f"{FILES}: compile={mode}", len(result["differing"]), "", "= 0", note, names)

@@ -1,6 +1,6 @@
-"""The tests that need a CUDA device: `pytest -m "cuda or real_gpu"`, with their seconds.
+"""The tests that need a CUDA device and not the stub of one, with their seconds: several files at a time.
 
-Without CUDA they are skipped.
+Without CUDA the stub takes the place of the GPU.
 """
 
 from __future__ import annotations
@@ -12,37 +12,32 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from benchmarks.commands import run
+from benchmarks.commands import at_once, run
 from benchmarks.figures import Failure, Figure, Item
 from benchmarks.report import Cell
 from benchmarks.turns import ROOT
 
-PYTEST = (
-    "-m",
-    "pytest",
-    "-m",
-    "cuda or real_gpu",
-    "-n",
-    "0",
-    "-p",
-    "no:cacheprovider",
-    "-o",
-    "junit_family=xunit1",
-)
+SELECTED = "real_gpu or (cuda and not cuda(stub=True))"
+"""Those marked `stub=True` compare with the CPU bit for bit, or count calls."""
+PYTEST = ("-m", "pytest", "-m", SELECTED, "-n", "0", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+FILL_MEMORY = {"tests/training/prepare/test_micro_batch.py"}
 
 
 def cells(*, quick: bool) -> dict[str, Cell]:
-    """Return a cell for each file that has such tests."""
+    """Return a cell for the files that run side by side, and one for each that fills the GPU's memory."""
     marks = re.compile(r"pytest\.mark\.(cuda|real_gpu)")
-    files = [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if marks.search(file.read_text())]
-    return {str(file.relative_to(ROOT)): partial(test, file) for file in files[: 1 if quick else None]}
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if marks.search(path.read_text())]
+    files = {str(path.relative_to(ROOT)) for path in paths}
+    beside = sorted(files - FILL_MEMORY, reverse=True)  # the longest comes early
+    alone = {} if quick else {file: partial(test, file) for file in sorted(FILL_MEMORY)}
+    return {"side by side": partial(at_once, test, beside[: 1 if quick else None]), **alone}
 
 
-def test(file: Path) -> Iterator[Item]:
+def test(file: str) -> Iterator[Item]:
     """Yield the seconds of each test of a file, or why it failed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        done = run(*PYTEST, f"--junitxml={report}", str(file), cwd=ROOT, limit_seconds=400)
+        done = run(*PYTEST, f"--junitxml={report}", file, cwd=ROOT, limit_seconds=300)
         if not report.exists():
             raise RuntimeError((done.stdout + done.stderr)[-1200:])
         cases = list(ElementTree.parse(report).iter("testcase"))

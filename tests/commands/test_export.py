@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from full_disk import file_size_limit
 from run_folders import weights
 from training_runs import Train
 
@@ -25,15 +25,11 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
     os.mkfifo(workdir / "pipe.pt2")
     (workdir / "link.pt2").symlink_to("real.pt2")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # as a full disk
-    try:
+    with file_size_limit(2000):
         statuses = [
             cli.main(["export", str(folder), "--format", file_format, "--output", "full.bin"])
             for file_format in ("safetensors", "torch_export", "onnx")
         ]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert statuses == [2, 2, 2]
     printed = capsys.readouterr().err.replace(f"{workdir}/", "")
     assert printed.count("--output: full.bin cannot be written (File too large)") == 3

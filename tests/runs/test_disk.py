@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import file_size_limit
 from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, run_command
@@ -34,37 +35,28 @@ WORDS = (
 )
 
 
-def fill_disk(patch: pytest.MonkeyPatch, folder: Path, updates: range) -> None:
+def fill_disk(patch: pytest.MonkeyPatch, disk: ExitStack, folder: Path, updates: range) -> None:
     """Limit the size of files during these updates, so that metrics.jsonl ends in the middle of the first row."""
-    make_update, limits = loop.make_update, resource.getrlimit(resource.RLIMIT_FSIZE)
+    make_update = loop.make_update
 
     def limited(trainer: loop.Trainer, *, measure: bool) -> Any:
         if trainer.state.num_updates + 1 == updates.start:
-            size = (folder / "metrics.jsonl").stat().st_size + 40
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+            disk.enter_context(file_size_limit((folder / "metrics.jsonl").stat().st_size + 40))
         if trainer.state.num_updates + 1 == updates.stop:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            disk.close()
         return make_update(trainer, measure=measure)
 
     patch.setattr(loop, "make_update", limited)
 
 
-@pytest.fixture
-def _restore_limits() -> Any:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-@pytest.mark.usefixtures("_restore_limits")
 def test_a_full_disk_logs_a_warning_and_loses_no_row(
     train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = train(*WORDS, name="whole")
     capfd.readouterr()
     folder = workdir / "outputs" / "run"
-    with monkeypatch.context() as patch:
-        fill_disk(patch, folder, range(7, 10))  # the checkpoint of update 8 cannot be written either
+    with monkeypatch.context() as patch, ExitStack() as disk:
+        fill_disk(patch, disk, folder, range(7, 10))  # the checkpoint of update 8 cannot be written either
         train(*WORDS)
     output = capfd.readouterr().out
     assert output.count("metrics.jsonl cannot be written: File too large; training continues") == 1
@@ -80,15 +72,13 @@ def test_a_full_disk_logs_a_warning_and_loses_no_row(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_restore_limits")
 def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = workdir / "outputs" / "run"
-    with monkeypatch.context() as patch:
-        fill_disk(patch, folder, range(7, 99))
+    with monkeypatch.context() as patch, ExitStack() as disk:
+        fill_disk(patch, disk, folder, range(7, 99))
         train(*WORDS, status=1)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     last_line = capfd.readouterr().err.splitlines()[-1]
     assert re.fullmatch(
         r"error: OSError: \[Errno 27\] File too large: '.*/outputs/run/metrics\.jsonl'", last_line
@@ -107,7 +97,6 @@ def append(path: Path, row: dict[str, Any]) -> None:
         lines.append(row)
 
 
-@pytest.mark.usefixtures("_restore_limits")
 @pytest.mark.parametrize(
     "write",
     [
@@ -118,21 +107,17 @@ def append(path: Path, row: dict[str, Any]) -> None:
 )
 def test_an_error_of_a_full_disk_names_the_file(write: Callable[[Path], None], tmp_path: Path) -> None:
     """Python's own error of a write or a flush has no name."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    with pytest.raises(
-        (OSError, ConfigError), match=f"{tmp_path}/.*File too large|File too large.*{tmp_path}"
-    ):
+    named = f"{tmp_path}/.*File too large|File too large.*{tmp_path}"
+    with file_size_limit(50), pytest.raises((OSError, ConfigError), match=named):
         write(tmp_path / "file")
 
 
 def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path) -> None:
     """In a process of its own: a fork server that starts with the limit would keep it for later tests."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
     words = [sys.executable, str(ROOT / "train.py"), "--multirun", *WORDS, "name=study", "seed=0,1"]
-    done = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    with file_size_limit(400):  # which the process inherits
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}  # see file_size_limit
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     file = "multirun/study/multirun.yaml"
     assert done.stderr.splitlines()[-1].startswith(

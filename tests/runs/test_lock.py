@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from full_disk import file_size_limit
 from processes import fork, wait_for_row
 from training_runs import command, run_command
 
@@ -120,13 +120,9 @@ def test_a_process_waits_for_one_that_is_no_ancestor(tmp_path: Path) -> None:
 
 def test_a_lease_without_room_on_the_disk_is_removed(tmp_path: Path) -> None:
     """The next start would take it for that of another machine, and wait."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
-    try:
-        with pytest.raises(ConfigError, match="No space left"), exclusive(tmp_path):
-            pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    no_space = pytest.raises(ConfigError, match="No space left")
+    with file_size_limit(1), no_space, exclusive(tmp_path):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 

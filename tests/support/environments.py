@@ -65,6 +65,7 @@ def forked(function: Callable[[], int]) -> Ending:
             os.dup2(writer, standard)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
         faulthandler.register(signal.SIGQUIT, file=writer)
+        sys.dont_write_bytecode = True  # where files end at a size, it would cut modules: full_disk.py
         try:
             status = function()
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import content, names, save
+from full_disk import file_size_limit
 from run_folders import saved_updates
 from safetensors.torch import load_file
 
@@ -55,15 +55,8 @@ def test_a_full_disk_is_logged_once_and_leaves_nothing(
 
 
 def test_safetensors_error_on_a_full_disk_is_recognized(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            pytest.raises(CheckpointError, match="_00000010 cannot be written: File too large; there")
-        )
-        stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes per file
-        checkpoints = stack.enter_context(CheckpointManager(tmp_path, Retention(2)))
+    too_large = pytest.raises(CheckpointError, match="_00000010 cannot be written: File too large; there")
+    with too_large, file_size_limit(1000), CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({"w": torch.zeros(10_000)}, content().training), is_best=False)
     assert names(tmp_path) == []
 

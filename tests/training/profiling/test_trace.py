@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from full_disk import file_size_limit
 from ranks import run_on_ranks
 from run_folders import assert_same_state, rows, summary, weights
 from training_runs import Train, interrupt_at
@@ -146,12 +146,8 @@ def test_a_failed_run_writes_its_profile(train: Train, capsys: pytest.CaptureFix
 def test_a_full_disk_is_logged_and_the_run_continues(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # torch itself reports nothing
+    with file_size_limit(100_000):  # torch itself reports nothing
         folder = train(*SHORT, *WINDOW)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "profile: OSError: update_00000002.pt.trace.json cannot be written" in capsys.readouterr().out
     assert len(list((folder / "profile").iterdir())) == 2  # the two tables, and no part of a trace
     assert summary(folder)["status"] == "finished"

@@ -19,7 +19,20 @@ from benchmarks.turns import ROOT
 
 SELECTED = "real_gpu or (cuda and not cuda(stub=True))"
 """Those marked `stub=True` compare with the CPU bit for bit, or count calls."""
-PYTEST = ("-m", "pytest", "-m", SELECTED, "-n", "0", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+PYTEST = (
+    "-m",
+    "pytest",
+    "-m",
+    SELECTED,
+    "-n",
+    "0",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "junit_family=xunit1",
+    "-o",
+    "junit_logging=system-err",
+)
 FILL_MEMORY = {"tests/training/prepare/test_micro_batch.py"}
 
 
@@ -46,7 +59,8 @@ def test(file: str) -> Iterator[Item]:
         problem = case.find("failure") if case.find("failure") is not None else case.find("error")
         skipped = case.find("skipped")
         if problem is not None:
-            yield Failure(name, (problem.text or "")[-1200:])
+            printed = case.findtext("system-err") or ""
+            yield Failure(name, (problem.text or "")[-2000:] + printed[-2000:])
         else:
             note = "passed" if skipped is None else f"skipped: {skipped.get('message')}"
             yield Figure(name, float(case.get("time", 0)), "s", note=note)

@@ -28,6 +28,17 @@ def compile_in_fp32() -> None:
     _warn_tf32_disabled.__wrapped__()
 
 
+def split_softmax() -> None:
+    """As torch 2.11 warns in torch/_inductor/lowering.py; only a GPU's compiler comes there."""
+    warnings.warn(
+        "\n            Online softmax is disabled on the fly since Inductor decides to\n", stacklevel=1
+    )
+
+
+def compile_source_with_a_wrong_escape() -> None:
+    compile("'\\.'", "site-packages/torchao/part.py", "exec")
+
+
 def fork_with_threads() -> None:
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
@@ -50,6 +61,8 @@ def register_random_without_referrers() -> None:
         start_sync_debug_mode,
         read_autocast_dtype,
         compile_in_fp32,
+        split_softmax,
+        compile_source_with_a_wrong_escape,
         fork_with_threads,
         register_random_without_referrers,
     ],

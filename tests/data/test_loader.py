@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -146,6 +147,22 @@ def test_an_unfinished_evaluation_leaves_no_workers() -> None:
     batches = source(Samples(), num_workers=2).batches(SPEC, 10)
     assert len(next(iter(batches)).inputs) == 10
     del batches
+    assert multiprocessing.active_children() == []
+
+
+def test_evaluation_workers_are_kept_over_passes() -> None:
+    batches = source(Samples(), num_workers=2).batches(SPEC, 10)
+    passes = [list(batches) for _ in range(3)]
+    workers = workers_of([batch.inputs for batches in passes for batch in batches])
+    assert len(workers) == 2
+    for batches_of_pass in passes:
+        targets = torch.cat([batch.targets for batch in batches_of_pass])
+        assert targets.tolist() == list(range(100))
+    os.kill(min(workers), signal.SIGKILL)
+    with pytest.raises(DataError, match=rf"^a data worker \(pid {min(workers)}\) died between two batches: "):
+        list(batches)
+    assert len(list(batches)) == 10  # by new workers
+    batches.close()
     assert multiprocessing.active_children() == []
 
 

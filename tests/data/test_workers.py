@@ -19,11 +19,13 @@ from run_folders import summary
 from sources import as_input
 from training_runs import Train, run_command
 
+from hydrant.batch import Batch, Outcome
 from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.loader import Transform
 from hydrant.data.workers import WorkerLoader, start_method
 from hydrant.errors import ConfigError, DataError
+from hydrant.tasks import Classification
 from hydrant.training import loop
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
@@ -95,6 +97,31 @@ def test_a_killed_worker_fails_the_run(
     assert re.match(r"error: a data worker \(pid \d+\) died ", capfd.readouterr().err.splitlines()[-1])
     assert summary(folder)["error"]["type"] == "DataError"
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("end", ["regular", "error", "Ctrl-C", "Ctrl-C twice"])
+@pytest.mark.usefixtures("image_root")
+def test_all_workers_end_with_the_run(end: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of training, and those of evaluation, which wait between two passes."""
+    forward, seen = Classification.forward, list[tuple[int, ...]]()
+
+    def fail_or_interrupt(task: Classification, batch: Batch) -> Outcome:
+        children = tuple(sorted(child.pid or 0 for child in multiprocessing.active_children()))
+        seen.extend([children] if not task.training else [])
+        if len(seen) == 8 and end == "error":
+            raise RuntimeError("broken")
+        for _ in range({"Ctrl-C": 1, "Ctrl-C twice": 2}.get(end, 0) if len(seen) == 8 else 0):
+            signal.raise_signal(signal.SIGINT)
+        return forward(task, batch)
+
+    monkeypatch.setattr(Classification, "forward", fail_or_interrupt)
+    train(*RUN, "data.num_workers=2", "duration=12", status={"regular": 0, "error": 1}.get(end, 130))
+    assert multiprocessing.active_children() == []
+    assert [len(children) for children in sorted(set(seen))] == [
+        0,
+        2,
+        4,
+    ]  # none, of evaluation, also of training
 
 
 def test_more_workers_than_cores_give_no_warning() -> None:
@@ -185,9 +212,13 @@ def test_workers_import_nothing_and_training_keeps_its_own(workdir: Path) -> Non
     (workdir / "own_rows.py").write_text(ROWS)
     sets = [f"data.{kind}._target_=own_rows.Rows +data.{kind}.kind={kind}" for kind in ("train", "val")]
     words = "data=dataset data.input_shape=[3] data.num_classes=3 allow_targets=[own_rows] model.hidden=[4] "
-    words += "tracker=local global_batch_size=2 duration=4ep eval_every=1ep data.num_workers=2"
+    words += (
+        "tracker=local global_batch_size=2 eval_batch_size=3 duration=4ep eval_every=1ep data.num_workers=2"
+    )
     done = run_command(*" ".join((*sets, words)).split(), cwd=workdir)
     assert done.returncode == 0, done.stderr
     readers = {kind: set((workdir / f"{kind}_readers").read_text().split()) for kind in ("train", "val")}
     assert (workdir / "imports").read_text().split() == ["imported"]
     assert len(readers["train"]) == 2 + 1  # the workers, and the check before the run
+    assert len(readers["val"]) == 2 + 1
+    assert not [pid for pids in readers.values() for pid in pids if Path("/proc", pid).exists()]

@@ -86,16 +86,8 @@ class LoaderSource:
     def stream(self, spec: StreamSpec) -> LoaderStream:
         return LoaderStream(self, spec)
 
-    def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
-        """Yield the evaluation batches of this rank. Workers start with the pass and end with it."""
-        ranges = list(batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size))
-        progress = WorkerProgress(min(self.num_workers, len(ranges)))
-        dataset = _BatchDataset(self, spec.seed, progress, is_training=False)
-        transfer = _Transfer.of(self, spec.device)
-        for host_batch in dataset.iterate(WorkerLoader(dataset, progress.num_workers, spec.device, ranges)):
-            batch = transfer(host_batch)
-            if batch.num_samples:
-                yield batch
+    def batches(self, spec: StreamSpec, batch_size: int) -> LoaderBatches:
+        return LoaderBatches(self, spec, batch_size)
 
     def subset(self, indices: Indices) -> LoaderSource:
         chosen = _Chosen(self.samples, self.name_of, indices)
@@ -164,6 +156,36 @@ class LoaderStream:
         while len(self._host_batches) <= micro_step:
             self._host_batches.append(next(self._iterator))
         return self._host_batches[micro_step]
+
+
+class LoaderBatches:
+    """The evaluation batches of one rank over a `LoaderSource`, for any number of passes.
+
+    The workers start with the first pass and wait between passes. A pass that does not reach its end stops them.
+    """
+
+    def __init__(self, source: LoaderSource, spec: StreamSpec, batch_size: int) -> None:
+        self._device = spec.device
+        self._ranges = list(batch_ranges(source.num_samples, batch_size, spec.rank, spec.world_size))
+        progress = WorkerProgress(min(source.num_workers, len(self._ranges)))
+        self._dataset = _BatchDataset(source, spec.seed, progress, is_training=False)
+        self.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        transfer = _Transfer.of(self._dataset.source, self._device)
+        try:
+            for host_batch in self._dataset.iterate(self._loader):
+                batch = transfer(host_batch)
+                if batch.num_samples:
+                    yield batch
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop the workers, which end when nothing refers to their loader. A later pass starts new ones."""
+        dataset, num_workers = self._dataset, self._dataset.progress.num_workers
+        self._loader = WorkerLoader(dataset, num_workers, self._device, self._ranges, persistent=True)
 
 
 @dataclass

@@ -95,18 +95,21 @@ class WorkerProgress:
         if worker is not None:
             self._entries[2 * worker.id : 2 * worker.id + 2] = [os.getpid(), index]
 
-    def death_error(self, name_of: Callable[[int], str]) -> DataError | None:
-        """Return the error that names a dead worker and its sample; None if all workers are alive."""
+    def check_alive(self, name_of: Callable[[int], str], cause: BaseException) -> None:
+        """Wait for the workers that die.
+
+        Raises:
+            DataError: a worker is dead; names the sample it was reading.
+        """
         time.sleep(_DEATH_SECONDS)
         alive = {child.pid for child in multiprocessing.active_children()}
         for pid, index in zip(self._entries[::2], self._entries[1::2], strict=True):
             if pid and pid not in alive:
                 when = "between two batches" if index < 0 else f"while it read {name_of(index)}"
-                return DataError(
+                raise DataError(
                     f"a data worker (pid {pid}) died {when}: either it was killed, for example because memory or "
                     "/dev/shm is full (lower data.num_workers or micro_batch_size), or the file crashes its reader"
-                )
-        return None
+                ) from cause
 
 
 def iterate_loader(
@@ -121,15 +124,13 @@ def iterate_loader(
         ConfigError: the data set cannot be sent to the workers.
         DataError: a worker died; names the sample it was reading.
     """
-    with _sigchld_restored():
-        iterator = _started(loader)
     try:
+        with _sigchld_restored():
+            iterator = _started(loader)
         yield from iterator
     except (RuntimeError, OSError, EOFError) as error:  # the last two if it died while it sent a batch
-        death = progress.death_error(name_of)
-        if death is None:
-            raise
-        raise death from error
+        progress.check_alive(name_of, error)
+        raise
 
 
 def _started(loader: Iterable[T]) -> Iterator[T]:

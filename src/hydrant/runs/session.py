@@ -161,7 +161,7 @@ class Session:
                 plan.data.damaged.merge_ranks(self._world.all_gather)
                 self._reporter.end_training()
             finally:
-                trainer.stream.close()
+                trainer.close()
 
     def _stop_signal(self, stop: StopRequest) -> int | None:
         # If a background save failed, all ranks stop after the same update; the next save raises the error on each.

@@ -43,9 +43,10 @@ def evaluate_splits(
     plan, task, row = trainer.plan, trainer.task, dict[str, float]()
 
     def evaluate_split(split: Split, prefix: str, observe: Observe | None) -> dict[str, float]:
-        batches = trainer.watchdog.track(split.source.batches(plan.spec, split.batch_size))
         forward = plan.compilation.forward_eval
-        return with_prefix(prefix, evaluate(task, batches, plan.precision, plan.parallel, forward, observe))
+        with contextlib.closing(trainer.watchdog.track(trainer.evaluation_batches(split))) as batches:
+            values = evaluate(task, batches, plan.precision, plan.parallel, forward, observe)
+        return with_prefix(prefix, values)
 
     splits = {name: plan.splits[name] for name in names}
     for name, split in splits.items():

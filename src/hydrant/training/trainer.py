@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Stream
+from hydrant.data.loader import LoaderBatches
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
@@ -23,6 +24,7 @@ from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import Phase, Profiler
 from hydrant.training.pruning import Pruning
+from hydrant.training.splits import Split
 from hydrant.training.update import Optimizers
 
 
@@ -99,6 +101,7 @@ class Trainer:
     _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
+    _kept_batches: dict[str, LoaderBatches] = field(init=False, default_factory=dict[str, LoaderBatches])
 
     def __post_init__(self) -> None:
         device = self.plan.world.device
@@ -120,6 +123,21 @@ class Trainer:
         plan, num_updates = self.plan, self.state.num_updates
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+
+    def evaluation_batches(self, split: Split) -> Iterable[Batch]:
+        """Return the batches of a pass over a split. Its data workers are kept for the next pass."""
+        batches = self._kept_batches.get(split.prefix)
+        if batches is None:
+            batches = split.source.batches(self.plan.spec, split.batch_size)
+            if isinstance(batches, LoaderBatches):
+                self._kept_batches[split.prefix] = batches
+        return batches
+
+    def close(self) -> None:
+        """Stop all data workers."""
+        self.stream.close()
+        for batches in self._kept_batches.values():
+            batches.close()
 
     def weigh_losses(self, num_micro_steps: int) -> None:
         """Set the weight of a micro-batch in an update of so many."""

@@ -29,7 +29,7 @@ def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
 
 
 def build_scratch(plan: Plan) -> Trainer:
-    """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the stream."""
+    """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the trainer."""
     return build(
         plan,
         TrainState(),
@@ -49,4 +49,4 @@ def scratch_trainer(plan: Plan) -> Generator[Trainer]:
         try:
             yield trainer
         finally:
-            trainer.stream.close()
+            trainer.close()

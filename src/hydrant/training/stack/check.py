@@ -145,7 +145,7 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
         for plan in plans:
             eager = dataclasses.replace(plan, compilation=Eager(plan.world))  # compiled when the stack begins
             trainers.append(build_scratch(eager))
-            stack.callback(trainers[-1].stream.close)
+            stack.callback(trainers[-1].close)
         yield trainers
 
 

@@ -411,3 +411,26 @@ def test_a_file_to_predict_may_have_a_single_column(workdir: Path, train: Train)
     assert cli.main(["predict", str(run), "new.csv", "--out", "out.csv"]) == 0
     assert len((workdir / "out.csv").read_text().splitlines()) == 3
     assert cli.main(["predict", str(run), "wrong.csv", "--out", "wrong_out.csv"]) != 0
+
+
+def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file then has other values, and its columns in another order."""
+    lines = [(n, "ab"[n % 2], 2.5 * n) for n in range(40)]
+    (workdir / "t.csv").write_text("x,kind,price\n" + "".join(f"{x},{k},{y}\n" for x, k, y in lines))
+    (workdir / "new.csv").write_text("x,kind\n3,a\n5,b\n")
+    words = ("data=csv", "data.train=t.csv", "data.target=price", "task=regression", "model=mlp", "folds=4",
+             "tracker=local", "global_batch_size=8", "duration=4", "save_every=2")  # fmt: skip
+    run = train(*words)
+    assert cli.main(["predict", str(run), "new.csv", "--out", "before.csv"]) == 0
+    changed = "".join(f"{k},{9 * x + 7},{3 * y}\n" for x, k, y in lines)
+    (workdir / "t.csv").write_text(f"kind,x,price\n{changed}")
+    assert cli.main(["predict", str(run), "new.csv", "--out", "after.csv"]) == 0
+    assert (workdir / "after.csv").read_bytes() == (workdir / "before.csv").read_bytes()
+
+    begun = f"resume={run / 'checkpoints' / 'update_00000002'}"
+    train(*words, begun, name="on", status=2)
+    assert "error: data: the training samples have changed: data." in capsys.readouterr().err
+    on = train(*words, begun, "resume_strict=false", name="on")
+    assert "the training samples have changed" in (on / "train.log").read_text()

@@ -146,6 +146,9 @@ class Data:
         in_target_units: undoes the standardization of targets, in them and in predictions; None: there is none.
         with_statistics_of: returns the data, prepared with the statistics (such as means) of these training samples
             alone, so that the samples of a fold stay unseen; None: the data need no statistics.
+        statistics: what prepares the samples and was taken from the training samples, as lists, dicts, texts and
+            numbers. Checkpoints hold it.
+        with_statistics: returns the data, prepared with the `statistics` of a checkpoint.
     """
 
     train: Source
@@ -159,6 +162,8 @@ class Data:
     reader: Reader | None = None
     in_target_units: Callable[[Tensor], Tensor] | None = None
     with_statistics_of: Callable[[Indices], Data] | None = None
+    statistics: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    with_statistics: Callable[[Mapping[str, Any]], Data] | None = None
 
     def __post_init__(self) -> None:
         for name, source in {

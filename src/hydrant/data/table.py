@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.data.csv_layout import Layout, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.csv_text import is_number
 
 log = logging.getLogger("hydrant")
@@ -114,8 +115,30 @@ class _Lines:
         Raises:
             ConfigError: a column or a cell does not fit the layout.
         """
-        layout, rows = self.layout, self.rows["train"][np.asarray(training)]
-        encoder = _Encoder(layout, self.table, rows, self.standardized, fills=self.fills)
+        rows = self.rows["train"][np.asarray(training)]
+        measured = _Statistics.measure(self.layout, self.table, rows, self.standardized)
+        return dataclasses.replace(self._prepared(measured), with_statistics_of=self.data)
+
+    def data_as_learned(self, statistics: Mapping[str, Any]) -> Data:
+        """Return the splits, prepared as for the run that saved these statistics.
+
+        Raises:
+            DataError: they are of other columns.
+        """
+        try:
+            learned = _Statistics.of_plain(statistics)
+            if missing := {*self.layout.targets} & self.standardized - learned.mean.keys():
+                raise KeyError(*missing)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            message = f"the statistics of the columns in the checkpoint do not fit ({typed_line(error)})"
+            raise DataError(f"{message}; set data as it was in training") from error
+        return self._prepared(learned)
+
+    def _prepared(self, statistics: _Statistics) -> Data:
+        layout = dataclasses.replace(
+            self.layout, numbers=statistics.numbers, categories=statistics.categories
+        )
+        encoder = _Encoder(layout, statistics, self.standardized, fills=self.fills)
         whole = encoder.source(self.table, is_single=self.is_single)
         sources = {split: whole.subset(part) for split, part in self.rows.items()}
         for split, other in self.others.items():
@@ -138,19 +161,21 @@ class _Lines:
                 is_sample_per_file=False,
             ),
             in_target_units=encoder.in_target_units if self.standardized & {*layout.targets} else None,
-            with_statistics_of=self.data,
+            statistics=statistics.plain(),
+            with_statistics=self.data_as_learned,
         )
 
 
 def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes: int | None) -> None:
     needed = [layout.num_inputs] if layout.is_one_hot else None
     given = None if input_shape is None else list(input_shape)
+    remedy = "leave the key out, or give a saved run the file that it was trained with"
     if given != needed:
-        message = f"{given} is configured, but the samples have {needed}; leave the key out"
+        message = f"{given} is configured, but the samples have {needed}; {remedy}"
         raise ConfigError("data.input_shape", message)
     if num_classes != layout.num_outputs:
         what = "targets" if layout.classes is None else "classes"
-        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}; leave the key out"
+        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}; {remedy}"
         raise ConfigError("data.num_classes", message)
 
 
@@ -175,22 +200,55 @@ def _split(num_rows: int, ratios: dict[str, float], seed: int) -> dict[str, np.n
     return parts
 
 
-class _Encoder:
-    """Turns rows of tables into inputs and targets, by the layout and the statistics of the training rows."""
+@dataclass(frozen=True)
+class _Statistics:
+    """The columns of the inputs in their order, and the mean and the deviation of the training rows."""
 
-    def __init__(
-        self, layout: Layout, table: Table, rows: np.ndarray, standardized: Collection[str], *, fills: bool
-    ) -> None:
-        self._layout, self._fills, self._standardized = layout, fills, standardized
-        self._mean, self._std = dict[str, float](), dict[str, float]()
-        for name in {*layout.numbers, *standardized}:
+    numbers: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+    mean: Mapping[str, float]  # of `numbers` and standardized targets
+    std: Mapping[str, float]
+
+    @classmethod
+    def measure(
+        cls, layout: Layout, table: Table, rows: np.ndarray, standardized: Collection[str]
+    ) -> _Statistics:
+        mean, std = dict[str, float](), dict[str, float]()
+        for name in sorted({*layout.numbers, *standardized}):
             cells = table.columns[name][rows]
             cells = cells[~np.isnan(cells)]
             if not len(cells):
                 raise ConfigError("data.features", f"the column {name!r} has no number in the training lines")
             is_constant = cells.min() == cells.max()  # rounding gives equal numbers a tiny deviation
-            self._mean[name] = float(cells[0] if is_constant else cells.mean())
-            self._std[name] = 1.0 if is_constant else float(cells.std())
+            mean[name] = float(cells[0] if is_constant else cells.mean())
+            std[name] = 1.0 if is_constant else float(cells.std())
+        return cls(layout.numbers, layout.categories, mean, std)
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> _Statistics:
+        """Undo `plain`."""
+        numbers, categories = tuple(plain["numbers"]), plain["categories"]
+        mean, std = (
+            {str(name): float(value) for name, value in plain[key].items()} for key in ("mean", "std")
+        )
+        if missing := {*numbers} - mean.keys() or mean.keys() ^ std.keys():
+            raise KeyError(*missing)
+        return cls(numbers, {str(name): tuple(texts) for name, texts in categories}, mean, std)
+
+    def plain(self) -> dict[str, Any]:
+        categories = [[name, list(texts)] for name, texts in self.categories.items()]
+        columns = {"numbers": list(self.numbers), "categories": categories}
+        return columns | {"mean": dict(self.mean), "std": dict(self.std)}
+
+
+class _Encoder:
+    """Turns rows of tables into inputs and targets, by the layout and the statistics of the training rows."""
+
+    def __init__(
+        self, layout: Layout, statistics: _Statistics, standardized: Collection[str], *, fills: bool
+    ) -> None:
+        self._layout, self._fills, self._standardized = layout, fills, standardized
+        self._mean, self._std = statistics.mean, statistics.std
 
     def source(self, table: Table, *, is_single: bool) -> InMemorySource:
         """Return the rows of a table as samples.

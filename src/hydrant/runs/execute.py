@@ -36,6 +36,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.train_state import (
     check_class_names,
     check_optimizers,
+    check_statistics,
     check_stream,
     saved_state,
 )
@@ -114,6 +115,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         if is_for_training(start.changes) and not has_updates_left(plan, saved_state(start.checkpoint)):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        check_statistics(start.checkpoint, plan.data.statistics, is_strict=config["resume_strict"])
         if config["resume_strict"]:
             remedy = "rename them back, or continue with the new names: resume_strict=false"
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)

@@ -35,6 +35,7 @@ from hydrant.training.train_state import (
     restore_outside_model,
     saved_class_names,
     saved_state,
+    saved_statistics,
 )
 
 WEIGHTS = ("model", "ema", BEST, LAST)
@@ -94,9 +95,9 @@ def open_run(
     """
     checkpoint, part, config = _open(path, overrides, weights, allow_targets)
     check_passed(config, ("model", "data", "task"))
-    plan = prepare({**config, "parallel": SINGLE_RANK})
-    Weights(checkpoint, part).load(plan.task.model, "model")
     content = SavedCheckpoint(checkpoint)
+    plan = prepare({**config, "parallel": SINGLE_RANK}, statistics=saved_statistics(content))
+    Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, content)
     plan.task.eval()
     num_updates, of_data = saved_state(content).num_updates, plan.data.class_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
 
+log = logging.getLogger("hydrant")
+
 
 @contextmanager
 def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
@@ -45,6 +48,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "hooks": trainer.plan.hooks.state_dict(),
         "stream": _stream_position(trainer),
         "class_names": None if class_names is None else list(class_names),
+        "statistics": dict(trainer.plan.data.statistics),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
@@ -102,6 +106,48 @@ def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, ke
     else:
         difference = f"there were {len(learned)} classes, and now there are {len(names)}"
     raise ConfigError(key, f"the data have other classes than the run learned: {difference}; {remedy}")
+
+
+def saved_statistics(saved: SavedCheckpoint) -> Mapping[str, Any]:
+    """Return what prepared the samples of the run of a checkpoint; empty if it is unknown.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    statistics = saved.plain_state("statistics", default={})
+    if not isinstance(statistics, dict):
+        raise CheckpointError(f"{saved.path / TRAINING} holds no statistics of the data")
+    return statistics
+
+
+def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, is_strict: bool) -> None:
+    """Check that the training samples have the statistics that prepared those of a checkpoint, if both are known.
+
+    Raises:
+        ConfigError: they differ by more than rounding; without `is_strict`, a warning says so.
+    """
+    learned = saved_statistics(saved)
+    if not (learned and statistics and (difference := _difference(learned, statistics))):
+        return
+    message = f"the training samples have changed: {difference}"
+    if is_strict:
+        remedy = "restore the file, or continue with the new samples: resume_strict=false"
+        raise ConfigError("data", f"{message}; {remedy}")
+    log.warning("%s; the run continues with the new samples", message)
+
+
+def _difference(was: Any, now: Any, place: str = "data") -> str | None:
+    """Return where two plain values differ; None if nowhere. Machines round sums differently."""
+    match was, now:
+        case (dict(), dict()) if was.keys() == now.keys():
+            parts = [(was[key], now[key], f"{place}.{key}") for key in was]
+        case (list(), list()) if len(was) == len(now):
+            parts = [(one, other, place) for one, other in zip(was, now, strict=True)]
+        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12):
+            return None
+        case _:
+            return None if was == now else f"{place} was {was} and is now {now}"
+    return next(filter(None, (_difference(*part) for part in parts)), None)
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:

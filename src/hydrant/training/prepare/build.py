@@ -79,7 +79,11 @@ log = logging.getLogger("hydrant")
 
 
 def prepare(
-    config: Mapping[str, Any], *, is_preview: bool = False, update_seconds: Mapping[int, float] = {}
+    config: Mapping[str, Any],
+    *,
+    is_preview: bool = False,
+    update_seconds: Mapping[int, float] = {},
+    statistics: Mapping[str, Any] = {},
 ) -> Plan:
     """Build everything that needs no device from a checked config.
 
@@ -87,6 +91,7 @@ def prepare(
         config: the checked config.
         is_preview: plan for `parallel.num_processes` ranks, although this process has not started them.
         update_seconds: the measured seconds of an update by its number of samples; assumed where they are missing.
+        statistics: of a checkpoint, by which the samples are prepared; empty: those of the training samples.
 
     Raises:
         ConfigError: the config cannot run; the error names the key to change.
@@ -97,17 +102,25 @@ def prepare(
     num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
     with world.process_group():
         run_world = dataclasses.replace(world, world_size=num_ranks)
-        plan = _prepare(config, world, parallel, run_world, UpdateSeconds(update_seconds))
+        plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
         check_hooks(plan)
         return plan
 
 
 def _prepare(
-    config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World, seconds: UpdateSeconds
+    config: Mapping[str, Any],
+    statistics: Mapping[str, Any],
+    world: World,
+    parallel: Parallel,
+    run_world: World,
+    seconds: UpdateSeconds,
 ) -> Plan:
     precision: Precision = instantiate(config, "precision", world.device)
     compilation: Compilation = instantiate(config, "compile", world)
-    data = divide(config, instantiate(config, "data"))
+    data: Data = instantiate(config, "data")
+    if statistics and data.with_statistics is not None:
+        data = data.with_statistics(statistics)
+    data = divide(config, data)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
     dry = dry_forward(task, data)

@@ -413,6 +413,25 @@ def test_a_file_to_predict_may_have_a_single_column(workdir: Path, train: Train)
     assert cli.main(["predict", str(run), "wrong.csv", "--out", "wrong_out.csv"]) != 0
 
 
+@pytest.mark.parametrize(
+    ("inputs", "out"), [("new.csv", "new.csv"), ("new.csv", "link.csv"), ("val", "t.csv")]
+)
+def test_predictions_do_not_replace_the_samples(
+    inputs: str, out: str, workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("t.csv", "new.csv"):
+        (workdir / name).write_text("x,y\n" + "1,0\n2,1\n" * 20)
+    (workdir / "link.csv").symlink_to("new.csv")
+    run = train(
+        "data=csv", "data.train=t.csv", "data.target=y", "duration=2", "tracker=local", "global_batch_size=8"
+    )
+    before = [(workdir / name).read_bytes() for name in ("t.csv", "new.csv")]
+    assert cli.main(["predict", str(run), inputs, "--out", out]) == 2
+    assert "holds samples, which the predictions would replace; give another file" in capsys.readouterr().err
+    assert [(workdir / name).read_bytes() for name in ("t.csv", "new.csv")] == before
+    assert not [*workdir.glob("*.partial")]
+
+
 def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
     workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -207,6 +207,22 @@ def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a
     assert cli.main(["evaluate", str(folder)]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "histograms.jsonl"])
+def test_a_file_that_no_run_wrote_is_not_replaced(
+    name: str, train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "outputs" / "mine").mkdir(parents=True)
+    (file := workdir / "outputs" / "mine" / name).write_text("mine: 1\n")
+    train(*SHORT, name="mine", status=2)
+    assert (
+        f"outputs/mine/{name} is of no run, and this run would replace it; move it" in capsys.readouterr().err
+    )
+    assert [*file.parent.iterdir()] == [file]
+    assert file.read_text() == "mine: 1\n"
+    file.rename(workdir / name)
+    train(*SHORT, name="mine")
+
+
 def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str, Any], Path]) -> None:
     config, folder = checkpointed_run
     (folder / "summary.json").write_text('{"status": "finished"}')

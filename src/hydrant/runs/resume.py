@@ -15,7 +15,7 @@ from hydrant.config.passed import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.added_keys import with_added_keys
-from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunFolder, RunStatus
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, HISTOGRAMS, METRICS, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged
@@ -91,11 +91,13 @@ def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
     the new run replaces it. That it is not running any more is known from the lock on the folder.
 
     Raises:
-        ConfigError: the folder holds a run of another config that could continue or is finished, or `resume=null`
-            forbids to continue it.
+        ConfigError: the folder holds a run of another config that could continue or is finished, `resume=null`
+            forbids to continue it, or the folder holds files of these names that no run wrote.
         RecordError: the summary is damaged.
     """
     has_checkpoint = run.newest_checkpoint is not None
+    if not has_checkpoint and not run.recorded:
+        _check_is_of_a_run(run)
     is_finished = run.recorded.get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
         message = f"{relative(run.path)} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
@@ -114,6 +116,19 @@ def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
     if has_checkpoint:
         _check_strict(config, run, changes)
     return ExistingRun(is_finished and not changes, changes)
+
+
+def _check_is_of_a_run(run: RunFolder) -> None:
+    """Check that a run that has just begun wrote the files of a folder. It writes its config first.
+
+    Raises:
+        ConfigError: no run wrote them, so they must not be replaced.
+    """
+    own = [name for name in (CONFIG, METRICS, HISTOGRAMS) if (run.path / name).exists()]
+    config = saved_config(run, "resume") if CONFIG in own else {}
+    if own and not {"duration", "global_batch_size"} <= config.keys():
+        message = f"{relative(run.path / own[0])} is of no run, and this run would replace it"
+        raise ConfigError("resume", f"{message}; move it, or give another {OTHER_FOLDER}")
 
 
 def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ class Inputs:
         identity: JSON that identifies the samples: it changes if they do.
         file_of: returns the file of a sample; None: samples are named by their number.
         has_targets: whether the targets of the source are known ones.
+        files: the files that were given.
     """
 
     source: Source
@@ -45,6 +47,7 @@ class Inputs:
     identity: Any
     file_of: Callable[[int], str] | None = None
     has_targets: bool = False
+    files: Sequence[Path] = ()
 
     @property
     def column(self) -> str:
@@ -73,8 +76,22 @@ def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
             raise ConfigError(KEY, f"there is no file or folder {word}, nor such a split; splits: {splits}")
     if len(words) == 1 and Path(words[0]).suffix.lower() in TENSOR_FILES and _reader(plan).tensors:
         path = Path(words[0])
-        return of_tensors(plan, read_inputs(path, KEY), str(path), [_identity(path)])
+        tensors = of_tensors(plan, read_inputs(path, KEY), str(path), [_identity(path)])
+        return dataclasses.replace(tensors, files=(path,))
     return _of_files(_reader(plan), words, plan)
+
+
+def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
+    """Check that no samples are read from the file `out`, which predictions will replace.
+
+    Raises:
+        ConfigError: it is one of the given files, or of those that the settings of the data name.
+    """
+    files = (*inputs.files, *_files_of_settings(plan.config["data"]))
+    if out.exists() and any(file.exists() and out.samefile(file) for file in files):
+        raise ConfigError(
+            "--out", f"{out} holds samples, which the predictions would replace; give another file"
+        )
 
 
 def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", identity: Any = None) -> Inputs:
@@ -133,8 +150,12 @@ def _content(source: Source, settings: Mapping[str, Any]) -> Any:
         return content.hexdigest()
     if isinstance(source, LoaderSource) and source.names_are_files:
         return [_identity(Path(source.name_of(number))) for number in range(source.num_samples)]
+    return [_identity(file) for file in _files_of_settings(settings)]
+
+
+def _files_of_settings(settings: Mapping[str, Any]) -> list[Path]:
     texts = sorted(value for value in flatten(settings).values() if isinstance(value, str))
-    return [_identity(file) for text in texts for file in _data_files(text)]
+    return [file for text in texts for file in _data_files(text)]
 
 
 def _data_files(text: str) -> list[Path]:
@@ -153,11 +174,11 @@ def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
     title = str(files[0]) if len(files) == 1 else f"{len(files):,} files"
     source, identity = reader.files(files), [_identity(file) for file in files]
     if not reader.is_sample_per_file:
-        return Inputs(source, title, identity)
+        return Inputs(source, title, identity, files=files)
     if source.num_samples != len(files):
         message = f"gives {source.num_samples} samples for {len(files)} files; one for each is needed"
         raise ConfigError("data", message)
-    return Inputs(source, title, identity, lambda number: str(files[number]))
+    return Inputs(source, title, identity, lambda number: str(files[number]), files=files)
 
 
 def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:

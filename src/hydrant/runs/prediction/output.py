@@ -8,6 +8,7 @@ from hydrant.config.command_line import writing_to
 from hydrant.errors import DataError
 from hydrant.files.atomic_write import replacing
 from hydrant.runs.prediction.formats import Format, csv_text, format_of
+from hydrant.runs.prediction.inputs import check_not_read
 from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.runs.prediction.prediction import Prediction
 from hydrant.runs.prediction.table import Table
@@ -41,10 +42,11 @@ def write_predictions(prediction: Prediction, out: Path) -> int:
     Until the file is complete, they are in a file beside it; the same command continues after its last batch.
 
     Raises:
-        ConfigError: the file cannot be written, or cannot hold these predictions.
+        ConfigError: the file cannot be written, cannot hold these predictions, or holds samples that are read.
         DataError: a sample cannot be read, or none can.
     """
     file_format, path = format_of(out), out.resolve()  # write through a link instead of replacing it
+    check_not_read(path, prediction.inputs, prediction.saved.plan)
     partial_path = path.with_name(f"{path.name}.partial")
     with writing_to("--out", out), PartialFile.open(partial_path, prediction.identity) as partial:
         try:

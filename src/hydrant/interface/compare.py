@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hydrant.commands.compare.comparison import Comparison as Result
     from hydrant.commands.compare.run import Run as RunData
+    from hydrant.commands.compare.verdicts.verdict import Verdict
 
 
 class Comparison:
@@ -32,8 +33,17 @@ class Comparison:
     __repr__ = __str__
 
     @property
+    def verdict(self) -> Verdict:
+        """Whether one group is better than all others: its `status` (`decided`, `undecided`, `one_setting` or
+        `no_runs`), the `winner` (None unless it is decided) and the `sentence` that the command prints first.
+        """
+        return self._result.verdict
+
+    @property
     def winner(self) -> str | None:
-        """The name of the group with the best mean, such as `optimizer=adamw`; None without results."""
+        """The name of the group with the best mean, such as `optimizer=adamw`; None without results. It may lead by
+        chance: see `verdict`.
+        """
         return self.to_dict()["winner"]
 
     @property

@@ -46,8 +46,7 @@ def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path, compari
     comparison = comparing(tmp_path)
     assert comparison.winner is not None
     assert comparison.winner.name == "optimizer=adamw"
-    text = "no group is complete, including this one: 1 of its 2 runs have no result (1 failed)"
-    assert text in to_text(comparison, None)
+    assert to_text(comparison, None).startswith("Undecided: only adamw has results")
 
 
 def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Compare) -> None:
@@ -128,6 +127,6 @@ def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing:
     assert worse is not None
     assert (worse.num_pairs, worse.mean) == (3, pytest.approx(-0.1)), "paired by fold"
     text = to_text(comparison, None)
-    assert "val/accuracy 0.91 (95 % interval 0.8852 to 0.9348, 3 folds)" in text
+    assert "0.8852 to 0.9348" in text
     assert "Folds share training samples" in text
     assert [group.name for group in comparing(tmp_path, by=["fold"]).groups] == ["fold=0", "fold=1", "fold=2"]

@@ -34,4 +34,4 @@ def test_importances_of_a_forest_that_predicts_nothing_are_not_shown(
     comparison = comparing(tmp_path)
     assert comparison.importance is not None
     assert comparison.importance.fit < 0
-    assert "importance: not shown, because" in to_text(comparison, None)
+    assert "importance: not shown, because" in to_text(comparison, None, details=True)

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     elif options.csv:
         emit(to_csv(comparison))
     else:
-        say(to_text(comparison, options.html))
+        say(to_text(comparison, options.html, details=options.details))
     if options.wandb:
         for line in save_views(comparison):
             notice(line)
@@ -54,7 +54,8 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true")
     formats.add_argument("--csv", action="store_true")
-    parser.add_argument("--wandb", action="store_true")
+    for flag in ("--details", "--wandb"):
+        parser.add_argument(flag, action="store_true")
     return parser.split(arguments)
 
 

@@ -56,7 +56,7 @@ def find_warnings(
         warnings.append(ComparisonWarning("runs", text))
     missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
     if missing:
-        warnings.append(ComparisonWarning("results", f"no run with {'; '.join(missing)}"))
+        warnings.append(ComparisonWarning("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
     return warnings + _without_result(runs, metric)
 
 

@@ -34,6 +34,7 @@ from hydrant.commands.compare.time_to_target import (
     workload_time,
 )
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
+from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict
 from hydrant.config.best import mode_by_name
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
@@ -69,14 +70,7 @@ class Comparison:
     profiles: Mapping[str, Profile]  # by unit
     repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
     verdicts: Verdicts
-
-    def counted(self, num_runs: int) -> str:
-        """Return a number of runs of a group in words: `n = 3`, or `5 folds`."""
-        return (
-            f"{num_runs} fold{'' if num_runs == 1 else 's'}"
-            if self.repetitions == "folds"
-            else f"n = {num_runs}"
-        )
+    verdict: Verdict
 
     @property
     def moment(self) -> str:
@@ -92,10 +86,13 @@ class Comparison:
 
     @property
     def caution(self) -> str:
-        """Why intervals and p-values are too small; "" if there is no known reason."""
+        """Why intervals are too small; "" if there is no known reason."""
         if "folds" not in self.repetitions:
             return ""
-        return "Folds share training samples, so intervals and p are too small (Nadeau & Bengio, 2003)."
+        return (
+            "Folds share training samples, so the intervals of means are too small. Differences and p are corrected "
+            "for it (Nadeau & Bengio, 2003)."
+        )
 
 
 def compare(runs: Sequence[Run], question: Question) -> Comparison:
@@ -126,6 +123,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     other_keys = [key for key in keys if key not in by]
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
+    verdicts = find_verdicts(grouped, groups, best, keys, compared, repetitions, question)
     return Comparison(
         question=question,
         metric=compared,
@@ -145,7 +143,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(grouped, by, times),
         repetitions=repetitions,
-        verdicts=find_verdicts(grouped, groups, best, keys, compared, repetitions, question),
+        verdicts=verdicts,
+        verdict=find_verdict(groups, verdicts.noise, compared, repetitions),
     )
 
 

@@ -45,11 +45,38 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
         if len(values) < 2 or is_neutral(key) or is_after_training(key):
             continue
-        if key in INTERVALS and all(is_idle_interval(key, run.config) for run in begun):
+        if _is_idle(key, begun):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
     return sorted(keys, key=lambda key: (key in REPETITIONS, "." in key, key))
+
+
+def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> dict[str, list[str]]:
+    """Return the keys that all groups have, each with one value, but not all with the same: with these values.
+
+    Such as the default of a weight decay, which another optimizer changes too.
+    """
+    begun = [[run for run in runs if run.state != RunStatus.MISSING] for runs in groups]
+    begun = [runs for runs in begun if runs]
+    first = [runs[0] for runs in begun]
+    found: dict[str, list[str]] = {}
+    for key in sorted(set[str].intersection(*(set(run.config) for run in first)) if first else ()):
+        values = list(dict.fromkeys(label(run, key) for run in first))
+        is_setting = not (key in (*by, *REPETITIONS) or is_neutral(key) or is_after_training(key))
+        is_setting = is_setting and not key.endswith("_target_") and not _is_idle(key, first)
+        if (
+            is_setting
+            and len(values) > 1
+            and all(len({label(run, key) for run in runs}) == 1 for runs in begun)
+        ):
+            found[key] = values
+    return found
+
+
+def _is_idle(key: str, runs: Sequence[Run]) -> bool:
+    """Return whether a key is an interval that changes no result."""
+    return key in INTERVALS and all(is_idle_interval(key, run.config) for run in runs)
 
 
 def is_data_key(key: str) -> bool:

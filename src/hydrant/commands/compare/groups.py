@@ -19,7 +19,7 @@ from hydrant.commands.compare.config_keys import (
     repetition,
 )
 from hydrant.commands.compare.run import REPEAT, Run
-from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired
+from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired, unpaired
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import RunStatus, choices_in
@@ -86,6 +86,7 @@ class Group:
     labels: Mapping[str, str]
     runs: Sequence[Run]
     results: Mapping[str, float]  # by the labels of the keys that pair them, such as the seed
+    paired_by: Sequence[str]  # these keys
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
@@ -114,7 +115,8 @@ class Group:
         if not self.without_result:
             return ""
         states = ", ".join(f"{num} {state}" for state, num in self.without_result.items())
-        return f"{sum(self.without_result.values())} of its {self.num_runs} runs have no result ({states})"
+        num = sum(self.without_result.values())
+        return f"{num} of its {self.num_runs} runs {'has' if num == 1 else 'have'} no result ({states})"
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metric: Metric) -> list[Group]:
@@ -182,7 +184,7 @@ def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[s
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
-    return Group(labels, runs, results, estimate(values), metric.best(values), states)
+    return Group(labels, runs, results, pair_keys, estimate(values), metric.best(values), states)
 
 
 def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
@@ -195,6 +197,16 @@ def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
     return (max if metric.mode == "max" else min)(candidates, key=_mean, default=None)
 
 
+def best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
+    """Return the groups by their means; those without a result come last."""
+
+    def rank(group: Group) -> float:
+        mean = group.estimate.mean
+        return math.inf if mean is None else -mean if metric.mode == "max" else mean
+
+    return sorted(groups, key=rank)
+
+
 def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -> list[Group]:
     """Return the incomplete groups with a better mean than the winner."""
     if winner is None:
@@ -204,7 +216,7 @@ def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -
 
 
 def with_differences(groups: Sequence[Group], baseline: Group) -> list[Group]:
-    """Return the groups with their paired differences from the baseline."""
+    """Return the groups with their differences from the baseline."""
     differences = [None if group is baseline else difference(group, baseline) for group in groups]
     tested = [d.p for d in differences if d is not None and d.p is not None]
     corrected = iter(holm(tested))
@@ -215,9 +227,22 @@ def with_differences(groups: Sequence[Group], baseline: Group) -> list[Group]:
 
 
 def difference(group: Group, other: Group) -> Difference:
-    """Return the paired difference of the results with the same labels, such as of the seed."""
+    """Return the difference of two groups: of the results with the same labels, such as of the seed.
+
+    Without at least two such pairs, or with pairs for less than half of the smaller group, it is that of all results.
+    """
     shared = [labels for labels in group.results if labels in other.results]
-    return paired([group.results[labels] for labels in shared], [other.results[labels] for labels in shared])
+    smaller = min(len(group.results), len(other.results))
+    if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
+        return unpaired([*group.results.values()], [*other.results.values()])
+    values, others = ([g.results[labels] for labels in shared] for g in (group, other))
+    return paired(values, others, _overlap(group))
+
+
+def _overlap(group: Group) -> float:
+    """Return the share of the validation samples of a fold in its training samples; 0 without folds."""
+    folds = group.runs[0].config.get("folds") if "fold" in group.paired_by else None
+    return 1 / (folds - 1) if isinstance(folds, int) and folds > 1 else 0.0
 
 
 def _mean(group: Group) -> float:

@@ -18,6 +18,15 @@ def number(value: Any) -> str:
     return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
+def two_digits(value: float) -> str:
+    """Return a number of a sentence, where more than two digits say nothing.
+
+    >>> two_digits(-0.05152), two_digits(0.0001), two_digits(12345.6)
+    ('-0.052', '0.0001', '12000')
+    """
+    return number(float(f"{value:.2g}"))
+
+
 def signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.4f}" if abs(value) < 1e15 else f"{value:+.4g}"
 

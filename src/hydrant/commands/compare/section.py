@@ -35,3 +35,4 @@ class Section:
     sentences: Sequence[str] = ()
     tables: Sequence[Table] = ()
     has_heading: bool = True  # in the terminal
+    is_detail: bool = False  # in the terminal only with --details

@@ -5,28 +5,33 @@ from __future__ import annotations
 import math
 
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
-from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.config_keys import differing_settings
+from hydrant.commands.compare.groups import Group, best_first, passed_over
 from hydrant.commands.compare.numbers import interval, number, p_value, signed
 from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
-from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdict_sections import verdict_sections
 
-RUNS, BEST = "runs", "best"
-"""The names of the sections with a row for each run, and with the winner."""
+VERDICT, RUNS = "verdict", "runs"
+"""The names of the sections with the verdict, and with a row for each run."""
 
 _TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
 _GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "its interval", "p", "p (Holm)",
                  "without result")  # fmt: skip
 _MAX_ERROR = 100  # characters of an error in the table
 _MAX_CELLS = 6  # missing cells that are named
+_MAX_KEYS = 4  # in which the groups differ too, that are named
+_MAX_RUNS = 20  # in the terminal without --details
 
 
 def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
-    sections = [_runs(c), _groups(c), *_target(c), *_importance(c), *verdict_sections(c.verdicts)]
-    return [*sections, Section(BEST, "Best", _conclusion(c), has_heading=False)]
+    is_one_run = len(c.runs) == 1
+    sections = [Section(VERDICT, "Verdict", [c.verdict.sentence, *_not_counted(c)], has_heading=False)]
+    sections += [] if is_one_run else [_groups(c)]
+    sections += [*_target(c), _runs(c), *_importance(c)]
+    return [*sections, *([] if is_one_run else verdict_sections(c.verdicts, c.question))]
 
 
 def _runs(c: Comparison) -> Section:
@@ -49,7 +54,7 @@ def _runs(c: Comparison) -> Section:
         ranks=[_rank(c, c.metric.final(run)) for run in c.runs],
         dispensable=range(len(titles) - 1, len(titles) - 1 - len(names), -1),
     )  # fmt: skip
-    return Section(RUNS, "Runs", tables=[table], has_heading=False)
+    return Section(RUNS, "Runs", tables=[table], has_heading=False, is_detail=len(rows) > _MAX_RUNS)
 
 
 def _rank(c: Comparison, value: float | None) -> float:
@@ -58,18 +63,21 @@ def _rank(c: Comparison, value: float | None) -> float:
 
 
 def _groups(c: Comparison) -> Section:
-    rows = [_group_row(group, is_baseline=group is c.baseline) for group in c.groups]
+    groups = best_first(c.groups, c.metric)
+    rows = [_group_row(group, is_baseline=group is c.baseline) for group in groups]
     num_keys = max(len(c.by), 1)
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
     table = Table(
-        "groups", "The results of each group.", [*(c.by or ["group"]), *_GROUP_TITLES], rows, num_keys, "groups",
-        best=[place for place, group in enumerate(c.groups) if group is c.winner],
-        ranks=[_rank(c, group.estimate.mean) for group in c.groups],
-        always=[place for place, group in enumerate(c.groups) if group is c.baseline],
+        "groups", "The results of each group, the best mean first.", [*(c.by or ["group"]), *_GROUP_TITLES], rows,
+        num_keys, "groups",
+        best=[place for place, group in enumerate(groups) if group.name == c.verdict.winner],
+        ranks=[_rank(c, group.estimate.mean) for group in groups],
+        always=[place for place, group in enumerate(groups) if group is c.baseline],
         page_only=[places[title] for title in ("its interval", "p", "without result")],
         dispensable=[places[title] for title in ("median", "best", "std")],
     )  # fmt: skip
-    return Section("groups", "Groups", [*_missing(c), *_legend(c)], [table], has_heading=False)
+    sentences = [*_also_differing(c), *_missing(c), *_legend(c)]
+    return Section("groups", "Groups", sentences, [table], has_heading=False)
 
 
 def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
@@ -91,18 +99,33 @@ def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
     ]  # fmt: skip
 
 
+def _also_differing(c: Comparison) -> list[str]:
+    """Return a line about the settings that belong to the groups, such as the default of an optimizer."""
+    found = differing_settings([group.runs for group in c.groups], c.by)
+    named = [f"{key} ({', '.join(values)})" for key, values in [*found.items()][:_MAX_KEYS]]
+    more = [f"{len(found) - _MAX_KEYS} more keys"] if len(found) > _MAX_KEYS else []
+    return [f"The groups also differ in {', '.join([*named, *more])}."] if named else []
+
+
 def _legend(c: Comparison) -> list[str]:
-    num = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
-    legend = [
-        "n: runs with a result, of all runs. Interval: of the mean, Student's t. Difference: from the baseline, paired "
-        "by the keys that form no group."
-    ]
-    if num:
-        legend.append(f"p: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}.")
-    if num and c.question.baseline is None:
+    versus = [group.versus for group in c.groups if group.versus is not None]
+    num = sum(found.p is not None for found in versus)
+    legend = ["n: runs with a result, of all runs. Interval: of the mean, Student's t."]
+    if versus:
+        pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
+        kind = (
+            "paired"
+            if pairs == {True}
+            else "without pairs"
+            if pairs == {False}
+            else "paired where seeds match"
+        )
+        corrected = f"; p: t-test, corrected by Holm for {num} comparison{'s' * (num > 1)}" if num else ""
+        legend[0] += f" Difference: from the baseline, {kind}{corrected}."
+    if num > 1 and c.question.baseline is None:
         legend.append(
-            "The baseline is the best group. These p-values are optimistic: the same results picked and tested it. "
-            "Choose a baseline beforehand with --baseline."
+            "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it. "
+            "Choose a baseline beforehand: --baseline."
         )
     return [*legend, *([c.caution] if c.caution else [])]
 
@@ -151,37 +174,10 @@ def _importance(c: Comparison) -> list[Section]:
     sentence = f"importance: {keys} ({method}; its R2 on unseen runs is {c.importance.fit:.2f}{doubt})"
     if c.importance.fit < 0:
         sentence = "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
-    return [Section("importance", "Importance", [sentence], has_heading=False)]
+    return [Section("importance", "Importance", [sentence], has_heading=False, is_detail=True)]
 
 
-def _conclusion(c: Comparison) -> list[str]:
-    """Return the winner, the runner-up, the lead, and the incomplete groups with a better mean."""
-    if c.winner is None:
-        return [f"no winner: no run has finished with a finite {c.metric.name}"]
-    winner, mean = c.winner, number(c.winner.estimate.mean)
-    lines = [f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(c, winner)})"]
-    if winner.without_result:
-        lines.append(f"no group is complete, including this one: {winner.shortfall}")
-    if c.runner_up is not None:
-        mean = number(c.runner_up.estimate.mean)
-        lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c, c.runner_up)})")
-    if c.lead is not None and c.lead.mean is not None:
-        lines.append(f"best - second: {signed(c.lead.mean)} ({_evidence(c.lead)})")
-    for group in passed_over(c.groups, winner, c.metric):
-        mean = number(group.estimate.mean)
-        lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
-    return lines
-
-
-def _evidence(lead: Difference) -> str:
-    if lead.p is None:
-        return f"n = {lead.num_pairs}, no test"
-    test = f"95 % interval {interval(lead.low, lead.high)}, p {p_value(lead.p)}, {lead.num_pairs} pairs"
-    return f"{test}; this p-value is optimistic: the same results picked and tested the two"
-
-
-def _certainty(c: Comparison, group: Group) -> str:
-    estimate, counted = group.estimate, c.counted(group.estimate.num)
-    if estimate.low is None:
-        return f"{counted}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
-    return f"95 % interval {interval(estimate.low, estimate.high)}, {counted}"
+def _not_counted(c: Comparison) -> list[str]:
+    """Return a line for each incomplete group with a better mean that the verdict does not name."""
+    others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
+    return [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.section import Section, Table
-from hydrant.commands.compare.sections import BEST, sections_of
+from hydrant.commands.compare.sections import VERDICT, sections_of
 from hydrant.terminal.console import text_width
 from hydrant.terminal.text_table import fit_columns
 
@@ -17,16 +17,20 @@ _MANY, _FEW = 100, 3
 """If there are more runs or groups, a table has only the best few, so that the report fits on a screen."""
 
 
-def to_text(comparison: Comparison, page: Path | None) -> str:
-    """Return the warnings and the sections as text."""
+def to_text(comparison: Comparison, page: Path | None, *, details: bool = False) -> str:
+    """Return the verdict, the warnings and the other sections as text."""
     c = comparison
     better = "higher" if c.metric.mode == "max" else "lower"
     states = [run.state for run in c.runs]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    head = f"{len(c.runs)} runs: {counts}. {c.metric.name} {c.moment}; {better} is better."
-    parts = [head, *([_warnings(c)] if c.warnings else [])]
-    parts += [_section(section, _FEW if len(c.runs) > _MANY else _MAX_ROWS) for section in sections_of(c)]
-    return "\n\n".join([*parts, *([] if page is None else [f"{page} shows everything, with figures"])])
+    head = f"{len(c.runs)} run{'s' * (len(c.runs) > 1)}: {counts}. {c.metric.name} {c.moment}; {better} is better."
+    verdict, *sections = sections_of(c)
+    parts = [_section(verdict, 0), head, *([_warnings(c)] if c.warnings else [])]
+    max_rows = _FEW if len(c.runs) > _MANY else _MAX_ROWS
+    parts += [_section(section, max_rows) for section in sections if details or not section.is_detail]
+    hidden = [section.title.lower() for section in sections if section.is_detail and not details]
+    more = [f"--details also shows: {'; '.join(hidden)}"] if hidden else []
+    return "\n\n".join([*parts, *more, *([] if page is None else [f"{page} shows everything, with figures"])])
 
 
 def _warnings(c: Comparison) -> str:
@@ -36,7 +40,7 @@ def _warnings(c: Comparison) -> str:
 def _section(section: Section, max_rows: int) -> str:
     tables = [line for table in section.tables for line in _table(table, max_rows)]
     sentences = list(section.sentences)
-    if section.name == BEST:
+    if section.name == VERDICT:
         sentences[0] = _bold(sentences[0])
     return "\n".join([*([f"{section.title}:"] if section.has_heading else []), *tables, *sentences])
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hydrant.commands.compare.numbers import interval, number, p_value, signed
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
@@ -12,13 +15,15 @@ from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import Tuning
 
 
-def verdict_sections(verdicts: Verdicts) -> list[Section]:
-    """Return a section for each verdict that there is."""
-    v = verdicts
-    sections = [_noise(v.noise)]
+def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
+    """Return a section for each verdict that there is. Those that nobody asked for are details."""
+    v, asked = verdicts, question
+    sections = [replace(_noise(v.noise), is_detail=asked.difference is None)]
     sections += [] if v.against is None else [_against(v.against)]
-    sections += [] if v.sensitivity is None else [_sensitivity(v.sensitivity)]
-    sections += [] if v.tuning is None else [_tuning(v.tuning)]
+    if v.sensitivity is not None:
+        sections.append(replace(_sensitivity(v.sensitivity), is_detail=asked.tolerance is None))
+    if v.tuning is not None:
+        sections.append(replace(_tuning(v.tuning), is_detail=asked.tuned is None))
     return [*sections, *([] if v.scaling is None else [_scaling(v.scaling)])]
 
 

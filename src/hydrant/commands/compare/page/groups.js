@@ -38,7 +38,7 @@ function drawGroups(svg, width, order) {
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, visible.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${visible.length} groups` : DATA.metric));
   rows.forEach((row, n) => {
     const { group, place } = row, y = 18 + tall * n;
-    const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.winner ? " strong" : ""}`;
+    const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.verdict.winner ? " strong" : ""}`;
     svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
     for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
     const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\n${counted(group.num)} of ${group.num_runs}`;
@@ -47,5 +47,5 @@ function drawGroups(svg, width, order) {
     const note = [counted(group.num), withoutResult(group)].filter(Boolean).join(", ");
     if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, cut(note, side - 14)));
   });
-  return { height, description: DATA.winner ? `best is ${DATA.winner}` : "no group has a result" };
+  return { height, description: DATA.verdict.winner ? `best is ${DATA.verdict.winner}` : DATA.verdict.sentence };
 }

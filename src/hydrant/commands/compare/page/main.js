@@ -6,10 +6,11 @@ function warningsSection() {
   shown.classList.add("warnings");
 }
 
-function bestSection() {
-  const shown = drawSection("best");
-  shown.classList.add("winner");
-  shown.querySelector("p").className = "name";
+function verdictSection() {
+  const shown = drawSection("verdict");
+  shown.classList.add("verdict");
+  shown.classList.toggle("decided", DATA.verdict.status === "decided");
+  shown.querySelector("p").className = "sentence";
 }
 
 function runsSection() {
@@ -36,5 +37,5 @@ for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 
 const better = IS_MAX ? "higher" : "lower";
 document.getElementById("states").textContent =
   `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${better} is better`;
-for (const draw of [warningsSection, bestSection, groupsSection, runsSection, curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection]) draw();
+for (const draw of [verdictSection, warningsSection, groupsSection, runsSection, curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection]) draw();
 document.documentElement.dataset.drawn = String(Math.round(performance.now()));

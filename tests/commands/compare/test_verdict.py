@@ -1,0 +1,242 @@
+"""The verdict of `hydrant compare`: its first sentence about planted sweeps, in the terminal, JSON, Python and page."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from planted import Compare, write_run
+from playwright.sync_api import Page, expect
+from scipy import stats
+
+import hydrant
+from hydrant import cli
+from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.text_report import to_text
+
+Results = Mapping[str, Sequence[float | None]]
+"""The results of the seeds of each optimizer; None: the run failed, NaN: its last value is not finite."""
+
+NEVER = -1.0  # a seed without a run
+
+
+def write_sweep(sweep: Path, results: Results) -> Path:
+    for optimizer, values in results.items():
+        for seed, value in enumerate(values):
+            if value == NEVER:
+                continue
+            options = {"status": "failed"} if value is None else {}
+            curve = [0.1, 0.5, None] if value is not None and math.isnan(value) else None
+            final = None if curve else value
+            keys = {"optimizer": optimizer, "seed": seed}
+            write_run(sweep / f"{optimizer}-{seed}", keys, final, values=curve, **options)
+    return sweep
+
+
+CLEAR: Results = {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], "lion": [0.88, 0.884, 0.879]}
+SWEEPS: dict[str, tuple[Results, str, str]] = {
+    "a clear winner": (
+        CLEAR, "decided",
+        "Decided: adamw is better than sgd by 0.05 (p < 0.001, corrected for 2 comparisons).",
+    ),
+    "a tie": (
+        {"adamw": [0.91, 0.93, 0.92], "sgd": [0.93, 0.91, 0.917]}, "undecided",
+        "Undecided: adamw leads sgd by 0.001, and the interval (-0.049 to 0.051) contains 0. "
+        "About 3,166 paired seeds would tell.",
+    ),
+    "one seed each": (
+        {"adamw": [0.95], "sgd": [0.90]}, "undecided",
+        "Undecided: adamw leads sgd by 0.05, but with one run each, so chance may explain it. Add seeds, such as "
+        "seed=0,1,2.",
+    ),
+    "unequal seeds": (
+        {"adamw": [0.950, 0.952, 0.951], "sgd": [0.97]}, "undecided",
+        "Undecided: sgd has a better mean than adamw, but 2 of its 3 runs have no result (2 missing).",
+    ),
+    "three close leaders": (
+        {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.93, 0.95, 0.94, 0.94]},
+        "undecided",
+        "Undecided: adamw leads sgd by 0.0025, and the interval, corrected for 2 comparisons, (-0.029 to 0.034) "
+        "contains 0. About 288 paired seeds would tell.",
+    ),
+    "a failed run": (
+        {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",
+        "Decided: adamw is better than sgd by 0.049 (p = 0.006).",
+    ),
+    "NaN": (
+        {"adamw": [0.950, 0.952, 0.951], "sgd": [0.970, math.nan, 0.972]}, "undecided",
+        "Undecided: sgd has a better mean than adamw, but 1 of its 3 runs has no result (1 not finite).",
+    ),
+    "one setting": (
+        {"adamw": [0.950, 0.952, 0.951]}, "one_setting",
+        "One setting: val/accuracy 0.951 over 3 seeds (95 % interval 0.9485 to 0.9535). There is nothing to compare it "
+        "with.",
+    ),
+    "one run": (
+        {"adamw": [0.95]}, "one_setting", "One run: val/accuracy 0.95. There is nothing to compare it with.",
+    ),
+    "no results": (
+        {"adamw": [None, None], "sgd": [None, math.nan]}, "no_runs",
+        "No result: no run has finished with a finite val/accuracy (3 failed, 1 not finite).",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_first_sentence_is_the_verdict(name: str, tmp_path: Path, comparing: Compare) -> None:
+    results, status, sentence = SWEEPS[name]
+    comparison = comparing(write_sweep(tmp_path, results))
+    assert to_text(comparison, None).splitlines()[0] == sentence
+    assert (comparison.verdict.status, comparison.verdict.sentence) == (status, sentence)
+    assert (comparison.verdict.winner is not None) == (status == "decided")
+
+
+def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
+    verdict = comparing(write_sweep(tmp_path, CLEAR), metric="val/loss").verdict
+    assert verdict.sentence == SWEEPS["a clear winner"][2]
+    assert verdict.lead is not None
+    assert verdict.lead.mean == pytest.approx(-0.05)
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        ({"adamw": [0.95, 0.96, None], "sgd": [0.9, 0.91, 0.9, 0.92]},
+         "Undecided: adamw has a better mean than sgd, but 2 of its 4 runs have no result (1 failed, 1 missing)."),
+        ({"adamw": [0.95, 0.96, None], "sgd": [0.9, None, 0.9]},
+         "Undecided: adamw leads sgd by 0.055, but 1 of its 3 runs has no result (1 failed)."),
+        ({"adamw": [0.95, 0.96], "sgd": [None, None]},
+         "Undecided: only adamw has results, so there is nothing to compare it with."),
+        ({"adamw": [0.95, 0.96], "sgd": [0.93, 0.94]},
+         "Undecided: adamw leads sgd by 0.02, but by the same amount with all seeds, so no noise is known to test it "
+         "against."),
+        ({"adamw": [0.95, 0.95], "sgd": [0.95, 0.95]},
+         "Undecided: adamw and sgd have the same mean of val/accuracy."),
+        ({"adamw": [0.95], "sgd": [NEVER, 0.9, 0.92]},
+         "Undecided: adamw leads sgd by 0.04, but adamw has one result, so chance may explain it. Add seeds, such as "
+         "seed=0,1,2."),
+        ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
+         "Undecided: adamw has the better mean, but on the 2 seeds of both, sgd is better by 0.011."),
+        ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
+         "Decided: adamw is better than sgd by 0.019 (p = 0.002)."),
+    ],
+)  # fmt: skip
+def test_other_reasons_for_no_decision_are_named(
+    results: Results, sentence: str, tmp_path: Path, comparing: Compare
+) -> None:
+    assert comparing(write_sweep(tmp_path, results)).verdict.sentence == sentence
+
+
+def test_without_pairs_the_degrees_of_freedom_are_those_of_the_smaller_group(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    values = {"adamw": [0.95, 0.951, 0.949, 0.95], "sgd": [*[NEVER] * 4, 0.93, 0.932, 0.931]}
+    lead = comparing(write_sweep(tmp_path, values)).verdict.lead
+    reference = stats.ttest_ind(values["adamw"], values["sgd"][4:], equal_var=False)
+    assert lead is not None
+    assert (lead.num_pairs, lead.degrees) == (0, 2)
+    assert lead.mean == pytest.approx(0.019)
+    assert lead.error == pytest.approx(lead.mean / reference.statistic)
+    assert lead.p == pytest.approx(2 * stats.t.sf(reference.statistic, 2))
+
+
+def test_differences_of_folds_are_corrected_for_shared_training_samples(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    gaps = [0.010, 0.014, 0.012, 0.004]
+    for fold, gap in enumerate(gaps):
+        for optimizer, lead in (("adamw", gap), ("sgd", 0.0)):
+            keys = {"optimizer": optimizer, "folds": 4, "fold": fold}
+            write_run(tmp_path / f"{optimizer}-{fold}", keys, 0.9 + fold / 100 + lead)
+    verdict = comparing(tmp_path).verdict
+    assert verdict.lead is not None
+    error = stats.tstd(gaps) * (1 / 4 + 1 / 3) ** 0.5
+    assert verdict.lead.error == pytest.approx(error)
+    assert verdict.lead.p == pytest.approx(2 * stats.t.sf(0.01 / error, 3))
+    assert stats.ttest_1samp(gaps, 0).pvalue < 0.05, "without the correction it would be decided"
+    assert verdict.sentence == (
+        "Undecided: adamw leads sgd by 0.01, and the interval (-0.0005 to 0.021) contains 0."
+    ), "nobody can add a fold"
+
+
+def test_json_python_and_csv_of_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sweep(tmp_path / "sweep", CLEAR)
+    assert cli.main(["compare", "sweep", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    found = record["verdict"]
+    assert (found["status"], found["winner"]) == ("decided", "optimizer=adamw")
+    assert (found["leader"], found["rival"]) == ("optimizer=adamw", "optimizer=sgd")
+    assert (found["num_comparisons"], found["seeds_needed"]) == (2, None)
+    assert found["lead"]["p_holm"] < 0.001
+    assert record["sections"][0]["sentences"] == [found["sentence"]]
+    verdict = hydrant.compare("sweep").verdict
+    assert str(verdict) == verdict.sentence == found["sentence"]
+    write_sweep(tmp_path / "tie", SWEEPS["a tie"][0])
+    tie = hydrant.compare("tie")
+    assert (tie.verdict.status, tie.verdict.winner, tie.winner) == ("undecided", None, "optimizer=adamw")
+    assert tie.verdict.seeds_needed == 3166
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_twelve_runs_fit_on_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {
+        f"{name}": [0.9 + n / 100, 0.91 + n / 100, 0.902]
+        for n, name in enumerate(("adamw", "lion", "muon", "sgd"))
+    }
+    monkeypatch.chdir(write_sweep(tmp_path / "sweep", results).parent)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert cli.main(["compare", "sweep"]) == 0
+    lines = sys.stdout.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) < 40, "with the line of the next command"
+    assert max(len(line.replace("\033[1m", "").replace("\033[0m", "")) for line in lines) <= 80
+    assert lines[0].startswith("\033[1mUndecided: ")
+    assert sum("  finished  " in line for line in lines) == 12
+
+
+def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path, comparing: Compare) -> None:
+    results = {
+        name: [0.9 + n / 100 + seed / 1000 for seed in range(7)]
+        for n, name in enumerate(("adamw", "lion", "sgd"))
+    }
+    comparison = comparing(write_sweep(tmp_path, results))
+    text = to_text(comparison, None)
+    rows = [line.split()[0] for line in text.splitlines() if "7/7" in line]
+    assert rows == ["sgd", "lion", "adamw"]
+    assert "  finished  " not in text
+    assert "Noise floor" not in text
+    assert text.splitlines()[-1].startswith("--details also shows: runs; importance; noise floor")
+    details = to_text(comparison, None, details=True)
+    assert details.count("  finished  ") == 21
+    assert "Noise floor and seeds" in details
+
+
+@pytest.mark.parametrize("name", ["a clear winner", "a tie", "one run"])
+def test_the_page_begins_with_the_verdict(
+    name: str, tmp_path: Path, comparing: Compare, open_page: Callable[..., Page]
+) -> None:
+    results, status, sentence = SWEEPS[name]
+    write_page(comparing(write_sweep(tmp_path / "sweep", results)), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    first = page.locator("main > section").first
+    expect(first.locator("p").first).to_have_text(sentence)
+    sizes = [page.eval_on_selector(tag, "e => getComputedStyle(e).fontSize") for tag in ("h1", "#verdict p")]
+    assert sizes[0] == sizes[1]
+    bar = first.evaluate("e => getComputedStyle(e).borderLeftWidth")
+    assert bar == ("4px" if status == "decided" else "1px")
+    assert (page.locator("tr.best").count() > 0) == (status == "decided")
+    labels = [image.get_attribute("aria-label") or "" for image in page.get_by_role("img").all()]
+    assert any("best is optimizer=adamw" in label for label in labels) == (status == "decided")
+    assert page.locator("#groups").count() == (name != "one run")

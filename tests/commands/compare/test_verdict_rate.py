@@ -1,0 +1,126 @@
+"""How often the verdict of `hydrant compare` is "decided": at most 5 in 100 times without a difference, and with the
+power that it promises if there is one.
+
+The rule is written here a second time, for many sweeps at once, and compared with the verdict itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from hydrant.commands.compare.evidence.power import seeds_needed
+from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.statistics import estimate
+from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
+from hydrant.commands.compare.verdicts.verdict import find_verdict
+
+Array = npt.NDArray[np.float64]
+
+NUM_SWEEPS = 20_000
+LIMIT = 0.05 + 3 * (0.05 * 0.95 / NUM_SWEEPS) ** 0.5
+"""The rate of 5 %, and three standard errors of counting it in so many sweeps."""
+
+
+def are_decided(results: Array, nums: Sequence[int], *, is_paired: bool) -> npt.NDArray[np.bool_]:
+    """Return which sweeps are decided.
+
+    Args:
+        results: (sweeps, settings, seeds).
+        nums: how many of these seeds each setting has.
+    """
+    counts = np.asarray(nums)
+    counted = np.arange(results.shape[2]) < counts[:, None]
+    values = np.where(counted, results, np.nan)
+    means = np.nanmean(values, axis=2)
+    leaders = means.argmax(axis=1)[:, None]
+    if is_paired:
+        gaps = np.take_along_axis(values, leaders[..., None], axis=1) - values
+        pairs = np.isfinite(gaps).sum(axis=2)
+        gap, errors = np.nanmean(gaps, axis=2), np.nanstd(gaps, axis=2, ddof=1) / pairs**0.5
+        degrees = pairs - 1
+    else:
+        squares = np.nanvar(values, axis=2, ddof=1) / counts
+        gap = np.take_along_axis(means, leaders, axis=1) - means
+        errors = (np.take_along_axis(squares, leaders, axis=1) + squares) ** 0.5
+        degrees = np.minimum(counts[leaders], counts) - 1
+    with np.errstate(invalid="ignore"):
+        p = 2 * stats.t.sf(abs(gap) / errors, degrees)
+    np.put_along_axis(p, leaders, np.nan, axis=1)  # sorted to the end
+    ordered = np.sort(np.where(gap < 0, 1.0, p), axis=1)[:, :-1]
+    factors = np.arange(ordered.shape[1], 0, -1)
+    return (ordered * factors < 0.05).all(axis=1)
+
+
+def sweep_of(results: Array, nums: Sequence[int], *, is_paired: bool) -> list[Group]:
+    """Return the groups of one sweep; without pairs, no two settings have a seed in common."""
+    groups: list[Group] = []
+    for n, (row, num) in enumerate(zip(results, nums, strict=True)):
+        values = row[:num].tolist()
+        labels = [str(seed) if is_paired else f"{n} {seed}" for seed in range(num)]
+        found = dict(zip(labels, values, strict=True))
+        groups.append(Group({"optimizer": f"o{n}"}, [], found, ["seed"], estimate(values), None, {}))
+    return groups
+
+
+def is_decided(results: Array, nums: Sequence[int], *, is_paired: bool) -> bool:
+    groups = sweep_of(results, nums, is_paired=is_paired)
+    noise = find_noise_floor(groups, groups[:2], "seeds", "val/accuracy", None)
+    return find_verdict(groups, noise, Metric("val/accuracy", "max"), "seeds").status == "decided"
+
+
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize(
+    ("nums", "lead"), [((2, 2), 20), ((3, 3, 3), 3), ((5, 3, 4), 4), ((10, 10, 10, 10), 1)]
+)
+def test_the_verdict_follows_the_rule(nums: tuple[int, ...], lead: float, is_paired: bool) -> None:
+    shape = (20, len(nums), max(nums))
+    results = np.random.default_rng(0).normal(size=shape) + lead * np.arange(len(nums))[:, None]
+    expected = are_decided(results, nums, is_paired=is_paired)
+    found = [is_decided(sweep, nums, is_paired=is_paired) for sweep in results]
+    assert found == expected.tolist()
+    assert 0 < sum(found) < len(found)
+
+
+UNEQUAL = [(2, 10), (2, 3), (3, 10), (2, 5, 10), (10, 2, 2, 2), (10, 9, 8, 7, 6, 5, 4, 3, 2)]
+
+
+@pytest.mark.parametrize("is_paired", [True, False])
+@pytest.mark.parametrize("nums", [(n,) * k for k in (2, 3, 12) for n in (2, 3, 10)] + UNEQUAL)
+def test_sweeps_without_a_difference_are_rarely_decided(nums: tuple[int, ...], is_paired: bool) -> None:
+    """Also if the settings scatter differently, and if the best two of them do not differ but all others are worse."""
+    num = len(nums)
+    results = np.random.default_rng(0).normal(size=(NUM_SWEEPS, num, max(nums)))
+    scales, tied = np.geomspace(0.1, 10, num)[:, None], results.copy()
+    tied[:, 2:] -= 100
+    for sweeps in (results, results * scales, results * scales[::-1]):
+        assert are_decided(sweeps, nums, is_paired=is_paired).mean() <= (LIMIT if num == 2 else 0.02)
+    assert are_decided(tied, nums, is_paired=is_paired).mean() <= LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_settings", range(2, 13))
+@pytest.mark.parametrize("num_seeds", range(2, 11))
+def test_of_a_thousand_sweeps_without_a_difference_few_are_decided(num_settings: int, num_seeds: int) -> None:
+    """The verdict itself. Two settings are decided in 50 of 1,000 sweeps on average, three standard errors are 21."""
+    results = np.random.default_rng(num_seeds).normal(size=(1000, num_settings, num_seeds))
+    decided = sum(is_decided(sweep, [num_seeds] * num_settings, is_paired=True) for sweep in results)
+    assert decided <= (71 if num_settings == 2 else 50)
+
+
+@pytest.mark.parametrize(
+    ("lead", "is_paired"), [(1.5, True), (1.0, True), (0.5, True), (1.0, False), (0.5, False)]
+)
+def test_a_true_lead_is_decided_with_the_promised_power(lead: float, is_paired: bool) -> None:
+    std = 2**0.5 if is_paired else 1.0  # of the difference of two results, or of one
+    num = seeds_needed(lead, std, is_paired=is_paired)
+    assert num is not None
+    results = np.random.default_rng(0).normal(size=(NUM_SWEEPS, 2, num))
+    results[:, 0] += lead
+    power = are_decided(results, [num, num], is_paired=is_paired).mean()
+    # without pairs, the verdict takes the degrees of freedom of one setting, which costs some power
+    assert power >= (0.795 if is_paired else 0.76)

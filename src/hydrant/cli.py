@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hydrant.commands.help import help_of, overview
+from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
 from hydrant.imports.without_gc import import_without_gc
@@ -144,19 +144,23 @@ def _report(error: HydrantError) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Complete a word for the shell: in bash most from the conf files, otherwise by Hydra."""
-    from hydrant.editor.completion import INSTALL_BASH, UNINSTALL_BASH, completions
+    """Complete a word for the shell: most from the conf files, otherwise by Hydra."""
+    from hydrant.editor.completion import INSTALL, UNINSTALL_BASH, completions
 
     words = os.environ.get("COMP_LINE", "").split(" ")
     started_as_hydrant = arguments[0] not in COMMANDS  # train.py passes the command itself
-    if "install=bash" in arguments:
-        return _print(INSTALL_BASH)
+    for shell, script in INSTALL.items():
+        if f"install={shell}" in arguments:
+            return _print(script)
     if "uninstall=bash" in arguments:
         return _print(UNINSTALL_BASH)
     if started_as_hydrant and len(words) == 2:
         return _print("\n".join(command for command in COMMANDS if command.startswith(words[1])))
     if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[2:])):
         return _print("\n".join(matches))
+    command = words[1] if started_as_hydrant else arguments[0]
+    if words[-1].startswith("-") and command in COMMANDS:
+        return _print("\n".join(flag for flag in flags_of(command) if flag.startswith(words[-1])))
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
     flags = arguments if started_as_hydrant else arguments[1:]

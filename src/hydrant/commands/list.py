@@ -1,4 +1,4 @@
-"""`list`: list the backends of torch.compile, and what each lacks on this machine."""
+"""`list`: list the config groups with their options, or the backends of torch.compile."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
+from hydrant.config.groups import group_options
 from hydrant.errors import unknown_name
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the list and return the exit status."""
+    """Print a list and return the exit status."""
     parser = Flags("list")
     parser.add_argument("--json", action="store_true")
     options, words = parser.split(arguments)
-    if words not in ([], ["backends"]):
-        raise unknown_name("", "list", " ".join(words), ["backends"])
-    obstacles = backends()
+    lists = {"backends": backends, "groups": group_options}
+    kind = " ".join(words) or "backends"
+    if kind not in lists:
+        raise unknown_name("", "list", kind, lists)
+    rows = lists[kind]()
     if options.json:
-        print(json.dumps(obstacles))
+        print(json.dumps(rows))
         return 0
-    width = max(map(len, obstacles))
-    for name, obstacle in obstacles.items():
-        print(f"{name:<{width}}  {obstacle or 'ready'}")
+    print(page("\n".join(f"  {name}  {_text(value)}" for name, value in rows.items())))
     return 0
+
+
+def _text(value: Sequence[str] | None) -> str:
+    """Return the obstacle of a backend, or the options of a group."""
+    if value is None:
+        return "ready"
+    return value if isinstance(value, str) else ", ".join(value)
 
 
 def backends() -> dict[str, str | None]:

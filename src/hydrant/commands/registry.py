@@ -52,10 +52,22 @@ _COMMANDS = (
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
     Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
     Command("schema", "write JSON schemas by which editors complete and check YAML", reads_dotenv=False),
-    Command("list", "list the backends of torch.compile that this machine can use", reads_dotenv=False,
+    Command("list", "list the config groups with their options, or the compile backends", reads_dotenv=False,
             runs_own_code=False),
 )
 # fmt: on
 
 COMMANDS = {command.name: command for command in _COMMANDS}
-"""The commands by name, in the order of `hydrant --help`."""
+"""The commands by name."""
+
+_FIRST = {
+    "Start": ("init", "train", "preview"),
+    "Look": ("status", "compare"),
+    "Use": ("evaluate", "predict", "export", "eject"),
+}
+
+SECTIONS = {
+    **_FIRST,
+    "More": tuple(name for name in COMMANDS if not any(name in names for names in _FIRST.values())),
+}
+"""The names of the commands by what they are for, as `hydrant --help` shows them."""

@@ -1,4 +1,4 @@
-"""Complete a command line for bash. Most words need only the conf files; to import Hydra would take longer."""
+"""Complete a command line for a shell. Most words need only the conf files; to import Hydra would take longer."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ complete -r hydrant python python3 train.py
 [[ $(complete -p uv 2> /dev/null) == *hydrant_completion* ]] && complete -r uv
 unset -f hydrant_completion
 """
+
+
+# The same questions in the other shells, for `hydrant` alone.
+INSTALL_ZSH = r"""
+_hydrant() {
+    local PATH="$PWD/.venv/bin:$PATH" found
+    found=("${(@f)$(COMP_LINE="${(j: :)words[1,CURRENT]}" hydrant -sc query=bash 2> /dev/null)}")
+    [[ -n "${found[1]}" ]] && compadd -Q -S "" -a found || _files
+}
+compdef _hydrant hydrant
+"""
+
+INSTALL_FISH = r"""
+function __hydrant_complete
+    set -lx PATH $PWD/.venv/bin $PATH
+    set -lx COMP_LINE (commandline --cut-at-cursor)
+    hydrant -sc query=bash 2> /dev/null
+end
+complete --command hydrant --arguments "(__hydrant_complete)"
+"""
+
+INSTALL = {"bash": INSTALL_BASH, "zsh": INSTALL_ZSH, "fish": INSTALL_FISH}
 
 
 class _NeedsHydra(Exception):

@@ -1,28 +1,65 @@
-"""The help screens. The options are read from the conf folders, so they include a user's own options."""
+"""The help pages, in the width of the terminal. The names of groups include those of the user's conf folder."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hydrant.commands.registry import COMMANDS
+from hydrant.commands.registry import COMMANDS, SECTIONS
+from hydrant.terminal.styled import has_style
 
-_WIDTH = 110
+_MAX_WIDTH = 110
+_HEADINGS = re.compile(r"(Examples|Options|Groups|Exit status):")
 
 
 def overview() -> str:
     """Return what `hydrant --help` prints."""
-    commands = "\n".join(f"  {command.name:<10} {command.summary}" for command in COMMANDS.values())
-    more = "--help explains a command.\nhydrant --version prints the version and the commit."
-    return f"hydrant <command> [overrides]\n\n{commands}\n\nhydrant <command> {more}"
+    width = max(map(len, COMMANDS))
+    parts = [
+        "\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name].summary}" for name in names)])
+        for title, names in SECTIONS.items()
+    ]
+    more = "`hydrant help <command>` explains a command. `hydrant --version` prints version and commit."
+    return page("\n\n".join(["hydrant <command> [overrides]", *parts, more]))
 
 
 def help_of(command: str) -> str:
-    """Return what `hydrant <command> --help` prints: one screen."""
-    text = Path(__file__).with_name(f"{command}.txt").read_text(encoding="utf-8").rstrip("\n")
-    return text.replace("{train}", _train_command()) + _groups(command)
+    """Return what `hydrant <command> --help` prints."""
+    return page(_text_of(command).replace("{train}", _train_command()) + _groups(command))
+
+
+def page(text: str) -> str:
+    """Return a page whose lines fit into the terminal, with headings in bold where there is one.
+
+    A paragraph is lines without an indent. A row has an indent of two, and two spaces before its explanation. A line
+    with a larger indent continues the row above.
+    """
+    width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
+    blocks = [_rows_of(block, width) for block in re.split(r"\n{2,}", text)]
+    page = "\n\n".join("\n".join(block) for block in blocks)
+    return (
+        re.sub(rf"^{_HEADINGS.pattern}", r"\033[1m\g<0>\033[0m", page, flags=re.M)
+        if has_style(sys.stdout)
+        else page
+    )
+
+
+def flags_of(command: str) -> list[str]:
+    """Return the flags that the help page of a command explains.
+
+    >>> flags_of("sync")
+    ['--dry-run', '--help', '--jobs', '--json', '--timeout']
+    """
+    rows = re.findall(r"^  (--.+?)(?:  |$)", _text_of(command), flags=re.M)
+    return sorted({flag for row in rows for flag in re.findall(r"--[a-z-]+", row)} | {"--help"})
+
+
+def _text_of(command: str) -> str:
+    return Path(__file__).with_name(f"{command}.txt").read_text(encoding="utf-8").strip()
 
 
 def _train_command() -> str:
@@ -32,22 +69,61 @@ def _train_command() -> str:
 
 
 def _groups(command: str) -> str:
-    """Return the config groups that a command reads, with their options; "" for a command that reads none."""
+    """Return the names of the config groups that a command reads; "" for a command that reads none."""
     from hydrant.config.groups import group_options
 
-    pattern = COMMANDS[command].groups
-    options = {group: names for group, names in group_options().items() if re.fullmatch(pattern, group)}
-    if not options:
-        return ""
-    width = max(map(len, options))
-    entries = [
-        textwrap.fill(
-            ", ".join(names),
-            width=_WIDTH,
-            initial_indent=f"  {group:<{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_on_hyphens=False,
-        )
-        for group, names in options.items()
-    ]
-    return "\n".join(["\n\nGroups and their options:", *entries])
+    groups = [group for group in group_options() if re.fullmatch(COMMANDS[command].groups, group)]
+    how = "`hydrant list groups` lists their options"
+    return f"\n\nGroups: {', '.join(groups)}; {how}." if groups else ""
+
+
+def _rows_of(block: str, width: int) -> Iterator[str]:
+    """Yield the lines of a block: its paragraph, then its rows in two columns."""
+    lines = block.splitlines()
+    paragraph = [line for line in lines if not line.startswith("  ")]
+    if paragraph:
+        yield from _wrapped(" ".join(paragraph), width)
+    rows = [re.split(r" {2,}", row, maxsplit=1) for row in _joined(lines[len(paragraph) :])]
+    fitting = [len(row[0]) for row in rows if len(row) > 1 and len(row[0]) <= width // 2 - 4]
+    column = max(fitting, default=0) + 4
+    for term, *explanation in rows:
+        if not explanation:
+            yield from _command(term, width)
+        elif len(term) + 4 <= column:
+            first = f"  {term}".ljust(column)
+            yield from _wrapped(explanation[0], width, first, " " * column)
+        else:
+            yield from _command(term, width)
+            yield from _wrapped(explanation[0], width, " " * 6, " " * 6)
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the rows without their indent, each with the lines that continue it."""
+    row = ""
+    for line in lines:
+        if line.startswith("   "):
+            row += f" {line.strip()}"
+        else:
+            if row:
+                yield row
+            row = line.strip()
+    if row:
+        yield row
+
+
+def _command(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a command; each but the last ends as a shell continues a line."""
+    *lines, last = _wrapped(text, width - 2, "  ", " " * 6)
+    yield from (f"{line} \\" for line in lines)
+    yield last
+
+
+def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

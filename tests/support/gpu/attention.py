@@ -85,7 +85,7 @@ def efficient(
     output, sums, seed = _forward(query, key, value, options)
     padding = -query.size(2) % _ROWS
     sums = torch.nn.functional.pad(sums, (0, padding)) if compute_log_sumexp else sums[..., :0]
-    return output, sums, seed, torch.zeros_like(seed)
+    return output, sums.contiguous(), seed, torch.zeros_like(seed)
 
 
 def efficient_backward(
@@ -106,6 +106,10 @@ def efficient_backward(
 ) -> tuple[Tensor | None, ...]:
     """`aten::_scaled_dot_product_efficient_attention_backward`."""
     options = _Options(dropout_p, is_causal, scale, attn_bias)
+    if (
+        sums.size(1) > 1 and sums.stride(1) % 8
+    ):  # the check of the kernel; the forward pass may have kept none
+        raise RuntimeError("LSE is not correctly aligned (strideH)")
     sums = sums[..., : query.size(2)].contiguous()
     if not grad_input_mask[3]:
         return (*_backward(grad, (query, key, value), output, sums, options, seed), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,6 +80,8 @@ class _CudaKernel:
         self._takes_generator = any(argument.name == "generator" for argument in arguments)
         is_random = torch.Tag.nondeterministic_seeded in operation.tags
         self._draws_from_default = is_random and not self._takes_generator
+        names = [argument.name for argument in arguments]
+        self._dropout = names.index("dropout_p") if "dropout_p" in names else None
         self._are_tensors = [argument.type.isSubtypeOf(_TENSOR) for argument in arguments]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +92,7 @@ class _CudaKernel:
         args = self._with_tensors(args)
         call = _HostCall(device)
         host_args, host_kwargs = self._lowered(call, args, kwargs)
-        compute = functools.partial(self._run, host_args, host_kwargs, self._default_state(device))
+        compute = functools.partial(self._run, host_args, host_kwargs, self._default_state(device, args))
         runtime.note("launch", self._name, device)
         if self._base in _WAITS:
             copies.synchronize(device, self._name)
@@ -129,9 +131,10 @@ class _CudaKernel:
             for value, is_tensor in zip(args, self._are_tensors, strict=False)
         ]
 
-    def _default_state(self, device: torch.device) -> torch.Tensor | None:
+    def _default_state(self, device: torch.device, args: Sequence[Any]) -> torch.Tensor | None:
         """Return the state of the CPU's default generator for this call, if it draws from that."""
-        if not self._draws_from_default:
+        drops = self._dropout is None or (len(args) > self._dropout and args[self._dropout])
+        if not (self._draws_from_default and drops):
             return None
         return host_generator(default_generator(device)).get_state()
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
+from hydrant.training.stack.attention import fold_attention
 from hydrant.training.stack.draws import ReplayDraws
 from hydrant.training.stack.functions import StackedFunctions
 from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
@@ -38,6 +39,7 @@ class StackedTask(nn.Module):
 
     def __init__(self, task: nn.Module, numbers: Sequence[LaneNumber]) -> None:
         super().__init__()
+        fold_attention()
         self._task = [task]  # in a list, because it is no part of this module
         self._numbers = [(number.module, number.name) for number in numbers]
         self._num_targets = 0  # of each lane in the last call, if it is no tensor

@@ -47,7 +47,7 @@ class StackedFunctions(FunctionMode):
 def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply the layer of every lane. `torch.vmap` calls the batching rules of C++ in the same way."""
     level, num_lanes = vmap.level(), vmap.batch_size()
-    stacked = [None if t is None else _stacked(t, level, num_lanes) for t in (input, weight, bias)]
+    stacked = [None if t is None else with_lanes(t, level, num_lanes) for t in (input, weight, bias)]
     with vmap.lower():
         outputs: Any = _Linear.apply(*stacked)
     return _functorch._add_batch_dim(outputs, 0, level)
@@ -71,7 +71,7 @@ def _cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of every lane. The samples of all lanes are one batch."""
     level, num_lanes = vmap.level(), vmap.batch_size()
-    all_logits, all_targets = (_stacked(t, level, num_lanes) for t in (logits, targets))
+    all_logits, all_targets = (with_lanes(t, level, num_lanes) for t in (logits, targets))
     with vmap.lower():
         terms = F.cross_entropy(
             all_logits.flatten(0, 1),
@@ -87,7 +87,7 @@ def _cross_entropy(
     return _functorch._add_batch_dim(terms, 0, level)
 
 
-def _stacked(tensor: Tensor, level: int, num_lanes: int) -> Tensor:
+def with_lanes(tensor: Tensor, level: int, num_lanes: int) -> Tensor:
     """Return a tensor of a lane with the lanes in front."""
     stacked, dim = _functorch._unwrap_batched(tensor, level)
     if dim == 0:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import CompileMismatch, NonFiniteError
@@ -208,16 +206,11 @@ class Stack:
         numbers = [number.expand(len(self.lanes)) for number in self._numbers]
         call = partial(self._task, self._tensors.by_name(), numbers, drawn, batch)
         try:
-            with self._attention():
-                return call()
+            return call()
         except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
             if is_out_of_memory(error) or self._compilation.is_on:
                 raise
             raise explain_failure(error, self._task.failing_part(call)) from error
-
-    def _attention(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which attention can be mapped: torch maps its kernel for the CPU lane by lane."""
-        return sdpa_kernel(SDPBackend.MATH) if self._device.type == "cpu" else contextlib.nullcontext()
 
     def _not_finite(self, outcomes: Sequence[Outcome], norms: Mapping[str, Tensor]) -> list[int]:
         """Return the lanes whose losses or gradients are NaN or infinite; waits for the device."""

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 using stub::Channel;

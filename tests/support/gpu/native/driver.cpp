@@ -1,6 +1,7 @@
 // The functions of libcuda.so.1 and of NVML that torch and Triton call.
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 

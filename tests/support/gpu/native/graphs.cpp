@@ -1,9 +1,10 @@
 // Capture of streams into graphs: what is legal in one, and graphs that do again what was captured.
 #include <algorithm>
 #include <atomic>
-#include <memory>
+#include <cstdint>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime.h"

@@ -1,8 +1,10 @@
 // Memory of the GPUs and pinned memory, which are both of the host, and copies between them.
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>

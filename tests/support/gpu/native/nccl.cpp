@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "collectives.h"

@@ -1,6 +1,8 @@
 // Streams and events.
 #include <chrono>
+#include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime.h"

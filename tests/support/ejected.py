@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from hydrant.commands.eject.refusals import check_possible
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import NonFiniteError
+from hydrant.interface import process
 from hydrant.training.loop import train as train_loop
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
@@ -35,9 +36,8 @@ TINY = (
 @pytest.fixture
 def unchanged_process() -> Generator[None]:
     """Restore what an ejected program sets in its process."""
-    flags = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
-    yield
-    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = flags
+    with process.unchanged_process():
+        yield
 
 
 @pytest.fixture
@@ -52,9 +52,13 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
 
 
 def run_program(text: str, **names: Any) -> None:
-    """Run a program in this process, in the working folder."""
-    inductor.fallback_random = False  # as in a new process
+    """Run a program in this process, in the working folder, with torch's settings as in a new one."""
+    inductor.fallback_random = False
     torch.compiler.set_stance("default")
+    torch.set_float32_matmul_precision("highest")
+    torch.use_deterministic_algorithms(False)
+    cudnn: Any = torch.backends.cudnn
+    cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = True, False, False
     with contextlib.redirect_stdout(None):
         exec(compile(text, "<ejected>", "exec"), {"__name__": "__main__", **names})
 
@@ -112,9 +116,38 @@ def trained(words: str, folder: Path) -> tuple[str, Mapping[str, torch.Tensor] |
 
 def check_folder(words: str, folder: Path, weights: Mapping[str, torch.Tensor] | None) -> None:
     """Check the rows and the weights that a program has left, against those of its run."""
-    assert rows_of(folder / "outputs" / "ejected") == rows_of(folder / "reference"), words
+    rows, reference = rows_of(folder / "outputs" / "ejected"), rows_of(folder / "reference")
+    assert rows == reference, f"{words}: {difference_of_rows(rows, reference)}"
     if weights is None:
         return
     ejected = torch.load(folder / "outputs" / "ejected" / "last.pt", weights_only=True)["model"]
     assert ejected.keys() == weights.keys()
-    assert [name for name, value in weights.items() if not torch.equal(ejected[name], value)] == [], words
+    apart = {
+        name: relative_distance(ejected[name], value)
+        for name, value in weights.items()
+        if not torch.equal(ejected[name], value)
+    }
+    assert apart == {}, f"{words}: the weights of the program and of the run differ"
+
+
+def difference_of_rows(rows: Sequence[Mapping[str, Any]], reference: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first number that differs, and the largest relative difference of each key."""
+    if [row.keys() for row in rows] != [row.keys() for row in reference]:
+        return "the rows of the program have other keys than those of the run"
+    pairs = [(at, key, row[key], reference[at][key]) for at, row in enumerate(rows) for key in row]
+    apart = [pair for pair in pairs if pair[2] != pair[3]]
+    at, key, value, expected = apart[0]
+    largest = dict[str, float]()
+    for _, name, one, other in apart:
+        largest[name] = max(largest.get(name, 0.0), relative_distance(_number(one), _number(other)))
+    return f"{key} of row {at} is {value!r}, and {expected!r} in the run; largest relative differences: {largest}"
+
+
+def relative_distance(value: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the norm of the difference, relative to that of what is expected."""
+    value, expected = value.double(), expected.double()
+    return float((value - expected).norm() / expected.norm())
+
+
+def _number(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from ejected import TINY, check_equal, run_program, unchanged_process
+from gpu.environment import is_stub
 from marks import slow
 
 from hydrant.commands.eject.command import program
@@ -44,6 +45,7 @@ def test_a_program_does_not_depend_on_the_machine_that_writes_it(
     ("words", "is_converted"),
     [
         (f"{CONVNET} precision=bf16", True),
+        ("optimizer=adagrad model.dropout=0", False),
         *slow(
             (CONVNET, False),
             (f"{CONVNET} memory_format=channels_last", True),
@@ -51,17 +53,17 @@ def test_a_program_does_not_depend_on_the_machine_that_writes_it(
             (f"{CONVNET} precision=bf16 averaging=ema", True),
             (f"{CONVNET} precision=fp16 precision.init_scale=1e4", True),
             ("precision=bf16 model.dropout=0", False),
-            ("optimizer=adagrad model.dropout=0", False),
         ),
     ],
 )
 def test_a_program_trains_on_a_gpu_as_the_run_does(words: str, is_converted: bool, workdir: Path) -> None:
     assert torch.cuda.is_available()
-    text = check_equal(words, workdir)
+    # cuDNN's fastest kernels add in any order, so that a run differs from itself. Those of the stub do not.
+    text = check_equal(words if is_stub() else f"{words} deterministic=true", workdir)
     assert ("convert_to_channels_last(model)" in text) == is_converted
 
 
-@pytest.mark.parametrize("optimizer", ["nadam", *slow("radam", "adamax", "rmsprop", "adamw", "adagrad")])
+@pytest.mark.parametrize("optimizer", ["nadam", "adagrad", *slow("radam", "adamax", "rmsprop", "adamw")])
 def test_a_continued_program_leaves_counts_of_steps_on_the_host(
     optimizer: str, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

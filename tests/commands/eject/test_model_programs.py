@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cuda_rounding import CudaRounding
 from eject_files import save_tensors, spoil
 from ejected import check_equal, rows_of, unchanged_process
 
@@ -37,6 +38,11 @@ def test_models_of_images(words: str, workdir: Path) -> None:
 def test_schedulers_that_step_of_optimizers_that_need_a_closure(optimizer: str, workdir: Path) -> None:
     stepped = "scheduler=stepped scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2"
     check_equal(f"optimizer={optimizer} {stepped} duration=4", workdir)
+
+
+def test_a_program_rounds_as_its_run_where_the_device_divides_in_another_way(workdir: Path) -> None:
+    with CudaRounding():
+        check_equal("limit_val_samples=49 averaging=ema micro_batch_size=8 skip_non_finite=true", workdir)
 
 
 def test_the_optimizer_of_a_program_does_not_see_an_update_that_overflows(workdir: Path) -> None:

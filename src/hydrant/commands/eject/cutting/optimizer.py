@@ -31,9 +31,9 @@ def cut_optimizer(collector: Collector) -> None:
     [entry] = collector.plan.optimizers.entries.values()
     node = {**config["optimizer"], **scaled_lr(config)}
     if entry.optimizer.defaults.get("fused") and node.get("fused") is None and "base" not in node:
-        # The fastest kernel, which Hydrant chooses: that of Adagrad is for the CPU alone.
+        # The fastest kernel, which Hydrant chooses: that of Adagrad is for the CPU alone. As source, for `_arguments`.
         is_adagrad = isinstance(entry.optimizer, Adagrad)
-        node["fused"] = 'True if DEVICE.type == "cpu" else None' if is_adagrad else True
+        node["fused"] = 'True if DEVICE.type == "cpu" else None' if is_adagrad else "True"
     imports: Imports = {}
     is_frozen = any(not parameter.requires_grad for parameter in collector.plan.task.model.parameters())
     first = TRAINED if is_frozen else "model.parameters()"  # LBFGS adds up all that it gets, in its order
@@ -93,7 +93,7 @@ def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, impor
         words.append(arguments)
     parameter = inspect.signature(kind).parameters.get("fused")
     if fused is not None or (parameter is not None and parameter.default is parameter.empty):
-        words.append(f"fused={literal(fused)}")
+        words.append(f"fused={fused}")
     if base is not None:
         imports["partial"] = ("functools", "partial")
         fields = {

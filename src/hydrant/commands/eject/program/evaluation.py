@@ -116,10 +116,10 @@ def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
             for rows in torch.stack([metrics for _, metrics in batches]).split(64):
                 sums.add_(rows.sum(0), alpha=size)
     if RANKED:
-        count = sums.new_tensor([float(sum(size for size, _ in measured))])
-        sums = torch.cat([sums, count])
+        sums = torch.cat([sums, sums.new_tensor([float(sum(size for size, _ in measured))])])
         dist.all_reduce(sums)  # over all ranks
-        values = (sums[:-1] / sums[-1]).tolist()
+        *totals, count = sums.tolist()
     else:
-        values = (sums / sum(size for size, _ in measured)).tolist()
-    return {f"{prefix}/{name}": value for name, value in zip(METRICS, values, strict=True)}
+        totals, count = sums.tolist(), float(sum(size for size, _ in measured))
+    # Divided on the host: CUDA multiplies with the reciprocal of a number, which rounds in another way.
+    return {f"{prefix}/{name}": total / count for name, total in zip(METRICS, totals, strict=True)}

@@ -98,7 +98,10 @@ def mean_loss(measured: list[tuple[int, Tensor]]) -> Tensor:
     sums = torch.zeros((), dtype=torch.float64, device=DEVICE)
     for size, metrics in measured:
         sums += metrics[0].float() * size  # the loss of a float32 graph
-    return sums / sum(size for size, _ in measured)
+    count = sum(size for size, _ in measured)
+    return sums / torch.as_tensor(
+        count, dtype=torch.float64, device=DEVICE
+    )  # CUDA rounds `/ count` in another way
 
 
 def step_with_closure(

@@ -63,7 +63,7 @@ def answering(mode: str) -> Situation:
 @pytest.mark.parametrize(
     ("situation", "limits", "words"),
     [
-        pytest.param(no_key, {}, "no API key", id="no key"),
+        pytest.param(no_key, {"mode": "online"}, "no API key", id="no key"),
         pytest.param(malformed_key, {}, "API key must have", id="malformed key"),
         pytest.param(refused, {}, "cannot be reached", id="refused"),
         pytest.param(name_resolution_hangs, SHORT_PROBE, "cannot be reached", id="name resolution hangs"),
@@ -105,6 +105,23 @@ def test_without_wandb_a_run_is_offline(
     assert warning.endswith(f"logging offline. Upload it later with: hydrant sync {identity.folder}")
     wait_for_local_rows(folder, rows())
     assert wandb_server.runs == {}
+
+
+def test_a_run_without_a_key_is_kept_offline_and_says_so_at_its_end(
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a warning: somebody who has no key has most likely not asked for W&B."""
+    for variable in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(variable, raising=False)
+    caplog.set_level("INFO", logger="hydrant")
+    tracker = make_wandb(identity, mode="auto")
+    log_rows(tracker)
+    assert caplog.messages == []
+    tracker.finish(0, SUMMARY)
+    (line,) = caplog.messages
+    command = f"hydrant sync {identity.folder}"
+    assert line.split() == f"W&B kept offline; `{command}` sends it, tracker=local leaves it out".split()
+    wait_for_local_rows(identity.folder / tracker.describe()["path"], rows())
 
 
 @pytest.mark.usefixtures("reap")

@@ -1,7 +1,8 @@
 """The W&B tracker. Whatever the network, the API key or the server do, training continues.
 
 A run is online if an API key is configured and the server answers a probe. Otherwise it is offline, and one warning
-names the command that uploads it later. The complete record of a run is metrics.jsonl; W&B only displays it.
+names the command that uploads it later. With `mode: auto` and without a key, the last line of the run does so instead.
+The complete record of a run is metrics.jsonl; W&B only displays it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.files.redaction import redacted
+from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram, RunIdentity
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
@@ -32,6 +34,7 @@ from hydrant.trackers.wandb_media import (
     save_file,
 )
 from hydrant.trackers.wandb_sdk import (
+    NO_KEY,
     SERVICE,
     SdkSession,
     sdk_session,
@@ -113,6 +116,8 @@ class WandbTracker:
         self._sdk: SdkSession
         self._id: str | None = None
         self._mode = resolve_mode(mode)
+        self._may_lack_key = mode == "auto" and not os.environ.get("WANDB_MODE")
+        self._lacks_key = False
         if log_checkpoints not in CHECKPOINT_CHOICES:
             raise unknown_name("tracker.log_checkpoints", "choice", str(log_checkpoints), CHECKPOINT_CHOICES)
         self._log_checkpoints, self._log_config = log_checkpoints, log_config
@@ -196,6 +201,8 @@ class WandbTracker:
                 call_with_timeout(stop_core, GRACE_SECONDS)
         if error is not None:
             self._fail(f"not everything was uploaded ({first_line(error)})")
+        elif self._lacks_key and not exit_status:
+            log_fields({"W&B": f"kept offline; `{self._sync_command}` sends it, tracker=local leaves it out"})
 
     def describe(self) -> Mapping[str, Any]:
         """Return `id` (None if disabled), `mode` (online, offline, disabled, failed) and `path`.
@@ -220,6 +227,8 @@ class WandbTracker:
             self._mode = "failed"
             reason = online_problem or failure
             log.warning("W&B: no run could be started (%s); metrics.jsonl has the numbers", reason)
+        elif online_problem == NO_KEY and self._may_lack_key:
+            self._lacks_key = True
         elif online_problem is not None:
             log.warning(
                 "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command

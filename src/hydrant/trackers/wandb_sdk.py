@@ -25,6 +25,8 @@ SERVICE = "WANDB_SERVICE"
 _QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILENT": "true"}
 _FAIL_FAST = {"WANDB_X_GRAPHQL_RETRY_MAX": "5", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "4"}
 
+NO_KEY = "no API key (neither WANDB_API_KEY nor an entry of `wandb login`)"
+
 
 class NoAccessError(Exception):
     """W&B cannot be used online; the message gives the reason."""
@@ -57,7 +59,7 @@ class Account:
         except Exception as error:  # a malformed key, contradictory settings
             raise NoAccessError(first_line(error)) from error
         if auth is None:
-            raise NoAccessError("no API key (neither WANDB_API_KEY nor an entry of `wandb login`)")
+            raise NoAccessError(NO_KEY)
         return cls(base_url, auth.api_key if isinstance(auth, wbauth.AuthApiKey) else None)
 
     def query(self, query: str, variables: Mapping[str, Any], timeout: float) -> dict[str, Any]:

@@ -21,6 +21,9 @@ _LOWER = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "mape", "w
 _HIGHER = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
            "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice", "kappa", "mcc", "r2", "score",
            "correlation", "bleu", "rouge", "psnr", "ssim"}  # fmt: skip
+_SHARES = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
+           "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice"}  # fmt: skip
+_CORRELATIONS = {"kappa", "mcc", "correlation"}
 
 
 def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
@@ -62,10 +65,27 @@ def mode_by_name(metric: str) -> Mode | None:
     return modes[0] if len(set(modes)) == 1 else None
 
 
+def bounds_by_name(metric: str) -> tuple[float, float] | None:
+    """Return the smallest and the largest value that a metric can have, by the words in its name; None: unknown.
+
+    >>> bounds_by_name("val/accuracy"), bounds_by_name("MulticlassF1Score"), bounds_by_name("val/top5_error")
+    ((0.0, 1.0), (0.0, 1.0), (0.0, 1.0))
+    >>> bounds_by_name("val/mcc"), bounds_by_name("val/loss"), bounds_by_name("val/accuracy_loss")
+    ((-1.0, 1.0), None, None)
+    """
+    words = {word.lower() for word in _words(metric)}
+    if words & (_LOWER - {"error"}):
+        return None
+    return (0.0, 1.0) if words & _SHARES else (-1.0, 1.0) if words & _CORRELATIONS else None
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", name)
+
+
 def _mode_by_words(name: str) -> Mode | None:
     """Return the mode of one part of a name. A loss or an error of something else is a loss or an error."""
-    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", name)
-    known = [word.lower() for word in words if word.lower() in _LOWER | _HIGHER]
+    known = [word.lower() for word in _words(name) if word.lower() in _LOWER | _HIGHER]
     if not known or _HIGHER.issuperset(known):
         return "max" if known else None
     return "min" if known[0] == "loss" or known[-1] in _LOWER else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
 
 from hydrant.commands.compare.text_report import to_text
@@ -100,6 +101,27 @@ def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(
     comparison = comparing(tmp_path, by=["optimizer"])
     [worse] = [group.versus for group in comparison.groups if group.versus is not None]
     assert (worse.num_pairs, worse.mean) == (3, pytest.approx(-0.1 - 0.001 / 3))
+
+
+def test_settings_that_come_with_an_option_are_named(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, decay, lr in (("adamw", 0.01, 1e-3), ("sgd", 0.1, 0.1), ("lion", 0.1, 0.1)):
+        for seed in range(2):
+            run = write_run(tmp_path / f"{optimizer}-{seed}", {"optimizer": optimizer, "seed": seed}, 0.9)
+            config = yaml.safe_load((run / "config.yaml").read_text())
+            config["optimizer"] |= {
+                "lr": lr,
+                "weight_decay": decay,
+                **({"momentum": 0.9} if optimizer == "sgd" else {}),
+            }
+            config["tracker"]["group"] = optimizer
+            (run / "config.yaml").write_text(yaml.safe_dump(config))
+    text = to_text(comparing(tmp_path), None)
+    line = "The groups also differ in optimizer.lr (0.001, 0.1), optimizer.weight_decay (0.01, 0.1)."
+    assert line in text.splitlines(), (
+        "neither a key that one optimizer alone has, nor one that changes no result"
+    )
+    asked = to_text(comparing(tmp_path, by=["optimizer", "optimizer.weight_decay"]), None)
+    assert "The groups also differ in optimizer.lr (0.001, 0.1)." in asked
 
 
 def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_path: Path) -> None:

@@ -239,4 +239,8 @@ def test_the_page_begins_with_the_verdict(
     assert (page.locator("tr.best").count() > 0) == (status == "decided")
     labels = [image.get_attribute("aria-label") or "" for image in page.get_by_role("img").all()]
     assert any("best is optimizer=adamw" in label for label in labels) == (status == "decided")
-    assert page.locator("#groups").count() == (name != "one run")
+    is_compared = name != "one run"
+    for part in ("#groups", "#filter", "#scatter", "#noise"):
+        assert (page.locator(part).count() > 0) == is_compared, part
+    expect(page.locator("#curves path.line").first).to_be_visible()
+    assert ("of 1 run" in page.title()) == (not is_compared)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.config_keys import differing_keys, label, repetition
 from hydrant.commands.compare.groups import (
@@ -161,7 +162,7 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
     _check_metric(runs, "--metric", chosen)
     if mode is None and chosen == default_name:
         mode = default_mode
-    return Metric(chosen, mode or mode_of(chosen))
+    return Metric(chosen, mode or mode_of(chosen), bounds_of(chosen, runs))
 
 
 def mode_of(metric: str) -> str:

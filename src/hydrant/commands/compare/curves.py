@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparison import Comparison, mode_of
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.series import FloatArray, Series
-from hydrant.commands.compare.statistics import CONFIDENCE
+from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
 
 MAX_POINTS = 400_000
 """A page has about this many points at most, shared by all its curves."""
@@ -38,7 +39,9 @@ def curves(comparison: Comparison) -> dict[str, Any]:
         "limit": limit,
         "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
         "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
-        "groups": {m: [_mean_curve(runs, m, limit) for runs in counted] for m in metrics},
+        "groups": {
+            m: [_mean_curve(runs, m, limit, bounds_of(m, c.runs)) for runs in counted] for m in metrics
+        },
         "schedules": {m: [_schedules(g.runs, m, limit) for g in c.groups] for m in _scheduled_metrics(c)},
         "modes": {m: c.metric.mode if m == c.metric.name else mode_of(m) for m in metrics},
         "clocks": [_clock(run) for run in c.runs],
@@ -93,13 +96,18 @@ def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
     return {"u": _plain(series.updates[indices]), "v": _plain(series.values[indices])}
 
 
-def _mean_curve(runs: Sequence[Run], metric: str, limit: int) -> dict[str, Any] | None:
-    """Return the mean over runs at every update where one of them has a value. Others are interpolated linearly."""
+def _mean_curve(runs: Sequence[Run], metric: str, limit: int, bounds: Bounds) -> dict[str, Any] | None:
+    """Return the mean over runs at every update where one of them has a value. Others are interpolated linearly.
+
+    If each run has one value, as of a test, the mean is one point, also if it was measured after different updates.
+    """
     logged = [(run, run.series[metric]) for run in runs if metric in run.series]
     if not logged:
         return None
     updates = np.unique(np.concatenate([series.updates for _, series in logged]))
     rows = [np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan) for _, s in logged]
+    if all(len(series.updates) == 1 for _, series in logged):
+        updates, rows = np.array([updates.mean()]), [series.values for _, series in logged]
     table = np.array(rows)  # (runs, updates)
     num = np.isfinite(table).sum(axis=0)
     with warnings.catch_warnings():
@@ -114,8 +122,8 @@ def _mean_curve(runs: Sequence[Run], metric: str, limit: int) -> dict[str, Any] 
         "s": _plain(seconds[indices]),
         "n": int(num.max()),
         "v": _plain(mean[indices]),
-        "low": _plain((mean - half)[indices]) if len(logged) > 1 else None,
-        "high": _plain((mean + half)[indices]) if len(logged) > 1 else None,
+        "low": _plain(np.maximum(mean - half, bounds[0])[indices]) if len(logged) > 1 else None,
+        "high": _plain(np.minimum(mean + half, bounds[1])[indices]) if len(logged) > 1 else None,
         "samples_per_update": float(np.mean(batches)) if batches else None,
     }
 

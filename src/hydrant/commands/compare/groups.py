@@ -19,7 +19,16 @@ from hydrant.commands.compare.config_keys import (
     repetition,
 )
 from hydrant.commands.compare.run import REPEAT, Run
-from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired, unpaired
+from hydrant.commands.compare.statistics import (
+    UNBOUNDED,
+    Bounds,
+    Difference,
+    Estimate,
+    estimate,
+    holm,
+    paired,
+    unpaired,
+)
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import RunStatus, choices_in
@@ -37,6 +46,7 @@ class Metric:
 
     name: str
     mode: str  # "max" or "min"
+    bounds: Bounds = UNBOUNDED  # of the intervals of its means
 
     def is_better(self, value: float, other: float) -> bool:
         return value > other if self.mode == "max" else value < other
@@ -184,7 +194,9 @@ def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[s
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
-    return Group(labels, runs, results, pair_keys, estimate(values), metric.best(values), states)
+    return Group(
+        labels, runs, results, pair_keys, estimate(values, metric.bounds), metric.best(values), states
+    )
 
 
 def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:

@@ -110,7 +110,9 @@ def _also_differing(c: Comparison) -> list[str]:
 def _legend(c: Comparison) -> list[str]:
     versus = [group.versus for group in c.groups if group.versus is not None]
     num = sum(found.p is not None for found in versus)
-    legend = ["n: runs with a result, of all runs. Interval: of the mean, Student's t."]
+    low, high = c.metric.bounds
+    within = "" if math.isinf(low) else f", within {low:g} and {high:g}"
+    legend = [f"n: runs with a result, of all runs. Interval: of the mean, Student's t{within}."]
     if versus:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
         kind = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,11 @@ import numpy.typing as npt
 from scipy import stats
 
 CONFIDENCE = 0.95
+
+Bounds = tuple[float, float]
+"""The smallest and the largest value that a metric can have."""
+
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 
 _ROUNDING = 1e-6
 """The relative difference up to which float32 values count as equal."""
@@ -54,11 +60,13 @@ class Difference:
         return replace(self, mean=mean, low=low, high=high)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float], bounds: Bounds = UNBOUNDED) -> Estimate:
     """Return the mean of a sample with its confidence interval, and its other statistics.
 
-    >>> round(estimate([1.0, 2.0, 3.0]).low, 4), estimate([2.0]).low
-    (-0.4841, None)
+    The interval is cut at the bounds. It contains the true mean as often as before, because that lies between them.
+
+    >>> round(estimate([1.0, 2.0, 3.0]).low, 4), estimate([1.0, 2.0, 3.0], (0.0, 9.0)).low, estimate([2.0]).low
+    (-0.4841, 0.0, None)
     """
     num = len(values)
     if num == 0:
@@ -70,7 +78,7 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(num, mean, 0.0, None, None, median)
     std = float(np.std(values, ddof=1))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num - 1)) * std / num**0.5
-    return Estimate(num, mean, std, mean - half, mean + half, median)
+    return Estimate(num, mean, std, max(mean - half, bounds[0]), min(mean + half, bounds[1]), median)
 
 
 def paired(values: Sequence[float], baseline: Sequence[float], overlap: float = 0.0) -> Difference:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from hydrant.commands.compare.statistics import CONFIDENCE, are_equal
+from hydrant.commands.compare.statistics import CONFIDENCE, UNBOUNDED, Bounds, are_equal
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,13 @@ class TargetTest:
     p_holm: float | None = None  # corrected for the number of groups
 
 
-def beats_target(values: Sequence[float], target: float, mode: str, sigma: float | None = None) -> TargetTest:
+def beats_target(
+    values: Sequence[float],
+    target: float,
+    mode: str,
+    sigma: float | None = None,
+    bounds: Bounds = UNBOUNDED,
+) -> TargetTest:
     """Test whether the true mean is better than a target, one-sided. `sigma`: the known standard deviation of a run.
 
     Without `sigma` it is a t-test, which needs two different results; with it a z-test, which needs one. For
@@ -54,4 +60,5 @@ def beats_target(values: Sequence[float], target: float, mode: str, sigma: float
         std = float(np.std(values, ddof=1))
         half = float(stats.t.ppf(tail, num - 1)) * std / math.sqrt(num)
         p = float(stats.t.sf(statistic / std, num - 1))
-    return TargetTest(num, mean, mean - half, mean + half, margin, statistic, p)
+    low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
+    return TargetTest(num, mean, low, high, margin, statistic, p)

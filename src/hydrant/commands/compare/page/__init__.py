@@ -22,10 +22,11 @@ _FOLDER = Path(__file__).parent
 
 def write_page(comparison: Comparison, path: Path) -> None:
     """Write the page to a file."""
+    num = len(comparison.runs)
     data = json.dumps(to_dict(comparison) | {"curves": curves(comparison)}, separators=(",", ":"))
     path.write_text(
         Template(_read("page.html")).substitute(
-            title=html.escape(f"{comparison.metric.name} of {len(comparison.runs)} runs"),
+            title=html.escape(f"{comparison.metric.name} of {num} run{'s' * (num != 1)}"),
             style=_read("page.css"),
             figure_style=_read("figure.css"),
             data=data.replace("<", "\\u003c"),  # so that a label cannot end the script

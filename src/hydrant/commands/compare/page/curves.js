@@ -60,16 +60,31 @@ function drawCurves(svg, width, { metric, unit, each, log, whole, smoothing }) {
   if (!lines.length) return emptyFigure(svg, width, `No visible run has ${metric}`);
   const scaled = (value) => (!log ? value : value > 0 ? Math.log(value) : null);
   const from = whole ? range[0] : beginning(lines.map(({ x, y }) => ({ x, y: y.map(scaled) })));
-  const ys = domainOf(lines.flatMap(({ x, y }) => y.filter((value, n) => x[n] >= from && scaled(value) !== null)), log);
-  const plot = frame(svg, width, height, { domain: [from, range[1]], name: unit }, { domain: ys, log, name: metric });
+  const shownValues = ({ x, y }) => y.filter((value, n) => x[n] >= from && scaled(value) !== null);
+  const ys = domainOf(lines.flatMap((line) => [...shownValues(line), ...(isPoint(line) && line.low ? [line.low[0], line.high[0]] : [])]), log);
+  const plot = frame(svg, width, height, { domain: from < range[1] ? [from, range[1]] : padded([from, from]), name: unit }, { domain: ys, log, name: metric });
   const clip = s("clipPath", { id: "curves-clip" }, s("rect", { x: plot.inner.left, y: plot.inner.top, width: plot.inner.right - plot.inner.left, height: plot.inner.bottom - plot.inner.top }));
   const layer = s("g", { "clip-path": "url(#curves-clip)" });
   svg.append(clip, layer);
   const bands = lines.filter((line) => line.low), opacity = Math.min(0.16, 0.4 / bands.length); // many of them must not hide each other
   for (const { x, low, high, place } of bands) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}`, opacity }));
-  for (const { x, y, place } of lines) layer.append(s("path", { d: pathOf(x.map((at, n) => [at, y[n]]), plot.xs, plot.ys), class: `line ${strokeOf(place)}${each ? " thin" : ""}` }));
+  for (const line of lines.filter(isPoint)) layer.append(...pointOf(line, plot, metric));
+  for (const { x, y, place } of lines.filter((line) => !isPoint(line))) layer.append(s("path", { d: pathOf(x.map((at, n) => [at, y[n]]), plot.xs, plot.ys), class: `line ${strokeOf(place)}${each ? " thin" : ""}` }));
   followCursor(svg, plot, lines, { metric, unit, height });
   return { height, description: `${metric} over ${unit}, ${lines.length} ${each ? "runs" : "groups"}${from > range[0] ? `, from ${number(from)}` : ""}` };
+}
+
+/** Whether a curve has one point, as those of a test do. Without a line, it is drawn as a point. */
+function isPoint({ x, y }) {
+  return y.length === 1 && y[0] !== null && x[0] !== null;
+}
+
+/** A point with its interval. The points of several groups stand side by side. */
+function pointOf({ x, y, low, high, place, name }, { xs, ys }, metric) {
+  const at = xs(x[0]) + (place - (DATA.groups.length - 1) / 2) * Math.min(12, 240 / DATA.groups.length);
+  const tip = `${name}\n${metric} ${number(y[0])}${low ? `\n${interval(low[0], high[0])}` : ""}`;
+  const whisker = low && low[0] !== null ? [s("line", { x1: at, x2: at, y1: ys(low[0]), y2: ys(high[0]), class: `whisker ${strokeOf(place)}` })] : [];
+  return [...whisker, s("circle", { cx: at, cy: ys(y[0]), r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip })];
 }
 
 /** The area between two curves, with gaps where there is no interval. */

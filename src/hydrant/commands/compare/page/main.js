@@ -14,7 +14,7 @@ function verdictSection() {
 }
 
 function runsSection() {
-  runTable(section("runs", "Runs"));
+  runTable(section("runs", DATA.runs.length === 1 ? "Facts" : "Runs"));
 }
 
 function chooseTheme() {
@@ -37,5 +37,7 @@ for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 
 const better = IS_MAX ? "higher" : "lower";
 document.getElementById("states").textContent =
   `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${better} is better`;
-for (const draw of [verdictSection, warningsSection, groupsSection, runsSection, curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection]) draw();
+const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection];
+const comparing = [groupsSection, runsSection, ...figures], alone = [curvesSection, runsSection, schedulesSection];
+for (const draw of [verdictSection, warningsSection, ...(DATA.runs.length === 1 ? alone : comparing)]) draw();
 document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -69,10 +69,12 @@ function runTable(parent) {
       changed();
     },
   });
-  parent.append(
+  if (rows.length > 1) parent.append(
     h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count), unused,
     h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number. Write _ for a space in the name of a column (compile_s>10). The filter applies to single runs in all figures. Means and intervals of groups always include all their runs."),
-    scrollable("Table of runs", h("table", { id: "runs-table" }, captioned("Runs and the keys in which they differ. Click on a heading to sort."), h("thead", {}, h("tr", {}, heads)), body)),
+  );
+  parent.append(
+    scrollable("Table of runs", h("table", { id: "runs-table" }, captioned(rows.length > 1 ? "Runs and the keys in which they differ. Click on a heading to sort." : "The results and the speed of the run."), h("thead", {}, h("tr", {}, heads)), body)),
   );
   show();
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from scipy import stats
 
+from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_target
 from hydrant.commands.compare.evidence.power import SIGNIFICANCE
 from hydrant.commands.compare.groups import Group, Metric
@@ -32,9 +33,12 @@ def judge_target(groups: Sequence[Group], question: Question) -> TargetVerdict |
     """Return the verdict; None if no target is given."""
     if (target := question.fixed_target) is None:
         return None
-    metric = Metric(target.metric, target.mode)
+    metric, runs = Metric(target.metric, target.mode), [run for group in groups for run in group.runs]
+    bounds = bounds_of(target.metric, runs)
     tests = {
-        group.name: beats_target(_values(group.runs, metric), target.value, target.mode, question.sigma)
+        group.name: beats_target(
+            _values(group.runs, metric), target.value, target.mode, question.sigma, bounds
+        )
         for group in groups
     }
     tests = dict(sorted(tests.items(), key=_rank))

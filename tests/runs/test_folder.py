@@ -67,6 +67,8 @@ def test_every_file_describes_the_run(folder: Path) -> None:
     assert json.loads((folder / "compile_report.json").read_text())["graph_breaks"] == []
     with Image.open(folder / "schedule.png") as picture:
         assert picture.size[0] > 400
+    with Image.open(folder / "curves.png") as picture:
+        assert picture.size[0] > 800  # two columns
     planned = json.loads((folder / "schedule.json").read_text())
     assert planned["updates"] == list(range(20)), "every update, since there are few"
     logged = {row["num_updates"]: row["optim/lr"] for row in rows(folder) if "optim/lr" in row}

@@ -88,12 +88,13 @@ class Run:
 
     @property
     def pictures(self) -> dict[str, Path]:
-        """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; and the schedules."""
-        from hydrant.runs.folder import PICTURES, SCHEDULE_PICTURE
+        """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; the schedules; the curves."""
+        from hydrant.runs.folder import CURVES_PICTURE, PICTURES, SCHEDULE_PICTURE
 
-        files = [*sorted((self.folder / PICTURES).glob("*/*.png")), self.folder / SCHEDULE_PICTURE]
+        files = [*sorted((self.folder / PICTURES).glob("*/*.png"))]
+        files += [self.folder / SCHEDULE_PICTURE, self.folder / CURVES_PICTURE]
         return {
-            file.parent.name if file.parent != self.folder else "schedule": file
+            file.stem if file.parent == self.folder else file.parent.name: file
             for file in files
             if file.exists()
         }

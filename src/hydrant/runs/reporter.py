@@ -15,10 +15,12 @@ from typing import Any
 from hydrant.errors import FolderLost, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.csv_text import as_csv
+from hydrant.runs.curve_pictures import draw_run
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
     COMPILE_REPORT,
+    CURVES_PICTURE,
     HISTOGRAMS,
     LAST,
     METRICS,
@@ -282,6 +284,12 @@ class RunReporter(RunLogger):
         with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
             draw_schedules(self._plan, picture)
             self._trackers.image("schedule", picture)
+        if self._job.sweep_folder is None:  # a sweep has many short runs, and is looked at as a whole
+            with self._optional(CURVES_PICTURE):
+                best, curves = self._record.summary.get("best") or {}, self._folder / CURVES_PICTURE
+                draw_run(read_metrics(self._folder), best.get("metric"), curves)
+                if curves.exists():
+                    show_picture(curves)
         if self._has_trained or not compiled.exists():
             write_json(compiled, self._plan.compilation.report().details())
         write_json(self._folder / SCHEDULE_VALUES, schedule_points(self._plan))

@@ -10,7 +10,7 @@ import torch
 
 from hydrant.clock import Duration
 from hydrant.optimizers.scheduled_fields import metric_prefix
-from hydrant.runs.folder import CHECKPOINTS
+from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.terminal.console import relative
@@ -60,7 +60,9 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:
         speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
-    return {"duration": format_duration(seconds) + speed, "run folder": folder, **next_commands(job, summary)}
+    lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
+    lines |= {} if job.sweep_folder else {"curves": f"{folder}/{CURVES_PICTURE}"}
+    return lines | next_commands(job, summary)
 
 
 def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:

@@ -113,11 +113,11 @@ def draw_curves(
     _save(figure, path)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list[list[Line2D]]]:
     """Return a figure with a panel for each entry, and the lines of each panel, one for each of its labels.
 
-    The last one is kept, because every run draws its schedules, and those of a process mostly have the same panels.
+    The last ones are kept, because every run draws its schedules, and those of a process mostly have the same panels.
     """
     num_rows = -(-len(labels) // columns)
     width, height = 8 if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below

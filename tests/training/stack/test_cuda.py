@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ LANE_BY_LANE = {
     "ademamix": COUNTS_IN_PYTHON,
     "kron": "differs between the runs",
     "library": COUNTS_IN_PYTHON,
-    "mars": COUNTS_IN_PYTHON,
+    "mars": f"{COUNTS_IN_PYTHON}|it branches on a number",  # the latter before timm 1.0.31
     "normuon": "it is made of several optimizers",
     "prodigy": "output with shape",
     "schedule_free_adamw": "it branches on a number",
@@ -28,7 +29,7 @@ LANE_BY_LANE = {
     "soap": "differs between the runs",
     "torch_muon": "it is made of several optimizers",
 }
-"""Optimizers whose lanes make their steps alone, with words of the reason."""
+"""Optimizers whose lanes make their steps alone, with a pattern of the reason."""
 
 NOT_STACKED = {"lbfgs", "sam", "sparse_adam"}
 """Optimizers that evaluate the loss, or need sparse gradients."""
@@ -102,7 +103,7 @@ def check_reason(kind: str, messages: Callable[[], list[str]]) -> None:
     reason = reason_for_lane_by_lane(kind, messages)
     if kind in LANE_BY_LANE:
         assert reason is not None
-        assert LANE_BY_LANE[kind] in reason
+        assert re.search(LANE_BY_LANE[kind], reason)
     else:
         assert reason is None
 

@@ -73,7 +73,7 @@ def test_a_notebook_shows_the_bar_the_pictures_and_the_results(tmp_path: Path) -
     trained, table, own, again = outputs(tmp_path, TRAIN, "run.metrics", OWN, TRAIN + "run.status")
     assert "100% ━━━" in text_of(trained)
     assert "finished: 6 updates" in text_of(trained)
-    assert sum("image/png" in output.get("data", {}) for output in trained) == 3
+    assert sum("image/png" in output.get("data", {}) for output in trained) == 4
     assert "val/accuracy" in table[-1].data["text/html"]
     assert "Sequential" in own[-1].data["text/plain"]
     assert again[-1].data["text/plain"] == "'finished'"

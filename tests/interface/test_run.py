@@ -28,7 +28,7 @@ def test_it_reads_the_folder(run: hydrant.Run) -> None:
     assert run.summary == RunFolder(run.folder).recorded
     assert run.config["optimizer"]["lr"] == 0.5
     assert run.status == "finished"
-    assert run.pictures.keys() == {"confusion", "inputs", "mistakes", "schedule"}
+    assert run.pictures.keys() == {"confusion", "curves", "inputs", "mistakes", "schedule"}
     assert repr(run).startswith(f"Run('{run.folder}', finished, 12 updates, best val/accuracy ")
     assert hydrant.load_run(str(run.folder)).summary == run.summary
 

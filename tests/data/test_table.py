@@ -169,6 +169,30 @@ def test_a_target_of_numbers_with_a_text_does_not_become_classes_without_a_word(
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("usual", "rare"),
+    [
+        ("Red", "red"),
+        ("true", "True"),
+        ("New York", "new  york"),
+        ("caf\u00e9", "cafe\u0301"),
+        ("Straße", "STRASSE"),
+    ],
+)
+@pytest.mark.parametrize("is_target", [False, True])
+def test_two_spellings_of_a_category_are_told(
+    usual: str, rare: str, is_target: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("x,colour,size\n" + f"1,{usual},2\n" * 5 + f"2,blue,3\n3,{rare},1\n4,blue,4\n")
+    data = read(file, target="colour" if is_target else "size", classes="auto" if is_target else False)
+    (record,) = caplog.records
+    kind = "classes" if is_target else "categories"
+    message = f"line 8 of {file}, column 'colour': {rare!r} and {usual!r} are two {kind}; write them alike"
+    assert record.getMessage().startswith(message)
+    assert data.num_classes == 3 if is_target else data.input_shape == (1 + 3,)
+
+
 def test_folds_are_standardized_by_the_lines_that_train(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("x,price\n" + "".join(f"{n * n},{n}.5\n" for n in range(50)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
-from hydrant.files.plain_values import accepts, check_value, children
+from hydrant.files.plain_values import accepts, check_value, children, hints_of
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
 
@@ -78,7 +77,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 
 def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return `values`, checked against the fields of a dataclass. A number becomes a string where one is needed."""
-    hints = typing.get_type_hints(fields)
+    hints = hints_of(fields)
     for name in values:
         if name not in hints:
             raise unknown_key(f"{prefix}{name}", hints)
@@ -103,6 +102,9 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
     _check_positive("", resolved, schema.POSITIVE)
+    for key in ("seed", "fold_seed"):
+        if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
+            raise ConfigError(key, f"needs a whole number from 0 to 2**64 - 1, not {resolved[key]}")
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
     _check_batch_sizes(resolved["global_batch_size"])
@@ -183,7 +185,7 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
             message = "main is reserved for the optimizer of a run that names none; choose another name"
             raise ConfigError("optimizers.main", message)
         settings = {"parts": None, "losses": None} | node
-        for key in typing.get_type_hints(schema.OptimizerSettings):
+        for key in hints_of(schema.OptimizerSettings):
             common = resolved[key]
             value = settings.setdefault(key, common)
             if isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
@@ -121,12 +122,13 @@ def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:
 
 def _represent_text(dumper: yaml.Dumper, text: str) -> yaml.ScalarNode:
     """Put a text in quotes that YAML or OmegaConf reads as another type."""
-    is_bool = text.lower() in _BOOLEANS and text in (text.lower(), text.upper(), text.capitalize())
-    style = "'" if is_bool or _is_number(text) else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if _needs_quotes(text) else None)
 
 
-def _is_number(text: str) -> bool:
+@lru_cache(10_000)  # the jobs of a sweep have most texts in common
+def _needs_quotes(text: str) -> bool:
+    if text.lower() in _BOOLEANS and text in (text.lower(), text.upper(), text.capitalize()):
+        return True
     for kind in (int, float):
         with suppress(ValueError):
             kind(text)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from hydrant.clock import Duration, converted
 from hydrant.config.foreign_words import own_words
 from hydrant.errors import ConfigError, suggestion
-from hydrant.files.plain_values import check_value
+from hydrant.files.plain_values import check_value, hints_of
 from hydrant.safety.targets import LIBRARIES, lies_under, locate, positional_arguments, target_nodes
 
 _HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
@@ -105,9 +104,9 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
             raise ConfigError(f"{key}.{name}", message)
 
 
-def type_hints_of(target: Any) -> dict[str, Any]:
+def type_hints_of(target: Any) -> Mapping[str, Any]:
     """Return the type hints of the arguments of a class or function; none if type checkers alone can resolve them."""
     try:
-        return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+        return hints_of(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError, AttributeError):  # a hint uses names that exist for type checkers only
         return {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,6 +91,24 @@ def number_like_columns(layout: Layout, table: Table, listed: Collection[str]) -
             reason = f"{cells[texts[0]]!r} is no number, so each text of the column is a {kind}"
             remedy = f"correct or empty the cell, or if that is meant, set {key}"
             yield f"{table.place(texts[0], name)}: {reason}; {remedy}"
+
+
+def columns_with_two_spellings(layout: Layout, table: Table) -> Iterator[str]:
+    """Yield a message for each column of which two categories or classes differ in case or blanks only."""
+    classes = {layout.targets[0]: layout.classes} if layout.classes is not None else {}
+    for name, texts in {**layout.categories, **classes}.items():
+        groups: dict[str, list[str]] = {}
+        for text in texts:
+            plain = unicodedata.normalize("NFKC", text).casefold()
+            groups.setdefault(" ".join(plain.split()), []).append(text)
+        alike = [group for group in groups.values() if len(group) > 1]
+        if alike:
+            cells = [one_spelling(str(cell)) for cell in table.columns[name].tolist()]
+            rare, *_, usual = sorted(alike[0], key=Counter(cells).__getitem__)
+            kind = "categories" if name in layout.categories else "classes"
+            found = f"{table.place(cells.index(rare), name)}: {rare!r} and {usual!r} are two {kind}"
+            more = f"; so are {len(alike) - 1} more pairs" if len(alike) > 1 else ""
+            yield f"{found}; write them alike if they mean the same{more}"
 
 
 def layout_of(node: DictConfig) -> Layout | None:

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from hydrant.batch import Tensors
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.data.csv_layout import Layout, number_like_columns, read_layout
+from hydrant.data.csv_layout import Layout, columns_with_two_spellings, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.csv_text import is_number
@@ -75,7 +76,8 @@ def csv(
         }
     )
     meant = [*categorical, *(layout.targets if classes is True else ())]
-    for message in number_like_columns(layout, table, meant):
+    doubts = number_like_columns(layout, table, meant), columns_with_two_spellings(layout, table)
+    for message in chain.from_iterable(doubts):
         log.warning("%s", message)
     _check_shapes(layout, input_shape, num_classes)
     files = {split: file for split, file in {"val": val, "test": test}.items() if file is not None}

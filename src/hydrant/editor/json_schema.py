@@ -225,7 +225,7 @@ def _parameters(callable_: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _hints(target: str | None) -> dict[str, Any]:
+def _hints(target: str | None) -> Mapping[str, Any]:
     callable_ = _known(target)
     return {} if callable_ is None else type_hints_of(callable_)
 

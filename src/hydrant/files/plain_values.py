@@ -6,6 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydrant.errors import ConfigError, shown, unknown_name
@@ -20,6 +21,12 @@ _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
 """The names of plain types in messages, in singular and plural."""
 
 _UNIONS = (typing.Union, types.UnionType)
+
+
+@lru_cache(1000)  # the jobs of a sweep have most classes in common
+def hints_of(owner: Any) -> Mapping[str, Any]:
+    """Return the type hints of a function or a dataclass, for as many jobs as there are."""
+    return typing.get_type_hints(owner)
 
 
 def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:

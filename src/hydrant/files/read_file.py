@@ -18,7 +18,7 @@ import yaml
 
 from hydrant.errors import RecordError, shown
 from hydrant.files.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
-from hydrant.files.plain_values import describe
+from hydrant.files.plain_values import describe, hints_of
 
 T = TypeVar("T")
 
@@ -171,16 +171,11 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool, tuple[Any, ...]]:
     return origin, typing.get_args(hint), is_record, kinds
 
 
-@cache
-def _type_hints(record: Any) -> dict[str, Any]:
-    return typing.get_type_hints(record)
-
-
 def _items(value: Any, hint: Any, is_record: bool) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the name, the value and the type of what a valid value contains."""
     if is_record:
         yield from (("a key", name, str) for name in value)
-        yield from ((n, value[n], inner) for n, inner in _type_hints(hint).items() if n in value)
+        yield from ((n, value[n], inner) for n, inner in hints_of(hint).items() if n in value)
     elif isinstance(value, dict) and (arguments := _parts(hint)[1]):
         for name, item in value.items():
             yield "a key", name, arguments[0]

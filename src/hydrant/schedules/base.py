@@ -99,7 +99,9 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
         noise_seed: int,
         **arguments: Any,
     ) -> Schedule:
-        check_not_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
+        check_not_negative(
+            warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio, noise_seed=noise_seed
+        )
         num_warmup, length = split_run(clock, warmup, cooldown)
         start, end = _range(clock, noise_range)
         noise = Noise(noise_ratio, start, end, noise_seed) if noise_ratio else None

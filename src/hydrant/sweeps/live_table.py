@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -37,22 +38,27 @@ _STYLES = {
 _COUNTED_FIRST = (RunStatus.FINISHED, RunStatus.RUNNING, RunStatus.QUEUED)
 
 
-def render_table(title: str, runs: Sequence[RunProgress], width: int, height: int | None = None) -> list[str]:
+def render_table(
+    title: str, runs: Sequence[RunProgress], width: int, height: int | None = None, mode: str = "max"
+) -> list[str]:
     """Return the lines of the table: title, column names and a line per run, each at most `width` long.
 
-    If `height` lines are too few, they show the most urgent runs.
+    If `height` lines are too few, they show the most urgent runs, and of runs in the same state the best by `mode`.
     """
     states = Counter(run.state for run in runs)
-    summary = f": {len(runs)} run{'s' * (len(runs) != 1)}: {_format_counts(states)}"
+    summary = f": {len(runs)} run{'s' * (len(runs) != 1)}: {format_counts(states)}"
     title = title if len(title + summary) <= width else title.rpartition("/")[2]
     room = len(runs) if height is None else max(height - 3, 1)
-    shown = _most_urgent(runs, room) if len(runs) > room else list(runs)
+    shown = runs
+    if len(runs) > room:  # the last line counts the hidden runs
+        places = most_urgent([(run.state, run.best) for run in runs], room - 1, mode)
+        shown = [runs[n] for n in sorted(places)]
     cells = _columns(shown, {run.metric for run in runs if run.metric is not None})
     labels = _labels(shown, _differing_keys([run.choices for run in runs]), max(width - 42, 16))
     rows = [[label, *row] for label, row in zip(labels, cells, strict=True)]
     lines = align_columns(rows, {0, 1, len(cells[0])})
     hidden = states - Counter(run.state for run in shown)
-    lines += [f"and {_format_counts(hidden)}"] if hidden else []
+    lines += [f"and {format_counts(hidden)}"] if hidden else []
     return [_cut(public(line.rstrip()), width) for line in (title + summary, *lines)]
 
 
@@ -71,9 +77,19 @@ def _columns(shown: Sequence[RunProgress], metrics: Collection[str]) -> list[lis
     return [[row[n] for n in filled] for row in rows]
 
 
-def _most_urgent(runs: Sequence[RunProgress], room: int) -> list[RunProgress]:
-    by_urgency = sorted(range(len(runs)), key=lambda n: _position(runs[n].state, _BY_URGENCY))
-    return [runs[n] for n in sorted(by_urgency[: room - 1])]  # the last line counts the hidden runs
+def most_urgent(runs: Sequence[tuple[str, float | None]], count: int, mode: str) -> list[int]:
+    """Return the places of the most urgent runs, given by state and best value; in the same state, the best first.
+
+    >>> most_urgent([("finished", 0.5), ("finished", 0.9), ("failed", None), ("finished", 0.7)], 3, "max")
+    [2, 1, 3]
+    """
+
+    def rank(place: int) -> tuple[int, float]:
+        state, best = runs[place]
+        value = math.inf if best is None else best if mode == "min" else -best
+        return _position(state, _BY_URGENCY), value
+
+    return sorted(range(len(runs)), key=rank)[:count]
 
 
 def _cells(run: RunProgress) -> list[str]:
@@ -90,7 +106,7 @@ def _differing_keys(choices: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({run_choices.get(key) for run_choices in choices}) > 1]
 
 
-def _format_counts(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
     states = sorted(counts, key=lambda state: (_position(state, _COUNTED_FIRST), state))
     return ", ".join(f"{counts[state]} {state}" for state in states)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,11 @@ from typing import Any
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
+from hydrant.sweeps.live_table import format_counts, most_urgent
 from hydrant.terminal.console import relative, say
+
+MAX_PRINTED = 20
+"""The most runs of a table that a sweep prints at its end."""
 
 
 def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
@@ -28,23 +34,35 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
     replace_file(folder / SWEEP_TABLE, as_csv(table))
 
 
-def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
+def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], mode: str) -> None:
     """Print a line per run: the choices that differ between the runs, its state, and its best value or its error.
 
-    With `claims` (the `claim` of the configs), also print the claims and each run's speed and memory.
+    Of many runs, the most urgent ones are printed, then the best ones.
+
+    Args:
+        folder: that of the sweep.
+        runs: those of the sweep.
+        claims: the `claim` of the configs; with them, also each run's speed and memory are printed.
+        mode: whether `min` or `max` of the values is the best.
     """
     shared = set.intersection(*(set(run.choices.items()) for run in runs))
     differing = [[f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared] for run in runs]
     labels = [" ".join(words) or run.path.name for words, run in zip(differing, runs, strict=True)]
     width = max(map(len, labels))
     folder = Path(relative(folder))
+    states = [run.state for run in runs]
+    values = [(run.summary.get("best") or {}).get("value") for run in runs]
+    places: Sequence[int] = range(len(runs))
+    if len(runs) > MAX_PRINTED:
+        places = most_urgent(list(zip(states, values, strict=True)), MAX_PRINTED, mode)
     say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
-    for run, label in zip(runs, labels, strict=True):
-        best = run.summary.get("best") or {}
-        value = best.get("value")
+    for place in places:
+        run, value, best = runs[place], values[place], runs[place].summary.get("best") or {}
         details = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
         details += [run.error, performance_text(run.summary) if claims else ""]
-        say(f"  {label:<{width}}  {run.state:<11} {'; '.join(filter(None, details))}")
+        say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}")
+    if hidden := Counter(states) - Counter(states[place] for place in places):
+        say(f"  and {format_counts(hidden)}: hydrant status {shlex.quote(str(folder))} lists all")
     for claim in claims:
         say(f"claim: {claim}")
 

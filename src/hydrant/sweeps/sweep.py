@@ -38,7 +38,7 @@ from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import print_table, write_sweep_csv
+from hydrant.sweeps.results_table import MAX_PRINTED, print_table, write_sweep_csv
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
@@ -60,6 +60,7 @@ class Sweep:
     def __init__(self) -> None:
         self._began = time.time()
         self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
+        self._mode = "max"  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
         self.has_run = False
@@ -90,7 +91,7 @@ class Sweep:
         if (path := job.folder.resolve()) not in self._jobs:
             self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
             self._write_plan(job.sweep_folder or path.parent)
-        self._same_command = job.same_command()
+        self._same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
         return SweepJob(number, job, environment, self._has_table)
@@ -202,7 +203,7 @@ class Sweep:
         if self._has_table and not self._claims:
             self._print_styled_table(folder)
         else:
-            print_table(folder, runs, list(self._claims))
+            print_table(folder, runs, list(self._claims), self._mode)
         if is_stopped:
             say(self._stopped_text(runs))
         elif self._has_table and not self._claims:
@@ -215,8 +216,11 @@ class Sweep:
         return not self.may_fail and (has_refused or has_failed)
 
     def _print_styled_table(self, folder: Path) -> None:
-        lines = render_table(relative(folder.resolve()), sweep_progress(folder), console().width)
+        name, runs = relative(folder.resolve()), sweep_progress(folder)
+        lines = render_table(name, runs, console().width, MAX_PRINTED + 3, self._mode)
         console().print(styled(lines))
+        if len(runs) > MAX_PRINTED:
+            say(f"hydrant status {shlex.quote(name)} lists all runs")
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self._jobs)

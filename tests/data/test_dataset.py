@@ -218,6 +218,7 @@ def test_targets_may_be_missing(targets: Any, tmp_path: Path) -> None:
     [
         ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "data.mean: .* a number for each of 2 channels"),
         ([0.0], [0.0], "data.std: .* not above 0"),
+        ([0.0], [float("inf")], "data.std: .* not finite"),
     ],
 )
 def test_a_normalization_that_does_not_fit_is_refused(

@@ -457,7 +457,7 @@ def test_predictions_do_not_replace_the_samples(
 
 
 def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
-    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The file then has other values, and its columns in another order."""
     lines = [(n, "ab"[n % 2], 2.5 * n) for n in range(40)]
@@ -471,6 +471,7 @@ def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
     (workdir / "t.csv").write_text(f"kind,x,price\n{changed}")
     assert cli.main(["predict", str(run), "new.csv", "--out", "after.csv"]) == 0
     assert (workdir / "after.csv").read_bytes() == (workdir / "before.csv").read_bytes()
+    assert "a split may hold samples that trained it" in caplog.text
 
     begun = f"resume={run / 'checkpoints' / 'update_00000002'}"
     train(*words, begun, name="on", status=2)

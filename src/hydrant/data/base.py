@@ -6,6 +6,7 @@ function of the seed. The augmentation of a draw is a pure function of the seed 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,6 +181,27 @@ class Data:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
 
 
+def changed_statistics(was: Any, now: Any, place: str = "data") -> str | None:
+    """Return where two statistics of training samples differ, for messages; None if nowhere.
+
+    Machines round sums differently.
+
+    >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.1 + 1e-12}})
+    >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.2}})
+    'data.mean.x was 0.1 and is now 0.2'
+    """
+    match was, now:
+        case (dict(), dict()) if was.keys() == now.keys():
+            parts = [(was[key], now[key], f"{place}.{key}") for key in was]
+        case (list(), list()) if len(was) == len(now):
+            parts = [(one, other, place) for one, other in zip(was, now, strict=True)]
+        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12):
+            return None
+        case _:
+            return None if was == now else f"{place} was {was} and is now {now}"
+    return next(filter(None, (changed_statistics(*part) for part in parts)), None)
+
+
 # Known by name in commands/eject/couplings.py.
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
     """Return `data` if it has the shapes of the config, which the config of the model refers to.
@@ -209,6 +231,8 @@ def check_normalization(mean: Sequence[float], std: Sequence[float], num_channel
                 f"{list(values)} is configured, but a number for each of {num_channels} channels is needed"
             )
             raise ConfigError(f"data.{key}", message)
+        if not all(map(math.isfinite, values)):
+            raise ConfigError(f"data.{key}", f"{list(values)} contains a number that is not finite")
     if min(std) <= 0:
         raise ConfigError("data.std", f"{list(std)} contains a number that is not above 0; 1 does not scale")
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.data import IterableSource, PositionedStream, Source
+from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
@@ -127,27 +128,13 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
         ConfigError: they differ by more than rounding; without `is_strict`, a warning says so.
     """
     learned = saved_statistics(saved)
-    if not (learned and statistics and (difference := _difference(learned, statistics))):
+    if not (learned and statistics and (difference := changed_statistics(learned, statistics))):
         return
     message = f"the training samples have changed: {difference}"
     if is_strict:
         remedy = "restore the file, or continue with the new samples: resume_strict=false"
         raise ConfigError("data", f"{message}; {remedy}")
     log.warning("%s; the run continues with the new samples", message)
-
-
-def _difference(was: Any, now: Any, place: str = "data") -> str | None:
-    """Return where two plain values differ; None if nowhere. Machines round sums differently."""
-    match was, now:
-        case (dict(), dict()) if was.keys() == now.keys():
-            parts = [(was[key], now[key], f"{place}.{key}") for key in was]
-        case (list(), list()) if len(was) == len(now):
-            parts = [(one, other, place) for one, other in zip(was, now, strict=True)]
-        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12):
-            return None
-        case _:
-            return None if was == now else f"{place} was {was} and is now {now}"
-    return next(filter(None, (_difference(*part) for part in parts)), None)
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:

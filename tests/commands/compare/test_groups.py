@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
 
 from hydrant.commands.compare.text_report import to_text
+from hydrant.errors import ConfigError
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:
@@ -48,6 +50,24 @@ def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path, compari
     assert comparison.winner is not None
     assert comparison.winner.name == "optimizer=adamw"
     assert to_text(comparison, None).startswith("Undecided: only adamw has results")
+
+
+def test_a_metric_whose_name_says_nothing_needs_a_mode(tmp_path: Path, comparing: Compare) -> None:
+    """Of which the worst value would win if it were taken to be better when larger."""
+    for lr, value in ((0.001, 0.5), (0.01, 0.25)):
+        run = write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9)
+        rows = [{"num_updates": 2900, "epoch": 29, "time": 1.7e9, "val/brier": value, "perf/mfu": value}]
+        with (run / "metrics.jsonl").open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(
+        ConfigError, match=r"^--mode: nothing says whether a higher or a lower val/brier is better"
+    ):
+        comparing(tmp_path, metric="val/brier")
+    expected = {("val/brier", "min"): "0.01", ("val/brier", "max"): "0.001", ("perf/mfu", None): "0.001"}
+    for (metric, mode), lr in expected.items():
+        winner = comparing(tmp_path, metric=metric, mode=mode).winner
+        assert winner is not None
+        assert winner.name == f"optimizer.lr={lr}"
 
 
 def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Compare) -> None:

@@ -36,7 +36,7 @@ from hydrant.commands.compare.time_to_target import (
 )
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict
-from hydrant.config.best import mode_by_name
+from hydrant.config.best import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.training.early_stopping import Target
@@ -162,12 +162,10 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
     _check_metric(runs, "--metric", chosen)
     if mode is None and chosen == default_name:
         mode = default_mode
-    return Metric(chosen, mode or mode_of(chosen), bounds_of(chosen, runs))
-
-
-def mode_of(metric: str) -> str:
-    """Return whether a metric should be large or small ("max" or "min"), by the words in its name; else "max"."""
-    return mode_by_name(metric) or "max"
+    is_speed = chosen.startswith("perf/")  # of memory, the name says it
+    if (mode := mode or mode_by_name(chosen) or ("max" if is_speed else None)) is None:
+        raise unknown_mode("--mode", chosen)
+    return Metric(chosen, mode, bounds_of(chosen, runs))
 
 
 def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:

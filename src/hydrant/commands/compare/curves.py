@@ -11,10 +11,11 @@ import numpy as np
 from scipy import stats
 
 from hydrant.commands.compare.bounds import bounds_of
-from hydrant.commands.compare.comparison import Comparison, mode_of
+from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.series import FloatArray, Series
 from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
+from hydrant.config.best import mode_by_name
 
 MAX_POINTS = 400_000
 """A page has about this many points at most, shared by all its curves."""
@@ -43,7 +44,7 @@ def curves(comparison: Comparison) -> dict[str, Any]:
             m: [_mean_curve(runs, m, limit, bounds_of(m, c.runs)) for runs in counted] for m in metrics
         },
         "schedules": {m: [_schedules(g.runs, m, limit) for g in c.groups] for m in _scheduled_metrics(c)},
-        "modes": {m: c.metric.mode if m == c.metric.name else mode_of(m) for m in metrics},
+        "modes": {m: c.metric.mode if m == c.metric.name else mode_by_name(m) or "max" for m in metrics},
         "clocks": [_clock(run) for run in c.runs],
         "samples_per_update": [run.samples_per_update for run in c.runs],
     }

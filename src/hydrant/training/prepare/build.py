@@ -18,6 +18,7 @@ from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data
+from hydrant.data.base import changed_statistics
 from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError
 from hydrant.optimizers.ema import Averaging
@@ -107,6 +108,21 @@ def prepare(
         return plan
 
 
+def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> Data:
+    whole: Data = instantiate(config, "data")
+    data = divide(config, whole)
+    if statistics and whole.with_statistics is not None:
+        if (difference := changed_statistics(statistics, data.statistics)) is None:
+            return data
+        message = f"the training samples are no longer those of the run ({difference})"
+        log.warning(
+            "%s: inputs are prepared as in its training, but a split may hold samples that trained it",
+            message,
+        )
+        data = divide(config, whole.with_statistics(statistics))
+    return data
+
+
 def _prepare(
     config: Mapping[str, Any],
     statistics: Mapping[str, Any],
@@ -117,10 +133,7 @@ def _prepare(
 ) -> Plan:
     precision: Precision = instantiate(config, "precision", world.device)
     compilation: Compilation = instantiate(config, "compile", world)
-    data: Data = instantiate(config, "data")
-    if statistics and data.with_statistics is not None:
-        data = data.with_statistics(statistics)
-    data = divide(config, data)
+    data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
     dry = dry_forward(task, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ def _folders(word: str) -> list[Path]:
     Raises:
         ConfigError: the folder does not exist or has no runs.
     """
-    folder = Path(word).resolve()
+    folder = Path(os.path.abspath(word))  # noqa: PTH100  # a link stays
     if not folder.is_dir():
         raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word), _has_runs)}")
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)

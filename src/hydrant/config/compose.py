@@ -20,13 +20,13 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.error_messages import HYDRA_ERRORS, explain_unchecked
+from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.resolvers import register_resolvers
 from hydrant.config.search_path import config_dir
-from hydrant.errors import ConfigError, HydrantError
+from hydrant.errors import ConfigError
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
@@ -102,12 +102,9 @@ class Composer:
         if is_sweep or "hydra.mode=MULTIRUN" in self.words:
             return self.compose_sweep([*self.words, "hydra.mode=MULTIRUN"])
         if any(override.is_sweep_override() for override in self.parse(self.words)):
-            try:
-                config = self.compose_sweep(self.words)
-                if config.hydra.mode == RunMode.MULTIRUN:
-                    return config
-            except (HydrantError, *HYDRA_ERRORS):
-                pass  # the run, composed below, raises this error or another one
+            config = self.compose_sweep(self.words)  # a run, composed below, refuses several values
+            if config.hydra.mode == RunMode.MULTIRUN:
+                return config
         config = self.compose(self.words)
         return self.compose_sweep(self.words) if config.hydra.mode == RunMode.MULTIRUN else config
 

@@ -73,7 +73,7 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool]) -> str:
     """
     counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
     counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
-    text = f"{relative(folder.resolve())}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
+    text = f"{relative(folder)}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
     if others := [run for run in runs_of_sweep(folder) if run.path.resolve() not in jobs]:
         text += f"; {len(others)} other run{'s' * (len(others) != 1)} in this folder"
     with suppress(RecordError):  # a damaged plan is about to be replaced

@@ -207,7 +207,7 @@ class Sweep:
         if is_stopped:
             say(self._stopped_text(runs))
         elif self._has_table and not self._claims:
-            name = relative(folder.resolve())
+            name = relative(folder)
             say(f"\n{name}/{SWEEP_TABLE} has the results; hydrant compare {shlex.quote(name)} compares them")
         for line in self.closing_lines:
             say(line)
@@ -216,7 +216,7 @@ class Sweep:
         return not self.may_fail and (has_refused or has_failed)
 
     def _print_styled_table(self, folder: Path) -> None:
-        name, runs = relative(folder.resolve()), sweep_progress(folder)
+        name, runs = relative(folder), sweep_progress(folder)
         lines = render_table(name, runs, console().width, MAX_PRINTED + 3, self._mode)
         console().print(styled(lines))
         if len(runs) > MAX_PRINTED:
@@ -286,4 +286,4 @@ def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
 
 
 def _table(folder: Path, width: int, height: int) -> list[str]:
-    return render_table(relative(folder.resolve()), sweep_progress(folder), width, height)
+    return render_table(relative(folder), sweep_progress(folder), width, height)

@@ -85,8 +85,12 @@ def clear_activity() -> None:
 
 
 def relative(path: Path) -> str:
-    """Return a path relative to the current folder if it is in it, else as it is."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """Return a path relative to the current folder if it is in it, by its name or behind links, else as it is."""
+    if path.is_absolute():
+        for known in (path, Path(os.path.realpath(path))):  # where Path.resolve raises, for a loop
+            if known.is_relative_to(Path.cwd()):
+                return str(known.relative_to(Path.cwd()))
+    return str(path)
 
 
 @contextlib.contextmanager

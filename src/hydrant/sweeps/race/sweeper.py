@@ -56,7 +56,7 @@ class RaceSweeper(GridSweeper):
         if faults := self._find_faults([job for job in jobs if not is_finished(job.config, job.folder)]):
             raise faults[0][0]
         num_done = sum(all(is_finished(job.config, job.folder) for job in pair) for pair in pairs)
-        say(f"{relative(folder.resolve())}: {num_done} of at most {len(pairs)} pairs are finished")
+        say(f"{relative(folder)}: {num_done} of at most {len(pairs)} pairs are finished")
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         with exclusive(folder), self.sweep.active(folder, {}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))

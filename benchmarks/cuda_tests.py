@@ -1,4 +1,4 @@
-"""The tests that need a CUDA device and not the stub of one, with their seconds: several files at a time.
+"""The tests that need a CUDA device and not the stub of one, by file. Several files run at a time.
 
 Without CUDA the stub takes the place of the GPU.
 """
@@ -47,20 +47,20 @@ def cells(*, quick: bool) -> dict[str, Cell]:
 
 
 def test(file: str) -> Iterator[Item]:
-    """Yield the seconds of each test of a file, or why it failed."""
+    """Yield how many tests of a file passed, and why others did not."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         done = run(*PYTEST, f"--junitxml={report}", file, cwd=ROOT, limit_seconds=300)
         if not report.exists():
             raise RuntimeError((done.stdout + done.stderr)[-1200:])
         cases = list(ElementTree.parse(report).iter("testcase"))
+    skipped = {f"skipped: {mark.get('message')}" for case in cases for mark in case.iter("skipped")}
+    passed = [
+        case for case in cases if all(case.find(mark) is None for mark in ("failure", "error", "skipped"))
+    ]
+    seconds = sum(float(case.get("time", 0)) for case in cases)
+    yield Figure(f"{file}: passed", len(passed), "", note="; ".join([f"{seconds:.0f} s", *sorted(skipped)]))
     for case in cases:
-        name = f"`{case.get('name')}`"
-        problem = case.find("failure") if case.find("failure") is not None else case.find("error")
-        skipped = case.find("skipped")
-        if problem is not None:
+        for problem in [*case.iter("failure"), *case.iter("error")]:
             printed = case.findtext("system-err") or ""
-            yield Failure(name, (problem.text or "")[-2000:] + printed[-2000:])
-        else:
-            note = "passed" if skipped is None else f"skipped: {skipped.get('message')}"
-            yield Figure(name, float(case.get("time", 0)), "s", note=note)
+            yield Failure(f"`{case.get('name')}`", ((problem.text or "")[-2000:] + printed[-2000:]).strip())

@@ -35,6 +35,11 @@ def split_softmax() -> None:
     )
 
 
+def capture_nothing() -> None:
+    """As torch warns in aten/src/ATen/cuda/CUDAGraph.cpp; Inductor hides it, but not where warnings are errors."""
+    warnings.warn("The CUDA Graph is empty. This usually means that the graph was", stacklevel=1)
+
+
 def compile_source_with_a_wrong_escape() -> None:
     compile("'\\.'", "site-packages/torchao/part.py", "exec")
 
@@ -62,6 +67,7 @@ def register_random_without_referrers() -> None:
         read_autocast_dtype,
         compile_in_fp32,
         split_softmax,
+        capture_nothing,
         compile_source_with_a_wrong_escape,
         fork_with_threads,
         register_random_without_referrers,

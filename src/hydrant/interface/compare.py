@@ -110,6 +110,7 @@ def _as_floats(figures: Mapping[str, float | None]) -> dict[str, float]:
 def compare(
     *runs: str | Path | Run,
     by: Sequence[str] | None = None,
+    best_over: Sequence[str] | None = None,
     metric: str | None = None,
     mode: Literal["max", "min"] | None = None,
     baseline: str | None = None,
@@ -128,6 +129,7 @@ def compare(
     Args:
         runs: runs, run folders, folders of sweeps, globs, or `wandb:entity/project`.
         by: the keys that form the groups; by default all that differ, except the seed and the fold.
+        best_over: the keys whose best values each group takes, chosen by validation: `["optimizer.lr"]`.
         metric: what to compare; by default the metric of the best checkpoints.
         mode: whether more (`max`) or less (`min`) of the metric is better; by default as known, or by its name.
         baseline: the group from which differences are taken, such as `optimizer=sgd`; by default the winner.
@@ -142,21 +144,22 @@ def compare(
         scale: fit the loss over `parameters`, `compute` or a key.
 
     Raises:
-        ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by` or `tuned` is no
-            list of texts.
+        ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by`, `best_over` or
+            `tuned` is no list of texts.
     """
     from hydrant.commands.compare import comparison  # slow: imports scipy
     from hydrant.commands.compare.question import Question
     from hydrant.commands.compare.sources import read_runs
 
     by = None if by is None else list_of_texts("by", by)
+    best_over = None if best_over is None else list_of_texts("best_over", best_over)
     tuned = None if tuned is None else list_of_texts("tuned", tuned)
     question = Question(
-        by=by, metric=metric, mode=mode, baseline=baseline, target=target, price_per_hour=price_per_hour,
-        against=against, sigma=sigma, critical=critical, difference=difference, tolerance=tolerance, tuned=tuned,
-        scale=scale,
+        by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target,
+        price_per_hour=price_per_hour, against=against, sigma=sigma, critical=critical, difference=difference,
+        tolerance=tolerance, tuned=tuned, scale=scale,
     )  # fmt: skip
-    return Comparison(comparison.compare(read_runs(_words(runs), by or ()), question))
+    return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 
 
 def load_runs(*runs: str | Path | Run) -> pd.DataFrame:

@@ -27,7 +27,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def comparing() -> Compare:
     def run(*words: Path | str, **options: Any) -> Comparison:
         question = Question(**options)
-        return compare(read_runs([str(word) for word in words], question.by or ()), question)
+        return compare(read_runs([str(word) for word in words], question.varied), question)
 
     return run
 

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.wandb:
         check_login()
     question = Question(**{field.name: getattr(options, field.name) for field in fields(Question)})
-    comparison = compare(read_runs(words, question.by or ()), question)
+    comparison = compare(read_runs(words, question.varied), question)
     if options.html is not None:
         with writing_to("--html", options.html):
             write_page(comparison, options.html)
@@ -45,7 +45,7 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser = Flags("compare")
     for flag in ("--metric", "--baseline", "--target", "--against", "--scale"):
         parser.add_argument(flag)
-    for flag in ("--by", "--tuned"):
+    for flag in ("--by", "--best-over", "--tuned"):
         parser.add_argument(flag, type=_keys)
     for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
         parser.add_argument(flag, type=float)

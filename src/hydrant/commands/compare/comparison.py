@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hydrant.commands.compare.best_over import Choice, choose_best
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.config_keys import differing_keys, label, repetition
@@ -70,6 +71,7 @@ class Comparison:
     group_times: Mapping[str, GroupTime]  # by group
     profiles: Mapping[str, Profile]  # by unit
     repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
+    choice: Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
 
@@ -103,15 +105,21 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
     compared, keys = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    over = _known_keys("--best-over", runs, question.best_over or (), keys)
     by = (
-        [key for key in keys if key not in REPETITIONS]
+        [key for key in keys if key not in (*REPETITIONS, *over)]
         if question.by is None
-        else _known_keys(runs, question.by, keys)
+        else _known_keys("--by", runs, question.by, keys)
     )
     target, baseline = question.goal, question.baseline
     if (fixed := question.fixed_target) is not None:
         _check_metric(runs, "--against", fixed.metric)
     runs = mark_repeats(mark_several_configs(runs), [*keys, *by])
+    every = [run for run in runs if run.state != SEVERAL]
+    choice = choose_best(
+        runs, by, over, keys, compared, _choose_metric(runs, None, None) if over else compared
+    )
+    runs, compared = choice.runs, choice.metric
     grouped = [run for run in runs if run.state != SEVERAL]
     times = _times(runs, target)
     groups = group_runs(grouped, by, keys, compared)
@@ -124,7 +132,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     other_keys = [key for key in keys if key not in by]
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
-    verdicts = find_verdicts(grouped, groups, best, keys, compared, repetitions, question)
+    verdicts = find_verdicts(every, groups, best, keys, compared, repetitions, question)
     return Comparison(
         question=question,
         metric=compared,
@@ -144,8 +152,9 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(grouped, by, times),
         repetitions=repetitions,
+        choice=choice,
         verdicts=verdicts,
-        verdict=find_verdict(groups, verdicts.noise, compared, repetitions),
+        verdict=find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried),
     )
 
 
@@ -176,12 +185,12 @@ def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:
         raise unknown_name(flag, "metric", name, metrics)
 
 
-def _known_keys(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str]) -> list[str]:
+def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequence[str]) -> list[str]:
     config_keys = {key for run in runs for key in run.config}
-    for key in by:
+    for key in given:
         if key not in config_keys:
-            raise unknown_name("--by", "key", key, keys or config_keys)
-    return list(by)
+            raise unknown_name(flag, "key", key, keys or config_keys)
+    return list(given)
 
 
 def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, float]]:

@@ -19,6 +19,7 @@ class Question:
     """
 
     by: Sequence[str] | None = None
+    best_over: Sequence[str] | None = None
     metric: str | None = None
     mode: str | None = None
     baseline: str | None = None
@@ -49,6 +50,11 @@ class Question:
             raise ConfigError("--sigma", message)
         if self.critical is not None and self.sigma is None:
             raise ConfigError("--critical", "has a level only if the noise is known; add --sigma")
+
+    @property
+    def varied(self) -> list[str]:
+        """The keys in which the runs of a folder may differ."""
+        return [*(self.by or ()), *(self.best_over or ())]
 
     @property
     def goal(self) -> Target | None:

@@ -28,7 +28,9 @@ _MAX_RUNS = 20  # in the terminal without --details
 def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
-    sections = [Section(VERDICT, "Verdict", [c.verdict.sentence, *_not_counted(c)], has_heading=False)]
+    sections = [
+        Section(VERDICT, "Verdict", [c.verdict.sentence, *_chosen(c), *_not_counted(c)], has_heading=False)
+    ]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c), *_importance(c)]
     return [*sections, *([] if is_one_run else verdict_sections(c.verdicts, c.question))]
@@ -177,6 +179,10 @@ def _importance(c: Comparison) -> list[Section]:
     if c.importance.fit < 0:
         sentence = "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
     return [Section("importance", "Importance", [sentence], has_heading=False, is_detail=True)]
+
+
+def _chosen(c: Comparison) -> list[str]:
+    return [c.choice.sentence] if c.choice.sentence else []
 
 
 def _not_counted(c: Comparison) -> list[str]:

@@ -31,6 +31,9 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "verdict": asdict(c.verdict),
             "keys": c.keys,
             "by": c.by,
+            "best_over": None
+            if c.choice.judged_on is None
+            else {"values": c.choice.values, "judged_on": c.choice.judged_on, "sentence": c.choice.sentence},
             "repetitions": c.repetitions,
             "caution": c.caution,
             "price_per_hour": c.question.price_per_hour,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
@@ -38,8 +38,14 @@ class Verdict:
         return self.sentence
 
 
-def find_verdict(groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str) -> Verdict:
-    """Return the verdict about groups."""
+def find_verdict(
+    groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str, num_tried: int = 1
+) -> Verdict:
+    """Return the verdict about groups.
+
+    Args:
+        num_tried: of how many settings each group is the best one by the same results. Each counts as a comparison.
+    """
     leader = find_winner(groups, metric)
     if leader is None:
         return Verdict("no_runs", _nothing(groups, metric))
@@ -47,6 +53,7 @@ def find_verdict(groups: Sequence[Group], noise: NoiseFloor, metric: Metric, rep
         return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
     rivals = best_first(with_differences(rivals, leader), metric)
+    rivals = [replace(rival, versus=_corrected(rival.versus, num_tried)) for rival in rivals]
     open_ones = [rival for rival in rivals if not _is_beaten(rival, metric)]
     if not rivals:
         sentence = (
@@ -56,7 +63,7 @@ def find_verdict(groups: Sequence[Group], noise: NoiseFloor, metric: Metric, rep
     rival = (open_ones or rivals)[0]
     assert rival.versus is not None
     is_decided = not open_ones and not leader.without_result
-    case = _Case(leader, rival, rival.versus, len(rivals), noise, metric, repetitions)
+    case = _Case(leader, rival, rival.versus, len(rivals) * num_tried, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
         case.decided if is_decided else case.undecided,
@@ -64,9 +71,15 @@ def find_verdict(groups: Sequence[Group], noise: NoiseFloor, metric: Metric, rep
         leader.name,
         rival.name,
         case.lead,
-        len(rivals),
+        case.num_comparisons,
         None if is_decided else case.seeds,
     )
+
+
+def _corrected(versus: Difference | None, num_tried: int) -> Difference | None:
+    if versus is None or versus.p_holm is None:
+        return versus
+    return replace(versus, p_holm=min(1.0, versus.p_holm * num_tried))
 
 
 def _is_beaten(rival: Group, metric: Metric) -> bool:

@@ -1,0 +1,122 @@
+"""`--best-over`: the best values of some keys in each group, chosen by validation and judged on other results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hydrant.commands.compare.bounds import bounds_of
+from hydrant.commands.compare.config_keys import label, repetition
+from hydrant.commands.compare.groups import Group, Metric, find_winner, group_runs
+from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
+from hydrant.errors import ConfigError
+
+FRESH, TEST, SAME = "fresh seeds", "test", "same results"
+"""What the chosen settings are judged on."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The runs of the chosen settings. Without `--best-over`, all runs."""
+
+    runs: Sequence[Run]
+    metric: Metric  # which judges
+    values: Mapping[str, Mapping[str, str]]  # the chosen values, by group and key
+    judged_on: str | None = None
+    num_tried: int = (
+        1  # the most settings of a group of which the best was chosen by the results that judge it
+    )
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The best setting of a group."""
+
+    group: Group
+    setting: Group
+    seeds: Sequence[str]  # by which it was chosen, in words
+    num_settings: int
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for run in self.group.runs if _labels(run, self.setting) == self.setting.labels]
+
+    @property
+    def fresh(self) -> list[Run]:
+        """The runs of the setting that did not choose it. If there was no choice, all of them."""
+        return [run for run in self.runs if self.num_settings == 1 or repetition(run) not in self.seeds]
+
+
+def choose_best(
+    runs: Sequence[Run], by: Sequence[str], over: Sequence[str], keys: Sequence[str], metric: Metric,
+    validation: Metric,
+) -> Choice:  # fmt: skip
+    """Return the runs with the best values of the keys `over` in each group, and how they are judged.
+
+    The seeds that all settings of a group have choose. Other seeds of the best one judge it, if each group has them;
+    else its test; else the same results, which is optimistic.
+
+    Raises:
+        ConfigError: a key forms the groups, or there is no metric of validation to choose by.
+    """
+    if not over:
+        return Choice(runs, metric, {})
+    if shared := [key for key in over if key in by]:
+        message = f"{shared[0]} is in --by, so it forms groups; name a key whose best value each group takes"
+        raise ConfigError("--best-over", message)
+    if validation.is_test:
+        raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
+    counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
+    groups = group_runs(counted, by, keys, validation)
+    chosen = [found for group in groups if (found := _choose(group, over, keys, validation)) is not None]
+    judged_on, judged, judge = _judge(chosen, metric)
+    values = {found.group.name: found.setting.labels for found in chosen}
+    num_tried = max((found.num_settings for found in chosen), default=1) if judged_on == SAME else 1
+    sentence = _sentence(chosen, over, validation, judged_on, judge)
+    return Choice(judged, judge, values, judged_on, num_tried, sentence)
+
+
+def _choose(group: Group, over: Sequence[str], keys: Sequence[str], metric: Metric) -> _Chosen | None:
+    """Return the best setting of a group; None without results."""
+    settings = group_runs(group.runs, over, keys, metric)
+    seeds = [{repetition(run) for run in setting.runs} for setting in settings]
+    common = set[str].intersection(*seeds) or set[str].union(*seeds)
+    choosing = [run for run in group.runs if repetition(run) in common]
+    best = find_winner(group_runs(choosing, over, keys, metric), metric)
+    return None if best is None else _Chosen(group, best, sorted(common), len(settings))
+
+
+def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:
+    """Return what judges the settings, the runs and the metric."""
+    runs = [run for found in chosen for run in found.runs]
+    if metric.is_test:
+        return TEST, runs, metric
+    if chosen and all(any(metric.has_result(run) for run in found.fresh) for found in chosen):
+        return FRESH, [run for found in chosen for run in found.fresh], metric
+    name = f"test/{metric.name.partition('/')[2]}"
+    test = replace(metric, name=name, bounds=bounds_of(name, runs))
+    with_result = [run for run in runs if metric.has_result(run)]
+    if with_result and all(test.has_result(run) for run in with_result):
+        return TEST, runs, test
+    return SAME, runs, metric
+
+
+def _sentence(
+    chosen: Sequence[_Chosen], over: Sequence[str], validation: Metric, judged_on: str, judge: Metric
+) -> str:
+    if all(found.num_settings == 1 for found in chosen):
+        return f"Each group has one {' and '.join(over)} at most, so none is chosen."
+    values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
+    text = f"Each group has its best {' and '.join(over)} by {validation.name} ({values})"
+    if judged_on == FRESH:
+        seeds = sorted({repetition(run) for found in chosen for run in found.fresh})
+        return f"{text}, judged on fresh seeds, which did not choose it ({', '.join(seeds)})."
+    if judged_on == TEST:
+        return f"{text}, judged on {judge.name}."
+    remedy = "give the best ones fresh seeds, or test_at_end=true"
+    return f"{text}, judged on the results that chose it, so their means are too good: {remedy}."
+
+
+def _labels(run: Run, setting: Group) -> dict[str, str]:
+    return {key: label(run, key) for key in setting.labels}

@@ -1,0 +1,130 @@
+"""`--best-over`: the best learning rate of each optimizer, chosen by validation and judged on other results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import Compare, write_run
+
+from hydrant import cli
+from hydrant.commands.compare.text_report import to_text
+from hydrant.errors import ConfigError
+
+RATES = {"adamw": (0.001, 0.01), "sgd": (0.01, 0.1, 1.0)}
+BEST = {"adamw": 0.001, "sgd": 0.1}
+MEANS = {"adamw": 0.95, "sgd": 0.93}
+ASKED = {"by": ["optimizer"], "best_over": ["optimizer.lr"]}
+
+
+def write_rates(sweep: Path, seeds: Sequence[int] = (0, 1, 2), *, has_test: bool = False) -> Path:
+    """Each rate beside the best one is worse by 0.03. A test is 0.1 worse than the validation."""
+    noise = np.random.default_rng(0).normal(0, 0.001, (2, 3, 10))
+    for n, (optimizer, rates) in enumerate(RATES.items()):
+        for m, lr in enumerate(rates):
+            for seed in seeds:
+                value = MEANS[optimizer] - 0.03 * (lr != BEST[optimizer]) + float(noise[n, m, seed])
+                add_run(sweep, optimizer, lr, seed, value, has_test=has_test)
+    return sweep
+
+
+def add_run(
+    sweep: Path, optimizer: str, lr: float, seed: int, value: float, *, has_test: bool = False
+) -> None:
+    keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+    run = write_run(sweep / f"{optimizer}-{lr}-{seed}", keys, value)
+    if has_test:
+        row = {"num_updates": 100, "time": 2e9, "test/accuracy": value - 0.1, "test/num_updates": 75}
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(f"{json.dumps(row)}\n")
+
+
+def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path)
+    for seed, noise in ((3, 0.001), (4, 0.0), (5, 0.002)):
+        add_run(tmp_path, "adamw", 0.001, seed, 0.94 + noise)
+        add_run(tmp_path, "sgd", 0.1, seed, 0.92)
+    comparison = comparing(tmp_path, **ASKED)
+    assert comparison.choice.judged_on == "fresh seeds"
+    assert comparison.choice.values == {
+        "optimizer=adamw": {"optimizer.lr": "0.001"}, "optimizer=sgd": {"optimizer.lr": "0.1"}
+    }  # fmt: skip
+    assert [list(group.results) for group in comparison.groups] == [["3", "4", "5"], ["3", "4", "5"]]
+    lines = to_text(comparison, None).splitlines()
+    assert lines[0] == "Decided: adamw is better than sgd by 0.021 (p < 0.001)."
+    assert lines[1] == (
+        "Each group has its best optimizer.lr by val/accuracy (optimizer=adamw: 0.001; optimizer=sgd: 0.1), judged on "
+        "fresh seeds, which did not choose it (seed 3, seed 4, seed 5)."
+    )
+    assert comparison.verdicts.sensitivity is not None, "it is about all rates"
+
+
+def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path, has_test=True)
+    comparison = comparing(tmp_path, **ASKED)
+    assert (comparison.choice.judged_on, comparison.metric.name) == ("test", "test/accuracy")
+    assert "judged on test/accuracy." in comparison.choice.sentence
+    assert comparison.groups[0].estimate.mean == pytest.approx(0.85, abs=0.002)
+    assert comparison.verdict.num_comparisons == 1
+    assert comparison.verdict.status == "decided"
+    asked = comparing(tmp_path, metric="test/accuracy", **ASKED)
+    assert asked.choice.values == comparison.choice.values, "a test never chooses"
+    assert asked.metric == comparison.metric
+    assert "Each group has its best optimizer.lr by val/accuracy" in asked.choice.sentence
+
+
+def test_the_results_that_chose_count_as_many_comparisons(
+    tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rates(tmp_path / "sweep")
+    verdict = comparing(tmp_path / "sweep", **ASKED).verdict
+    assert verdict.num_comparisons == 3, "sgd has three rates"
+    assert verdict.lead is not None
+    assert verdict.lead.p is not None
+    assert verdict.lead.p_holm == pytest.approx(3 * verdict.lead.p)
+    words = ["compare", str(tmp_path / "sweep"), "--by", "optimizer", "--best-over", "optimizer.lr"]
+    assert cli.main(words) == 0
+    assert "judged on the results that chose it, so their means are too good" in capsys.readouterr().out
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["best_over"]
+    assert found["judged_on"] == "same results"
+    assert found["values"]["optimizer=sgd"] == {"optimizer.lr": "0.1"}
+
+
+def test_one_rate_each_is_no_choice(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, lr in BEST.items():
+        for seed in range(2):
+            add_run(tmp_path, optimizer, lr, seed, 0.9)
+    choice = comparing(tmp_path, **ASKED).choice
+    assert (len(choice.runs), choice.num_tried) == (4, 1)
+    assert choice.sentence == "Each group has one optimizer.lr at most, so none is chosen."
+
+
+def test_a_rate_with_a_failed_run_is_not_chosen(tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path)
+    for seed in range(3):
+        keys = {"optimizer": "adamw", "optimizer.lr": 0.1, "seed": seed}
+        options = {"status": "failed"} if seed == 2 else {}
+        write_run(tmp_path / f"failing-{seed}", keys, None if options else 0.99, **options)
+    assert comparing(tmp_path, **ASKED).choice.values["optimizer=adamw"] == {"optimizer.lr": "0.001"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            {"best_over": ["optimizer.rl"]},
+            "--best-over: unknown key 'optimizer.rl'; did you mean 'optimizer.lr'",
+        ),
+        ({"by": ["optimizer.lr"], "best_over": ["optimizer.lr"]}, "--best-over: optimizer.lr is in --by"),
+    ],
+)
+def test_keys_that_cannot_be_chosen_are_refused(
+    asked: dict[str, list[str]], message: str, tmp_path: Path, comparing: Compare
+) -> None:
+    write_rates(tmp_path, seeds=(0,))
+    with pytest.raises(ConfigError, match=message):
+        comparing(tmp_path, **asked)

@@ -113,8 +113,8 @@ def _legend(c: Comparison) -> list[str]:
     versus = [group.versus for group in c.groups if group.versus is not None]
     num = sum(found.p is not None for found in versus)
     low, high = c.metric.bounds
-    within = "" if math.isinf(low) else f", within {low:g} and {high:g}"
-    legend = [f"n: runs with a result, of all runs. Interval: of the mean, Student's t{within}."]
+    within = "" if math.isinf(low) else f" within {low:g} and {high:g}"
+    legend = [f"n: runs with a result, of all. Interval: of the mean, by t{within}."]
     if versus:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
         kind = (
@@ -124,12 +124,12 @@ def _legend(c: Comparison) -> list[str]:
             if pairs == {False}
             else "paired where seeds match"
         )
-        corrected = f"; p: t-test, corrected by Holm for {num} comparison{'s' * (num > 1)}" if num else ""
+        corrected = f"; p: by Holm for {num} t-tests" if num > 1 else "; p: t-test" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     if num > 1 and c.question.baseline is None:
         legend.append(
-            "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it. "
-            "Choose a baseline beforehand: --baseline."
+            "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it "
+            "(--baseline chooses beforehand)."
         )
     return [*legend, *([c.caution] if c.caution else [])]
 

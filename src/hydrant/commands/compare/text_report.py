@@ -28,8 +28,8 @@ def to_text(comparison: Comparison, page: Path | None, *, details: bool = False)
     parts = [_section(verdict, 0), head, *([_warnings(c)] if c.warnings else [])]
     max_rows = _FEW if len(c.runs) > _MANY else _MAX_ROWS
     parts += [_section(section, max_rows) for section in sections if details or not section.is_detail]
-    hidden = [section.title.lower() for section in sections if section.is_detail and not details]
-    more = [f"--details also shows: {'; '.join(hidden)}"] if hidden else []
+    hidden = [section.name for section in sections if section.is_detail and not details]
+    more = [f"--details also shows {', '.join(hidden)}"] if hidden else []
     return "\n\n".join([*parts, *more, *([] if page is None else [f"{page} shows everything, with figures"])])
 
 

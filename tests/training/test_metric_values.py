@@ -50,6 +50,16 @@ def test_a_metric_that_does_not_fit_is_refused_before_the_run(
     assert re.search(message, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("name", ["loss", "accuracy"])
+def test_a_metric_does_not_replace_what_the_task_measures(
+    name: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*SHORT, f"+task.metrics.{name}={{_target_: {METRIC}F1Score, num_classes: 10}}", status=2)
+    assert f"task.metrics.{name}: the task measures '{name}' itself, and the metric would replace it" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("value", [torch.zeros(2, 2), "high", [1.0, 2.0], None])
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"task.metrics.f1: computes .*; an evaluation logs a number"):

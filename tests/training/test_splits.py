@@ -88,6 +88,8 @@ def test_splits_that_do_not_fit_are_refused(
 def test_class_names_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^data\.class_names: 3 names are given for 2 classes$"):
         data(class_names=("a", "b", "c"))
+    with pytest.raises(ConfigError, match=r"^data\.class_names: two classes are named 'a'"):
+        data(class_names=("a", "a"))
 
 
 def test_a_split_that_the_model_does_not_fit_is_named() -> None:

@@ -179,6 +179,9 @@ class Data:
         names, count = self.class_names, self.num_classes
         if names is not None and count is not None and len(names) != count:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
+        if double := next((name for name in names or () if names and names.count(name) > 1), None):
+            message = f"two classes are named {double!r}, so their numbers would have one name; give different names"
+            raise ConfigError("data.class_names", message)
 
 
 def changed_statistics(was: Any, now: Any, place: str = "data") -> str | None:

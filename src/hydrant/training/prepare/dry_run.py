@@ -176,6 +176,9 @@ def dry_forward(task: Any, data: Data) -> DryForward:
     if task.metrics:
         pair = read_samples(data, data.val, 2)
         metric_names = try_metrics(task, pair, _evaluate(task, pair, "samples"))
+    if double := next((name for name in metric_names if name in outcome.scalars()), None):
+        message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
+        raise ConfigError(f"task.metrics.{double}", message)
     pair = read_samples(data, data.train, 2)
     with _explain_failure(task, pair, "samples in training mode"):
         flops = count_flops(task, pair)

@@ -185,7 +185,9 @@ def test_a_run_on_a_gpu(words: str, train: Train, monkeypatch: pytest.MonkeyPatc
         assert_one_graph(folder)
     if not has_dropout:  # which draws other numbers on the CPU
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert close(folder, train(*RUN, "precision=bf16", "duration=8", name="cpu"), 1e-2)
+        on_cpu = train(*RUN, "precision=bf16", "duration=8", name="cpu")
+        # The two round bfloat16 in another order; with torch 2.11, a gradient norm is 1 % apart after six updates.
+        assert close(folder, on_cpu, 3e-2)
 
 
 def test_a_resumed_run_is_exact(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

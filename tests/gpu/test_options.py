@@ -89,7 +89,7 @@ PAIRS = [
     if (optimizer, precision) not in REFUSED
 ]
 FAST = [("muon", "bf16"), ("sgd", "fp16")]
-ROUNDS, ROUNDS_WEIGHTS = 1e-4, 3e-2
+ROUNDS, ROUNDS_WEIGHTS = 1e-4, 5e-2
 """Of an optimizer that takes another implementation on CUDA, such as `foreach`; the second for weights in bfloat16.
 
 `lbfgs` divides by differences of bfloat16, so that a rounding grows to 13 % in 12 updates.

@@ -1,14 +1,16 @@
-"""The lines that a sweep prints at its end."""
+"""The lines that a sweep prints at its end, and its picture."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hydrant.runs.folder import RunFolder
-from hydrant.sweeps.results_table import MAX_PRINTED, print_table
+from hydrant.sweeps import results_table
+from hydrant.sweeps.results_table import MAX_DRAWN, MAX_PRINTED, draw_curves_of, print_table
 
 
 def finished(folder: Path, seed: int, value: float, status: str = "finished") -> RunFolder:
@@ -38,3 +40,29 @@ def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.Ca
     print_table(tmp_path, runs, [], "min")
     lines = capsys.readouterr().out.strip().splitlines()[1:]
     assert [line.split()[0] for line in lines] == [f"seed={seed}" for seed in range(MAX_PRINTED)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "best"), [("min", range(MAX_DRAWN)), ("max", range(69, 69 - MAX_DRAWN, -1))]
+)
+def test_the_best_of_many_runs_are_drawn(
+    mode: str, best: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a run without a result is not."""
+    drawn = list[Any]()
+    monkeypatch.setattr(results_table, "draw_curves", lambda *arguments: drawn.extend(arguments))
+    runs = [finished(tmp_path / str(seed), seed, seed / 100) for seed in range(70)]
+    for seed in range(70):
+        (tmp_path / str(seed) / "metrics.jsonl").write_text(
+            json.dumps({"num_updates": 5, "val/loss": seed / 100}) + "\n"
+        )
+    draw_curves_of(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["seed=70", "model=mlp"])], mode)
+    assert drawn == [
+        {"val/loss": {f"seed={seed}": ([5], [seed / 100]) for seed in best}},
+        tmp_path / "sweep.png",
+    ]
+
+
+def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:
+    draw_curves_of(tmp_path, [RunFolder(tmp_path / "queued", ["seed=1"])], "min")
+    assert list(tmp_path.iterdir()) == []

@@ -52,6 +52,7 @@ _NUM_NEWEST = 6
 
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
 SWEEP_TABLE = "sweep.csv"
+SWEEP_PICTURE = "sweep.png"
 
 
 class RunStatus(StrEnum):

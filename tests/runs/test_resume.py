@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,24 @@ def test_a_run_continues_with_a_changed_config_if_allowed(
     assert summary(stopped_run)["num_updates"] == 10
     train(*SHORT, *changed, "duration=12", name="stopped")  # finished, then continued for longer
     assert [row["num_updates"] for row in rows(stopped_run)] == list(range(13))
+
+
+@pytest.mark.parametrize(
+    ("words", "better"), [(("best.metric=val/loss",), min), (("best.mode=min",), min)], ids=["metric", "mode"]
+)
+def test_another_deciding_metric_judges_all_evaluations_anew(
+    words: tuple[str, ...], better: Callable[..., float], stopped_run: Path, train: Train
+) -> None:
+    """The best accuracy so far, as a number, is less than any later loss."""
+    train(*SHORT, "best.metric=val/accuracy", *words, "resume_strict=false", name="stopped")
+    metric = "val/loss" if "best.metric=val/loss" in words else "val/accuracy"
+    values = {
+        row["num_updates"]: row[metric] for row in rows(stopped_run) if row["num_updates"] and metric in row
+    }
+    best = summary(stopped_run)["best"]
+    assert (best["metric"], best["value"]) == (metric, better(values.values()))
+    assert values[best["num_updates"]] == best["value"]
+    assert Path(stopped_run, "checkpoints", "best").resolve().name == f"update_{best['num_updates']:08d}"
 
 
 def test_a_finished_run_without_a_checkpoint_is_not_repeated(

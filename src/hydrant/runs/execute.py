@@ -22,7 +22,7 @@ from hydrant.runs.log_setup import log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_batch_size
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
-from hydrant.runs.session import open_session, timeout_seconds
+from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
 from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
@@ -38,7 +38,6 @@ from hydrant.training.train_state import (
     check_optimizers,
     check_statistics,
     check_stream,
-    saved_state,
 )
 from hydrant.training.trainer import TrainState
 
@@ -112,7 +111,9 @@ def prepare_start(plan: Plan, start: Start) -> None:
     config = plan.config
     _prepare_weights(start, plan.task.model, config)
     if start.checkpoint is not None:
-        if is_for_training(start.changes) and not has_updates_left(plan, saved_state(start.checkpoint)):
+        if is_for_training(start.changes) and not has_updates_left(
+            plan, continued_state(plan, start, start.checkpoint)
+        ):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         check_statistics(start.checkpoint, plan.data.statistics, is_strict=config["resume_strict"])

@@ -24,6 +24,7 @@ from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.terminal.console import relative
 from hydrant.terminal.styled import log_fields
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.distributed.watchdog import Watchdog
@@ -61,6 +62,23 @@ def open_session(
         raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
 
 
+def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> TrainState:
+    """Return the state of a checkpoint. If `best` has changed, the best evaluation so far is that of the new metric.
+
+    Raises:
+        CheckpointError: it holds no state of a run.
+        RecordError: a line of the metrics is damaged.
+    """
+    state = saved_state(checkpoint)
+    if not {"best.metric", "best.mode"}.isdisjoint(start.changes):
+        state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
+    return state
+
+
+def _history(start: Start, checkpoint: SavedCheckpoint) -> History:
+    return History(start.run, checkpoint.manifest.num_updates, checkpoint.manifest.rows)
+
+
 class Session:
     """Owns the run folder for one run: start, train, finish."""
 
@@ -75,9 +93,9 @@ class Session:
         measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
         self._state, history = TrainState(update_seconds=measured), History(start.run)
         if (checkpoint := start.checkpoint) is not None:
-            self._state = saved_state(checkpoint)
+            self._state = continued_state(plan, start, checkpoint)
             self._state.update_seconds = measured
-            history = History(start.run, self._state.num_updates, checkpoint.manifest.rows)
+            history = _history(start, checkpoint)
         self._reporter = (
             self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
             or NullRunReporter()

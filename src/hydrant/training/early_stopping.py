@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,14 @@ class EarlyStopping:
         if best is not None and (value <= best["value"] if self.mode == "max" else value >= best["value"]):
             return None
         return {"metric": self.metric, "value": value, "num_updates": num_updates}
+
+    def best_of(self, rows: Iterable[Mapping[str, float]]) -> dict[str, Any] | None:
+        """Return the best of these rows, None if there is none. The untrained model does not count."""
+        best: dict[str, Any] | None = None
+        for row in rows:
+            if num_updates := int(row["num_updates"]):
+                best = self.improved(best, row, num_updates) or best
+        return best
 
     def has_stalled(self, best: Mapping[str, Any] | None, num_updates: int) -> bool:
         """Return whether `patience` evaluations have followed the best one. Depends on its arguments only."""

@@ -240,7 +240,7 @@ def hydra_config(request: pytest.FixtureRequest) -> None:
     words = ("+hooks.note._target_=noting.Note", "allow_targets=[noting]", "optimizer=sgd", "name=a")
     printed(request, *TINY, *words)
     folder = Path("outputs/a").resolve()
-    assert Path("seen").read_text() == f'["{folder}", "sgd", "RUN"]'
+    assert Path("seen").read_text() == f'["{folder}", "sgd", "RunMode.RUN"]'
 
 
 @line("`.hydra/`")

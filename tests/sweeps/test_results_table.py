@@ -27,12 +27,13 @@ def test_of_many_runs_the_failed_and_the_best_are_printed(
     seeds = [*best, 1000, 1001, 1002]  # best first, so the last three are neither
     runs = [finished(tmp_path / str(seed), seed, seed / 100) for seed in seeds]
     runs.insert(7, finished(tmp_path / "7777", 7777, 0.5, status="failed"))
+    runs.append(RunFolder(tmp_path / "none", ["seed=9999"]))
     print_table(tmp_path, runs[::-1], [], mode)
     first, *lines, last = capsys.readouterr().out.strip().splitlines()
-    assert first.endswith(f": 23 runs, see {tmp_path / 'sweep.csv'}")
+    assert first.endswith(f": 24 runs, see {tmp_path / 'sweep.csv'}")
     assert [line.split()[0] for line in lines] == ["seed=7777", *(f"seed={seed}" for seed in best)]
     assert len(lines) == MAX_PRINTED
-    assert last == f"  and 3 finished: hydrant status {tmp_path} lists all"
+    assert last == f"  and 3 finished, 1 not started: hydrant status {tmp_path} lists all"
 
 
 def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,6 +127,7 @@ class _Recorded:
     @cached_property
     def hydra(self) -> DictConfig:
         recorded: Any = yaml.load(self._job.records[HYDRA_SETTINGS], PlainLoader)
+        recorded["hydra"]["mode"] = RunMode[recorded["hydra"]["mode"]]
         return OmegaConf.create({**self._job.config, **recorded}).hydra
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _DRAW_SECONDS = 0.5
 _BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED,
-               RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.QUEUED, RunStatus.NOT_STARTED,
-               RunStatus.FINISHED)  # fmt: skip
+               RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.QUEUED,
+               RunStatus.NOT_STARTED)  # fmt: skip
 """The states in the order of urgency. If the terminal is too short for all runs, it shows the first ones."""
 
 _STYLES = {
@@ -39,7 +39,7 @@ _COUNTED_FIRST = (RunStatus.FINISHED, RunStatus.RUNNING, RunStatus.QUEUED)
 
 
 def render_table(
-    title: str, runs: Sequence[RunProgress], width: int, height: int | None = None, mode: str = "max"
+    title: str, runs: Sequence[RunProgress], width: int, height: int | None = None, mode: str = ""
 ) -> list[str]:
     """Return the lines of the table: title, column names and a line per run, each at most `width` long.
 
@@ -80,13 +80,15 @@ def _columns(shown: Sequence[RunProgress], metrics: Collection[str]) -> list[lis
 def most_urgent(runs: Sequence[tuple[str, float | None]], count: int, mode: str) -> list[int]:
     """Return the places of the most urgent runs, given by state and best value; in the same state, the best first.
 
+    `mode` says whether `min` or `max` is the best; "" keeps the order.
+
     >>> most_urgent([("finished", 0.5), ("finished", 0.9), ("failed", None), ("finished", 0.7)], 3, "max")
     [2, 1, 3]
     """
 
     def rank(place: int) -> tuple[int, float]:
         state, best = runs[place]
-        value = math.inf if best is None else best if mode == "min" else -best
+        value = math.inf if best is None else {"min": best, "max": -best}.get(mode, 0.0)
         return _position(state, _BY_URGENCY), value
 
     return sorted(range(len(runs)), key=rank)[:count]

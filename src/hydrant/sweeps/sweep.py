@@ -61,7 +61,7 @@ class Sweep:
     def __init__(self) -> None:
         self._began = time.time()
         self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
-        self._mode = "max"  # `best.mode` of the jobs
+        self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
         self.has_run = False

@@ -1,0 +1,69 @@
+"""In each process of a run, users' code sees the settings of this run: by `HydraConfig.get()` and as variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty_model import TORCHRUN
+from repository import ROOT
+from tiny_runs import TINY
+from training_runs import command
+
+NOTING = """
+import json, os, pathlib
+from hydra.core.hydra_config import HydraConfig
+
+class Note:
+    def on_start(self, trainer):
+        hydra, rank = HydraConfig.get(), trainer.plan.world.rank
+        seen = {"mode": str(hydra.mode), "num": hydra.job.get("num"), "task": list(hydra.overrides.task)[-1],
+                "optimizer": hydra.runtime.choices.optimizer, "folder": hydra.runtime.output_dir,
+                "flavour": os.environ.get("FLAVOUR")}
+        pathlib.Path(hydra.runtime.output_dir, f"seen-{rank}").write_text(json.dumps(seen))
+"""
+WORDS = (*TINY, "+hooks.note._target_=noting.Note", "allow_targets=[noting]", "optimizer=sgd", "duration=2",
+         "+hydra.job.env_set.FLAVOUR=sweet", "name=a")  # fmt: skip
+RANKS = ("parallel=ddp", "parallel.num_processes=2")
+
+
+def run(workdir: Path, words: Sequence[str]) -> None:
+    (workdir / "noting.py").write_text(NOTING)
+    done = subprocess.run(
+        words, cwd=workdir, env=os.environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def seen(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("launcher", [pytest.param("basic", marks=pytest.mark.slow), "local"])
+def test_each_job_of_a_sweep_sees_its_own_settings(launcher: str, workdir: Path) -> None:
+    run(workdir, command(*WORDS, "--multirun", f"hydra/launcher={launcher}", "seed=3,4"))
+    folders = sorted((workdir / "multirun" / "a").glob("seed-*"))
+    assert len(folders) == 2
+    for number, folder in enumerate(folders):
+        assert seen(folder / "seen-0") == {
+            "mode": "RunMode.MULTIRUN", "num": number, "task": f"seed={3 + number}", "optimizer": "sgd",
+            "folder": str(folder), "flavour": "sweet",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("starter", ["hydrant", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_each_rank_sees_the_settings_of_its_run(starter: str, workdir: Path) -> None:
+    words = {
+        "hydrant": command(*WORDS, *RANKS, "seed=3"),
+        "torchrun": [*TORCHRUN, str(ROOT / "train.py"), *WORDS, "parallel=ddp", "seed=3"],
+    }[starter]
+    run(workdir, words)
+    folder = workdir / "outputs" / "a"
+    expected = {"mode": "RunMode.RUN", "num": None, "task": "seed=3", "optimizer": "sgd", "folder": str(folder),
+                "flavour": "sweet"}  # fmt: skip
+    assert [seen(folder / f"seen-{rank}") for rank in range(2)] == [expected, expected]

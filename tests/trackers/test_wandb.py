@@ -205,7 +205,7 @@ def test_a_resumed_run_continues_under_its_id(
 
 
 @pytest.mark.usefixtures("reap")
-@pytest.mark.parametrize("num_arrived", [4, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_arrived", [4, 0])
 def test_a_resumed_run_sends_what_its_killed_process_has_not(
     num_arrived: int, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
 ) -> None:
@@ -219,6 +219,7 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
     assert without_sdk_keys(wandb_server.only_run().history) == rows(0, num_arrived), (
         "it sends every 15 seconds"
     )
+    wandb_server.only_run().summary |= rows(5, 6)[0]  # it sometimes sends the summary before the rows
     killed.finish(1, {})
     resumed = make_wandb(replace(identity, history=lambda: rows(0, 5)), num_updates=5)
     log_rows(resumed, 5, 8)
@@ -226,6 +227,29 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
     run = wandb_server.only_run()
     assert without_sdk_keys(run.history) == rows(0, 8)
     assert [row["_step"] for row in run.history] == list(range(8))
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_rows_before_a_picture_are_not_sent_again(
+    is_told: bool,
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if the server does not tell the last row, where the summary decides."""
+    first = make_wandb(identity)
+    log_rows(first, 0, 5)
+    first.text("poem", "one")
+    first.histograms(5, {"weights": Histogram(0.0, 1.0, [1], 0.5, 0.25)})
+    first.finish(143, {})
+    if not is_told:
+        monkeypatch.setattr("hydrant.trackers.wandb_sdk._HISTORY_TAIL", "query Unknown { unknown }")
+    second = make_wandb(replace(identity, history=lambda: rows(0, 5)), num_updates=5)
+    log_rows(second, 5, 8)
+    second.finish(0, {})
+    history = without_sdk_keys(wandb_server.only_run().history)
+    assert [row for row in history if "train/loss" in row] == rows(0, 8)
 
 
 def test_the_id_of_a_run_survives_a_move_of_its_folder(

@@ -36,7 +36,9 @@ from hydrant.trackers.wandb_media import (
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
     SERVICE,
+    NoAccessError,
     SdkSession,
+    last_sent_row,
     sdk_session,
     stop_core,
 )
@@ -109,7 +111,7 @@ class WandbTracker:
         machine_info: bool,
     ) -> None:
         self._folder = identity.folder.resolve()
-        self._num_updates = num_updates
+        self._place = {"num_updates": num_updates, "time": 0.0}  # of the last row
         self._finish_timeout = finish_timeout
         self._run: wandb.Run | None = None
         self._session = contextlib.ExitStack()  # from the start to the end of the run
@@ -145,28 +147,28 @@ class WandbTracker:
         if self._mode != "disabled":
             self._start(redacted(arguments), probe_timeout)
         if self._run is not None and self._run.resumed:
-            self._repeat_lost_rows(self._run, identity.history())
+            self._repeat_lost_rows(self._run, identity.history(), probe_timeout)
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row of history over `num_updates`. The first failure ends the logging, not the run."""
-        self._num_updates = int(row["num_updates"])
+        self._place = {key: row[key] for key in ("num_updates", "time")}
         self._send(lambda run: run.log(dict(row)))
 
     def image(self, key: str, path: Path) -> None:
         """Log a picture at the last logged update."""
-        self._send(lambda run: log_image(run, self._num_updates, key, path))
+        self._send(lambda run: log_image(run, self._place, key, path))
 
     def text(self, key: str, text: str) -> None:
         """Log a text at the last logged update."""
-        self._send(lambda run: log_text(run, self._num_updates, key, text))
+        self._send(lambda run: log_text(run, self._place, key, text))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table at the last logged update."""
-        self._send(lambda run: log_table(run, self._folder, self._num_updates, key, columns, rows))
+        self._send(lambda run: log_table(run, self._folder, self._place, key, columns, rows))
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Log a row of histograms over `num_updates`."""
-        self._send(lambda run: log_histograms(run, num_updates, histograms))
+        self._send(lambda run: log_histograms(run, self._place | {"num_updates": num_updates}, histograms))
 
     def file(self, path: Path) -> None:
         """Save a file of the run folder under its path there."""
@@ -234,9 +236,16 @@ class WandbTracker:
                 "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command
             )
 
-    def _repeat_lost_rows(self, run: wandb.Run, rows: Sequence[Mapping[str, float]]) -> None:
+    def _repeat_lost_rows(self, run: wandb.Run, rows: Sequence[Mapping[str, float]], timeout: float) -> None:
         """Log the rows that the server lacks, because the process that made them was killed before it sent them."""
-        sent = run.summary.get("time") or 0.0  # of the last row that arrived
+        try:
+            sent = last_sent_row(run.path, timeout).get("time")
+        except NoAccessError as error:
+            log.warning("W&B: %s; a row that was not sent before the last stop may be missing", error)
+            sent = None
+        if sent is None:  # or a picture of an earlier version; the summary is sometimes sent before its row
+            sent = run.summary.get("time") or 0.0
+        self._place["time"] = sent
         for row in rows:
             if row["time"] > sent:
                 self.log(row)

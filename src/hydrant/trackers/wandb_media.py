@@ -1,4 +1,7 @@
-"""Log pictures, tables, histograms, files and artifacts to a W&B run."""
+"""Log pictures, tables, histograms, files and artifacts to a W&B run.
+
+`place` has the `num_updates` of what is logged, and the `time` of the last row before it.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,23 @@ if TYPE_CHECKING:
     import wandb
 
 
-def log_image(run: wandb.Run, num_updates: int, key: str, path: Path) -> None:
+def log_image(run: wandb.Run, place: Mapping[str, float], key: str, path: Path) -> None:
     import wandb
 
-    run.log({"num_updates": num_updates, key: wandb.Image(str(path))})
+    run.log({**place, key: wandb.Image(str(path))})
 
 
-def log_text(run: wandb.Run, num_updates: int, key: str, text: str) -> None:
+def log_text(run: wandb.Run, place: Mapping[str, float], key: str, text: str) -> None:
     """Log a text as HTML that shows it as it is, because W&B has no other type for texts of any length."""
     import wandb
 
-    run.log({"num_updates": num_updates, key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
+    run.log({**place, key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
 
 
 def log_table(
     run: wandb.Run,
     folder: Path,
-    num_updates: int,
+    place: Mapping[str, float],
     key: str,
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
@@ -42,17 +45,17 @@ def log_table(
 
     table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
     with _artifacts_staged_in(folder):
-        run.log({"num_updates": num_updates, key: table})
+        run.log({**place, key: table})
 
 
-def log_histograms(run: wandb.Run, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+def log_histograms(run: wandb.Run, place: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
     import wandb
 
     values: dict[str, Any] = {
         key: wandb.Histogram(np_histogram=(list(histogram.counts), histogram.edges))  # type: ignore[arg-type]
         for key, histogram in histograms.items()
     }
-    run.log({"num_updates": num_updates, **values})
+    run.log({**place, **values})
 
 
 def save_file(run: wandb.Run, folder: Path, path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import first_line
+from hydrant.files.read_file import check_type
 from hydrant.safety.trust import working_project
 from hydrant.trackers.sender import call_with_timeout
 
@@ -24,6 +25,11 @@ SERVICE = "WANDB_SERVICE"
 
 _QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILENT": "true"}
 _FAIL_FAST = {"WANDB_X_GRAPHQL_RETRY_MAX": "5", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "4"}
+
+_HISTORY_TAIL = """query RunResumeStatus($project: String, $entity: String, $name: String!) {
+  model(name: $project, entityName: $entity) { bucket(name: $name, missingOk: true) { historyTail } }
+}"""
+"""The query with which the SDK asks for a run that it continues."""
 
 NO_KEY = "no API key (neither WANDB_API_KEY nor an entry of `wandb login`)"
 
@@ -98,6 +104,28 @@ class Account:
         except urllib.error.HTTPError as error:
             error.close()
             raise NoAccessError(f"{self.base_url} answered HTTP {error.code}") from error
+
+
+def last_sent_row(path: str, timeout: float) -> dict[str, Any]:
+    """Return the last row of history that the server has of a run, `entity/project/id`; with time 0 if it has none.
+
+    Raises:
+        NoAccessError: the server does not say.
+    """
+    entity, project, name = path.split("/")
+    try:
+        data = Account.configured().query(
+            _HISTORY_TAIL, {"entity": entity, "project": project, "name": name}, timeout
+        )
+        tail = json.loads(data["model"]["bucket"]["historyTail"] or "[]")
+        row = json.loads(tail[-1]) if tail else {"time": 0.0}
+        check_type(row, dict[str, Any], "historyTail")
+        check_type(row.get("time"), float | None, "time")
+    except ssl.SSLCertVerificationError as error:
+        raise NoAccessError(first_line(error)) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoAccessError(f"the server does not tell the last row of {path}") from error
+    return row
 
 
 def _check_settings_file(file: Path) -> None:

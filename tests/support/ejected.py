@@ -25,7 +25,7 @@ from hydrant.training.loop import train as train_loop
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.scratch import scratch_trainer
-from hydrant.training.trainer import NullRunLogger
+from hydrant.training.trainer import RunLogger
 
 TINY = (
     "tracker=local", "duration=7", "log_every=3", "eval_every=2", "save_every=3", "global_batch_size=32",
@@ -69,7 +69,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in rows]
 
 
-class Rows(NullRunLogger):
+class Rows(RunLogger):
     """Writes rows as runs do."""
 
     def __init__(self, folder: Path) -> None:

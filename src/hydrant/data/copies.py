@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-
-class Copies(Protocol):
-    """Copies tensors from the host to a device, also if that is the host."""
-
-    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]: ...
+Copies = Callable[[Sequence[Tensor]], list[Tensor]]
+"""Copies tensors from the host to a device, also if that is the host."""
 
 
 class DirectCopies:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 import torch
 
 from hydrant.data.base import Source
 
 
-@runtime_checkable
-class Labelled(Protocol):
-    """A source that knows the class of each sample without reading it."""
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """The class of each sample, integers of shape (num_samples,); None if it is not known."""
-        ...
-
-
 def labels_of(source: Source) -> np.ndarray | None:
     """Return the class of each sample of a source, shape (num_samples,); None if the source does not know it."""
-    return source.labels if isinstance(source, Labelled) else None
+    return getattr(source, "labels", None)
 
 
 def as_labels(targets: object, num_samples: int) -> np.ndarray | None:

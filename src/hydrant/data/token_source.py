@@ -6,7 +6,7 @@ import bisect
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -92,14 +92,6 @@ class TokenShards:
         return float(-(ratios * np.log(ratios)).sum())
 
 
-class Order(Protocol):
-    """The endless stream of samples."""
-
-    def indices(self, position: int, count: int) -> Indices:
-        """Return the samples at positions `[position, position + count)`."""
-        ...
-
-
 @dataclass(frozen=True)
 class FileOrder:
     """The order of the files, the same in every epoch and with every seed."""
@@ -107,6 +99,7 @@ class FileOrder:
     num_samples: int
 
     def indices(self, position: int, count: int) -> Indices:
+        """Return the samples at positions `[position, position + count)` of the endless stream."""
         first = position % self.num_samples
         if first + count <= self.num_samples:
             return range(first, first + count)
@@ -193,7 +186,7 @@ class TokenStream:
     """The training stream of one rank. A micro-batch is read when it is asked for."""
 
     reader: _TokenReader
-    order: Order
+    order: FileOrder | ShuffledOrder
     spec: StreamSpec
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:

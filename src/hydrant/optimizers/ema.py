@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,58 +17,39 @@ from hydrant.optimizers.norms import local_tensors
 PRELOAD = {"Ema": ("timm.utils",)}
 
 
-class Averaging(Protocol):
-    """Averages the weights of a model. Built as `averaging(clock)`."""
-
-    is_on: bool
-
-    def start(self, model: nn.Module) -> None:
-        """Start with the weights of a model that is on its device."""
-        ...
-
-    def shard(self, shard: Callable[[nn.Module], None]) -> None:
-        """Shard the averaged model over the ranks, like the model itself."""
-        ...
-
-    def update(self, num_updates: int) -> None:
-        """Add the weights that the model has after `num_updates` completed updates to the average."""
-        ...
-
-    def swapped_into(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the task uses the averaged model."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the averaged model, with names as in the model; empty without averaging."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class NoAveraging:
-    """Averages nothing."""
+class Averaging:
+    """Averages the weights of a model; this one nothing. Built as `averaging(clock)`."""
 
     is_on = False
 
-    def __init__(self, clock: Clock) -> None:
-        del clock
+    def start(self, model: nn.Module) -> None:
+        """Start with the weights of a model that is on its device."""
 
-    def start(self, model: nn.Module) -> None: ...
+    def shard(self, shard: Callable[[nn.Module], None]) -> None:
+        """Shard the averaged model over the ranks, like the model itself."""
 
-    def shard(self, shard: Callable[[nn.Module], None]) -> None: ...
-
-    def update(self, num_updates: int) -> None: ...
+    def update(self, num_updates: int) -> None:
+        """Add the weights that the model has after `num_updates` completed updates to the average."""
 
     def swapped_into(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the task uses the averaged model."""
         return contextlib.nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of the averaged model, with names as in the model; empty without averaging."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class ModelAverage:
+class NoAveraging(Averaging):
+    """Averages nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        del clock
+
+
+class ModelAverage(Averaging):
     """An average in a copy of the model. A subclass calls `begin` in its `start`, and gives the `weight` of an update.
 
     Attributes:
@@ -86,7 +67,6 @@ class ModelAverage:
         raise NotImplementedError
 
     def update(self, num_updates: int) -> None:
-        """Add the weights that the model has after `num_updates` completed updates to the average."""
         if weight := self.weight(num_updates):
             self.move(weight)
 

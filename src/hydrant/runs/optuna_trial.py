@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import log_errors
-from hydrant.training.pruning import NeverPruned, Pruning
+from hydrant.training.pruning import Pruning
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -70,7 +70,7 @@ def make_part(node: Any, **more: Any) -> Any:
         return getattr(importlib.import_module(module), name)(**{**arguments, **more})
 
 
-class StudyPruning:
+class StudyPruning(Pruning):
     """Rank 0 reports each evaluation to the study; its pruner compares trials after the same number of evaluations."""
 
     def __init__(self, trial: Trial, world: World) -> None:
@@ -102,4 +102,4 @@ class StudyPruning:
 
 def pruning_of(trial: Trial | None, world: World) -> Pruning:
     """Return the pruning of a job; a job without a trial or a pruner is never pruned."""
-    return NeverPruned() if trial is None or trial.pruner is None else StudyPruning(trial, world)
+    return Pruning() if trial is None or trial.pruner is None else StudyPruning(trial, world)

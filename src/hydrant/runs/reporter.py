@@ -49,15 +49,15 @@ from hydrant.terminal.progress_bar import ProgressBar
 from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
-from hydrant.training.checkpoint.manager import NoRows
+from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
-from hydrant.training.trainer import NullRunLogger, RunLogger, TrainState
+from hydrant.training.trainer import RunLogger, TrainState
 
 log = logging.getLogger("hydrant")
 
 
-class NullRunReporter(NullRunLogger, NoRows):
+class NullRunReporter(RunLogger, Rows):
     """The RunReporter of all ranks but 0: reports nothing."""
 
     def file(self, path: Path) -> None: ...
@@ -73,7 +73,7 @@ class NullRunReporter(NullRunLogger, NoRows):
     def close(self, result: RunResult) -> None: ...
 
 
-class RunReporter(RunLogger):
+class RunReporter(RunLogger, Rows):
     """Reports a run to its folder, the trackers, the progress bar and the log.
 
     Args:

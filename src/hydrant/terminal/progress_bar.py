@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from hydrant.terminal.console import is_terminal
 from hydrant.terminal.notebook import in_notebook
@@ -49,7 +49,9 @@ class ProgressBar:
             return ProgressBar(total_updates, num_updates, _TerminalLine(), unit)
         return NullProgressBar()
 
-    def __init__(self, total_updates: int, num_updates: int, line: _Line, unit: str = "updates") -> None:
+    def __init__(
+        self, total_updates: int, num_updates: int, line: _TerminalLine | _NotebookLine, unit: str = "updates"
+    ) -> None:
         self._total, self._done, self._line, self._unit = total_updates, num_updates, line, unit
         self._drawn = deque[tuple[float, int]](maxlen=_RATE_DRAWS)  # the time and update of each draw
         self._next_draw = 0.0
@@ -121,22 +123,6 @@ class NullProgressBar:
     def close(self) -> None: ...
 
 
-class _Line(Protocol):
-    """The line on which a bar is drawn."""
-
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def characters(self) -> tuple[str, str]:
-        """What the bar is made of: the part that is done, and the rest."""
-        ...
-
-    def draw(self, parts: Sequence[Styled]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _TerminalLine:
     """The last line of a terminal, below everything that this process prints."""
 
@@ -150,6 +136,7 @@ class _TerminalLine:
 
     @property
     def characters(self) -> tuple[str, str]:
+        """What the bar is made of: the part that is done, and the rest."""
         filled = "━" if console().encoding.startswith("utf") else "#"
         return filled, " " if console().no_color or filled == "#" else filled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Histogram:
         return [self.low + n * width for n in range(len(self.counts))] + [self.high]
 
 
-class Tracker(Protocol):
-    """Receives the metrics, pictures and files of a run.
+class Tracker:
+    """Receives the metrics, pictures and files of a run; here, nothing is done with them.
 
     A tracker that raises gets nothing more, with one warning; the run goes on. A `ConfigError` of its constructor
     refuses the run before it starts.
@@ -57,60 +57,34 @@ class Tracker(Protocol):
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row: `num_updates`, `epoch`, `time` (unix seconds) and metrics, as Python floats, finite or not."""
-        ...
 
     def image(self, key: str, path: Path) -> None:
         """Log a picture that lies in the run folder."""
-        ...
 
     def text(self, key: str, text: str) -> None: ...
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table of plain values; each row has a value for each column."""
-        ...
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Log histograms of weights and gradients by name."""
-        ...
 
     def file(self, path: Path) -> None:
         """Keep another file of the run folder with the run."""
-        ...
 
     def checkpoint(self, path: Path) -> None:
         """Handle a complete new checkpoint in the run folder's `checkpoints/`."""
-        ...
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """End the run with the process's exit status. `summary` is summary.json, or {} if the run could not start."""
-        ...
 
     def describe(self) -> Mapping[str, Any]:
         """Return what summary.json records about this tracker, under the key `wandb`; {} for nothing."""
-        ...
+        return {}
 
 
-class NullTracker:
+class NullTracker(Tracker):
     """Logs nothing: the run folder alone holds the metrics."""
 
     def __init__(self, identity: RunIdentity, num_updates: int) -> None:
         del identity, num_updates
-
-    def log(self, row: Mapping[str, float]) -> None: ...
-
-    def image(self, key: str, path: Path) -> None: ...
-
-    def text(self, key: str, text: str) -> None: ...
-
-    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None: ...
-
-    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
-
-    def file(self, path: Path) -> None: ...
-
-    def checkpoint(self, path: Path) -> None: ...
-
-    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None: ...
-
-    def describe(self) -> Mapping[str, Any]:
-        return {}

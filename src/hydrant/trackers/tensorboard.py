@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 
 log = logging.getLogger("hydrant")
 
 
-class TensorBoardTracker:
+class TensorBoardTracker(Tracker):
     """Logs every metric as a scalar over `num_updates`, the config as a table, pictures as images.
 
     A row is on disk after `flush_seconds` at the latest. Values are float32, like TensorBoard's scalars. Rows of an

@@ -23,7 +23,7 @@ from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.files.redaction import redacted
 from hydrant.terminal.styled import log_fields
-from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
     log_artifact,
@@ -73,7 +73,7 @@ MAX_TAG = 64
 GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """One W&B run for one run folder. A resumed run continues it under the same id.
 
     A resumed online run sends the rows that its killed process has not sent; `hydrant sync` does so for offline ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -17,12 +17,11 @@ Draw = Callable[[Path], None]
 """Writes a PNG."""
 
 
-class MediaLogger(Protocol):
-    """Receives pictures, texts and tables, for the run folder and the trackers."""
+class MediaLogger:
+    """Receives pictures, texts and tables, for the run folder and the trackers; this one discards them."""
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
         """Log a picture; `draw` writes it as a PNG."""
-        ...
 
     def text(self, name: str, text: str) -> None: ...
 

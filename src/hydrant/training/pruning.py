@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 
-class Pruning(Protocol):
-    """Decides after every evaluation whether the run ends."""
+class Pruning:
+    """Decides after every evaluation whether the run ends.
+
+    This one never does: for a run that is no trial, or one with several objectives, which Optuna cannot prune.
+    """
 
     def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
         """Report an evaluation, given as its row, and return whether the run ends. All ranks get the same answer."""
-        ...
-
-
-class NeverPruned:
-    """For a run that is not a trial, or a trial with several objectives, which Optuna cannot prune."""
-
-    def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
         return False

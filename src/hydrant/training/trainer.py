@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -43,30 +42,13 @@ class TrainState:
     """The seconds of an update by its number of samples, in digits; measured if durations are in seconds."""
 
 
-class RunLogger(MediaLogger, Protocol):
-    """Receives what the loop reports: for the run folder, the tracker and the progress bar."""
+class RunLogger(MediaLogger):
+    """Receives what the loop reports, for the run folder, the tracker and the progress bar; this one discards it."""
 
     def advance(self) -> None:
         """Count one update."""
-        ...
 
     def log(self, row: Mapping[str, float]) -> None: ...
-
-    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
-
-
-class NullRunLogger:
-    """Discards everything."""
-
-    def advance(self) -> None: ...
-
-    def log(self, row: Mapping[str, float]) -> None: ...
-
-    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
-
-    def text(self, name: str, text: str) -> None: ...
-
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None: ...
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
@@ -110,7 +92,7 @@ class Trainer:
         self.forward = self.plan.precision.around(self.plan.compilation.forward_train)
         self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
         self.loss_weight = torch.tensor(1.0 / self._num_micro_steps, device=device)
-        self.buffers = self.plan.parallel.rank_buffers(self.task)
+        self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 
     @property

@@ -20,10 +20,10 @@ from run_folders import saved_updates
 from safetensors.torch import load_file
 
 from hydrant.errors import CheckpointError
-from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint import manager, storage
 from hydrant.training.checkpoint.content import Checkpoint
 from hydrant.training.checkpoint.folder import Retention, newest_undamaged
-from hydrant.training.checkpoint.manager import CheckpointManager, NoRows
+from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -164,7 +164,7 @@ def test_a_kill_during_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> No
     assert names(tmp_path) == ["last", "update_00000010", "update_00000020"]
 
 
-class Rows(NoRows):
+class Rows(manager.Rows):
     """Rows that cannot be flushed to disk while `error` is set."""
 
     def __init__(self, checkpoints: Path) -> None:

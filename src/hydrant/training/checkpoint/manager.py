@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -22,25 +22,15 @@ from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, newe
 log = logging.getLogger("hydrant")
 
 
-class Rows(Protocol):
-    """The rows that a run has logged into files of its folder."""
+class Rows:
+    """The rows that a run has logged into files of its folder; this one has none."""
 
     def num_rows(self) -> Mapping[str, int]:
         """Return the number of rows by the name of their file."""
-        ...
+        return {}
 
     def sync_rows(self) -> None:
         """Flush all rows to disk. The checkpoint thread calls it."""
-        ...
-
-
-class NoRows:
-    """The rows of a run that logs none."""
-
-    def num_rows(self) -> Mapping[str, int]:
-        return {}
-
-    def sync_rows(self) -> None: ...
 
 
 class CheckpointManager:
@@ -67,7 +57,7 @@ class CheckpointManager:
         timeout_seconds: float = 1800,
     ) -> None:
         self.folder = CheckpointFolder(path, keep)
-        self._rows = rows or NoRows()
+        self._rows = rows or Rows()
         self._in_background = in_background
         self._timeout = timedelta(seconds=timeout_seconds)
         self._pending: tuple[int, Future[None], Callable[[], None]] | None = None

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.errors import CompileError, ConfigError
-from hydrant.training.compile.base import FAILURE_REMEDY
+from hydrant.training.compile.base import FAILURE_REMEDY, Compilation
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
 from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident, failure_message
@@ -40,7 +40,7 @@ OnFailure = Literal["fail", "fallback"]
 OverBudget = Literal["fail", "warn"]
 
 
-class Compile:
+class Compile(Compilation):
     """torch.compile of a task, in place, so that parameter names in checkpoints get no prefix.
 
     Args:

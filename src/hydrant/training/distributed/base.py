@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from hydrant.batch import Batch
 from hydrant.errors import ConfigError, DataError
 from hydrant.signals import STOP_SIGNALS
-from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.world import World
 
 NO_SYNC = nullcontext()
@@ -74,10 +73,6 @@ class Parallel:
     def wrap_again(self, task: nn.Module) -> nn.Module:
         """Return the module that the loop calls, after other weights of the wrapped task train than before."""
         return self.wrap(task)
-
-    def rank_buffers(self, task: nn.Module) -> RankBuffers:
-        """Return what makes the buffers of the task equal on all ranks. Call it once, before the first forward pass."""
-        return RankBuffers(task, self._world.rank, self._world.world_size)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         """Return the context of one micro-step. Ranks reduce gradients in the last micro-step of an update."""

@@ -10,8 +10,8 @@ from hydrant.errors import ConfigError
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import build, prepare
-from hydrant.training.pruning import NeverPruned
-from hydrant.training.trainer import NullRunLogger, Trainer, TrainState
+from hydrant.training.pruning import Pruning
+from hydrant.training.trainer import RunLogger, Trainer, TrainState
 
 
 def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
@@ -33,10 +33,10 @@ def build_scratch(plan: Plan) -> Trainer:
     return build(
         plan,
         TrainState(),
-        logger=NullRunLogger(),
+        logger=RunLogger(),
         save=lambda trainer, is_best: None,
         stop_signal=lambda: None,
-        pruning=NeverPruned(),
+        pruning=Pruning(),
         watchdog=Watchdog(),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 
@@ -14,10 +14,10 @@ from hydrant.clock import Clock
 Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
 
 
-class Profiler(Protocol):
-    """Profiles a window of the updates of a run. Built as `profiler(device, clock)`."""
+class Profiler:
+    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
 
-    is_on: bool
+    is_on = False
 
     def record(
         self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
@@ -29,30 +29,17 @@ class Profiler(Protocol):
             num_updates: completed updates when the context is entered.
             on_file: called with each file after it is written.
         """
-        ...
+        return contextlib.nullcontext()
 
     def enter(self, phase: Phase, num_updates: int) -> None:
         """Mark the beginning of a phase, which lasts until the next call."""
-        ...
 
     def advance(self) -> None:
         """Mark the end of an update, including its logging, evaluation and checkpoint."""
-        ...
 
 
-class NoProfiler:
+class NoProfiler(Profiler):
     """Profiles nothing."""
-
-    is_on = False
 
     def __init__(self, device: torch.device, clock: Clock) -> None:
         del device, clock
-
-    def record(
-        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
-    ) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def enter(self, phase: Phase, num_updates: int) -> None: ...
-
-    def advance(self) -> None: ...

@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, log_errors
-from hydrant.training.profiling.base import Phase
+from hydrant.training.profiling.base import Phase, Profiler
 from hydrant.training.profiling.tables import kernel_table, phase_table
 
 log = logging.getLogger("hydrant")
@@ -22,7 +22,7 @@ log = logging.getLogger("hydrant")
 _MAX_ALLOCATIONS = 100_000  # the snapshot holds the newest ones
 
 
-class TorchProfiler:
+class TorchProfiler(Profiler):
     """Profiles a window of updates.
 
     The window is counted from the first update of the process, also after a resume, because every process has to

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hydrant.training.compile import Compilation, Eager
+from hydrant.training.compile import Compilation
 from hydrant.training.compile.monitor import CompileReport
 
 
-class LaneCompilation(Eager):
+class LaneCompilation(Compilation):
     """The compilation of a run in a stack: its own task stays eager, and the stack compiles all lanes as one.
 
     Args:

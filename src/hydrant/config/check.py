@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
-from hydrant.files.plain_values import accepts, check_value, children, hints_of
+from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
 
@@ -42,7 +42,7 @@ def check(config: DictConfig) -> dict[str, Any]:
         plain["global_batch_size"] = {str(begin): size for begin, size in sizes.items()}
     resolved = _typed("", schema.TrainConfig, plain)
     resolved["optimizers"] = _complete_optimizers(resolved)
-    for key, value in _leaves(resolved, ""):
+    for key, value in leaves(resolved):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
         try:
@@ -62,12 +62,12 @@ def check(config: DictConfig) -> dict[str, Any]:
 
 def _plain(config: DictConfig) -> dict[str, Any]:
     raw = OmegaConf.to_container(config, resolve=False)
-    for key, value in _leaves(raw, ""):
+    for key, value in leaves(raw):
         if value == "???":
             raise ConfigError(key, f"needs a value; give {_EXAMPLES.get(key, f'{key}=<value>')}")
     with explain_interpolation(config):
         plain: Any = OmegaConf.to_container(config, resolve=True)
-    for key, value in _leaves(plain, ""):
+    for key, value in leaves(plain):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
             raise ConfigError(
                 key, f"{shown(value)} is still an interpolation after it is resolved; write it without \\"
@@ -228,11 +228,3 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> N
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later; add _partial_: true to the option"
         raise ConfigError(f"{key}._partial_", message)
-
-
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of every value that is neither a dict nor a list."""
-    if not isinstance(value, dict | list):
-        yield key, value
-    for inner_key, inner in children(value, key):
-        yield from _leaves(inner, inner_key)

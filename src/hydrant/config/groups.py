@@ -65,8 +65,8 @@ def options_with(group: str, key: str) -> list[str]:
     >>> options_with("compile", "dynamic"), options_with("mixing", "dynamic")
     (['default'], [])
     """
-    files = {option: _content(group, option) for option in group_options().get(group, [])}
-    parents = {option: _included(content) for option, content in files.items()}
+    files = {option: option_content(group, option) for option in group_options().get(group, [])}
+    parents = {option: included_options(content) for option, content in files.items()}
     having = [option for option in files if key in _keys(group, option)]
     return [option for option in having if not set(parents[option]) & set(having)]
 
@@ -90,16 +90,17 @@ def with_its_group(key: str, value: str) -> str | None:
 
 def _keys(group: str, option: str) -> set[str]:
     """Return the keys of an option, also of those that its defaults list includes."""
-    content = _content(group, option)
+    content = option_content(group, option)
     own = {key for key in content if key != "defaults" and not key.startswith("_")}
-    return own.union(*(_keys(group, included) for included in _included(content)))
+    return own.union(*(_keys(group, included) for included in included_options(content)))
 
 
-def _included(content: Mapping[str, Any]) -> list[str]:
+def included_options(content: Mapping[str, Any]) -> list[str]:
+    """Return the options that the defaults list of an option includes."""
     return [item for item in content.get("defaults", []) if isinstance(item, str) and item != "_self_"]
 
 
-def _content(group: str, option: str) -> Mapping[str, Any]:
-    paths = (folder / group / f"{option}.yaml" for folder in (user_conf_dir(), conf_dir()) if folder)
-    path = next((path for path in paths if path.is_file()), None)
-    return (path and yaml.safe_load(path.read_text(encoding="utf-8-sig", errors="replace"))) or {}
+def option_content(group: str, option: str) -> Mapping[str, Any]:
+    """Return what is in the file of an option; nothing if there is none."""
+    path = option_path(group, option)
+    return (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8-sig", errors="replace"))) or {}

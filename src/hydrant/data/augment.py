@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hydrant import seeding
 from hydrant.errors import ConfigError
+from hydrant.seeding import uniform
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ShiftFlip:
         if self.max_shift:
             images = _shifted(pad(images, [self.max_shift] * 4), self.max_shift, draws, seed)
         if self.flip:
-            mirror = seeding.uniform(seed, draws, 2) < 0.5
+            mirror = uniform(seed, draws, 2) < 0.5
             images = torch.where(mirror.view(-1, 1, 1, 1), images.flip(-1), images)
         return images
 
@@ -75,7 +75,7 @@ class AlternatingFlip:
             images = _shifted(images[..., height, :][..., width], self.max_shift, draws, seed)
         if self.flip:
             assert self.num_samples is not None
-            in_first = seeding.uniform(seed, draws % self.num_samples, 2) < 0.5
+            in_first = uniform(seed, draws % self.num_samples, 2) < 0.5
             mirror = in_first ^ (draws // self.num_samples % 2 == 1)
             images = torch.where(mirror.view(-1, 1, 1, 1), images.flip(-1), images)
         return images
@@ -89,7 +89,7 @@ def _check_shift(max_shift: int) -> None:
 def _shifted(padded: Tensor, max_shift: int, draws: Tensor, seed: int) -> Tensor:
     """Return a window of each padded image, (B, C, H, W), at a random place."""
     span = 2 * max_shift + 1
-    rows, columns = ((seeding.uniform(seed, draws, lane) * span).long() for lane in (0, 1))
+    rows, columns = ((uniform(seed, draws, lane) * span).long() for lane in (0, 1))
     height, width = (side - 2 * max_shift for side in padded.shape[-2:])
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, span, span, H, W), a view
     return windows[torch.arange(len(padded), device=padded.device), :, rows, columns]

@@ -38,6 +38,14 @@ def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
         yield f"{key}.{name}" if key else str(name), item
 
 
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of every value at or below `key` that is neither a mapping nor a list."""
+    if not isinstance(value, Mapping | list):
+        yield key, value
+    for inner_key, inner in children(value, key):
+        yield from leaves(inner, inner_key)
+
+
 def check_value(key: str, hint: Any, value: Any) -> None:
     """Refuse a value that a hint does not accept.
 

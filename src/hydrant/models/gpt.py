@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -14,16 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.models.documents import positions_in_documents
-from hydrant.models.transformer import (
-    ACTIVATIONS,
-    NORMS,
-    Activation,
-    Attention,
-    Block,
-    FeedForward,
-    Norm,
-    rotation,
-)
+from hydrant.models.transformer import Activation, Attention, Block, FeedForward, Norm, RMSNorm, rotation
 
 Positions = Literal["rope", "learned", "none"]
 
@@ -119,7 +110,7 @@ class GPT(nn.Module):
             self._head_ratio = head_size / (mup_base_head_dim or head_size / self._width_ratio)
             attention_scale = (head_size * self._head_ratio) ** -0.5
         self._is_mup = mup_base_width is not None
-        make_norm = partial(NORMS[norm], eps=norm_eps)
+        make_norm = partial(RMSNorm if norm == "rms" else partial(nn.LayerNorm, bias=False), eps=norm_eps)
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(sequence_length, width) if positions == "learned" else None
         self.dropout = nn.Dropout(dropout)
@@ -249,9 +240,9 @@ def _check_sizes(arguments: Mapping[str, Any]) -> None:
 
 def _check_names(activation: str, norm: str, positions: str) -> None:
     for key, kind, name, options in (
-        ("activation", "activation", activation, ACTIVATIONS),
-        ("norm", "norm", norm, NORMS),
-        ("positions", "kind of positions", positions, ("rope", "learned", "none")),
+        ("activation", "activation", activation, get_args(Activation)),
+        ("norm", "norm", norm, get_args(Norm)),
+        ("positions", "kind of positions", positions, get_args(Positions)),
     ):
         if name not in options:
             raise unknown_name(f"model.{key}", kind, name, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
@@ -23,23 +22,9 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight.type_as(x), self.eps)
 
 
-NORMS: dict[Norm, Callable[..., nn.Module]] = {
-    "rms": RMSNorm,
-    "layer": partial(nn.LayerNorm, bias=False),
-}
-
-
 def relu2(x: Tensor) -> Tensor:
     """The square of ReLU; So et al., "Primer", 2021, section 4.1."""
     return F.relu(x).square()
-
-
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "swiglu": F.silu,
-    "gelu": F.gelu,
-    "relu2": relu2,
-}
-ACTIVATIONS = tuple(_ACTIVATIONS)
 
 
 def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
@@ -132,7 +117,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int, activation: Activation, *, bias: bool = False) -> None:
         super().__init__()
-        self._activation = _ACTIVATIONS[activation]
+        self._activation = F.silu if activation == "swiglu" else F.gelu if activation == "gelu" else relu2
         self.gate = nn.Linear(width, hidden, bias=bias) if activation == "swiglu" else None
         self.up = nn.Linear(width, hidden, bias=bias)
         self.down = nn.Linear(hidden, width, bias=bias)

@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -57,9 +57,15 @@ def sequential(
         for name, start in zip(schedules, starts, strict=True)
     ]
 
+    return sequential_of(starts, parts)
+
+
+def sequential_of(starts: Sequence[int], schedules: Sequence[Curve]) -> Curve:
+    """Run schedules one after the other. Each counts the updates from its start."""
+
     def curve(k: int) -> float:
         part = bisect.bisect_right(starts, k) - 1
-        return parts[part](k - starts[part])
+        return schedules[part](k - starts[part])
 
     return curve
 
@@ -79,8 +85,12 @@ def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
 @framed
 def product(clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory]) -> Curve:
     """The product of all schedules: torch's `ChainedScheduler`."""
-    parts = [_build(replace(clock, total_updates=end), schedules, name) for name in schedules]
-    return lambda k: math.prod(part(k) for part in parts)
+    return product_of([_build(replace(clock, total_updates=end), schedules, name) for name in schedules])
+
+
+def product_of(schedules: Sequence[Curve]) -> Curve:
+    """Multiply schedules."""
+    return lambda k: math.prod(schedule(k) for schedule in schedules)
 
 
 @framed

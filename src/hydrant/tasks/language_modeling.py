@@ -6,7 +6,6 @@ import math
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -14,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
+from hydrant.tasks.sums import MetricOfSums
 
 
 @runtime_checkable
@@ -141,48 +141,17 @@ class LanguageModeling(Task):
         return tokens.chunk(max(math.ceil(num_logits / self._max_logits), 1))
 
 
-class _MeanOfTokens(nn.Module):
-    """A metric that is a function of sums over the tokens of a split. `update` gets losses and targets, (B, L)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sums: Tensor | None = None
-
-    def update(self, losses: Tensor, targets: Tensor) -> None:
-        """Add a batch."""
-        sums = self.sums(losses, targets).double()
-        self._sums = sums if self._sums is None else self._sums + sums
-
-    def compute(self) -> Tensor:
-        """Return the value over the batches of all ranks, shape (). All ranks call this together."""
-        assert self._sums is not None
-        sums = self._sums.clone()
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(sums)
-        return self.value(sums)
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        self._sums = None
-
-    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def value(self, sums: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class Perplexity(_MeanOfTokens):
+class Perplexity(MetricOfSums):
     """The exponential of the mean cross entropy of the tokens that count."""
 
-    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
-        return torch.stack([losses.double().sum(), (targets >= 0).sum()])
+    def sums(self, values: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([values.double().sum(), (targets >= 0).sum()])
 
     def value(self, sums: Tensor) -> Tensor:
         return (sums[0] / sums[1]).exp()
 
 
-class BitsPerByte(_MeanOfTokens):
+class BitsPerByte(MetricOfSums):
     """The sum of the cross entropies in bits over the number of bytes of the tokens.
 
     Args:
@@ -195,22 +164,22 @@ class BitsPerByte(_MeanOfTokens):
         super().__init__()
         self.register_buffer("token_bytes", torch.as_tensor(token_bytes).long(), persistent=False)
 
-    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+    def sums(self, values: Tensor, targets: Tensor) -> Tensor:
         num_bytes = self.token_bytes[targets.clamp(min=0)] * (targets >= 0)
-        return torch.stack([(losses.double() * (num_bytes > 0)).sum(), num_bytes.sum()])
+        return torch.stack([(values.double() * (num_bytes > 0)).sum(), num_bytes.sum()])
 
     def value(self, sums: Tensor) -> Tensor:
         return sums[0] / math.log(2) / sums[1]
 
 
-class UnigramEntropy(_MeanOfTokens):
+class UnigramEntropy(MetricOfSums):
     """The entropy of the frequencies of the tokens, in nats."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
         self._vocab_size = vocab_size
 
-    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+    def sums(self, values: Tensor, targets: Tensor) -> Tensor:
         counts = torch.zeros(self._vocab_size + 1, dtype=torch.int64, device=targets.device)
         tokens = targets.where(targets >= 0, self._vocab_size).flatten()
         return counts.scatter_add_(0, tokens, torch.ones_like(tokens))[:-1]

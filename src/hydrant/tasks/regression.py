@@ -13,6 +13,7 @@ from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.tasks.base import tensor_targets
 from hydrant.tasks.losses import Loss
+from hydrant.tasks.sums import MetricOfSums
 from hydrant.tasks.supervised import Supervised, fitted
 
 
@@ -63,7 +64,7 @@ class Regression(Supervised):
         return {"mse": errors.square().mean(), "mae": errors.abs().mean()}
 
 
-class R2(nn.Module):
+class R2(MetricOfSums):
     """The coefficient of determination of a whole split: 1 - (squared errors) / (squared distances from the mean).
 
     1 is perfect, and 0 is as good as the mean of the targets. With several outputs it is the mean over them. Where all
@@ -77,29 +78,14 @@ class R2(nn.Module):
 
     higher_is_better = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._sums: Tensor | None = None
-
-    def update(self, predictions: Tensor, targets: Tensor) -> None:
-        """Add a batch, (B, ...) each."""
-        x, y = predictions.double(), targets.double()
+    def sums(self, values: Tensor, targets: Tensor) -> Tensor:
+        x, y = values.double(), targets.double()
         parts = [torch.ones_like(y), y, y.square(), (y - x).square()]
-        sums = torch.stack([part.sum(dim=0) for part in parts])  # (4, ...), float64
-        self._sums = sums if self._sums is None else self._sums + sums
+        return torch.stack([part.sum(dim=0) for part in parts])  # (4, ...)
 
-    def compute(self) -> Tensor:
-        """Return the value over the batches of all ranks, shape (). All ranks call this together."""
-        assert self._sums is not None
-        sums = self._sums.clone()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(sums)
+    def value(self, sums: Tensor) -> Tensor:
         count, total, squares, errors = sums
         spread = squares - total.square() / count
         is_spread = spread > 1e-12 * squares  # less is rounding
         constant = (errors == 0).double()
         return torch.where(is_spread, 1 - errors / spread, constant).mean()
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        self._sums = None

@@ -15,10 +15,11 @@ from eject_files import write_files
 from eject_options import NEEDS, WITHOUT
 
 from hydrant.commands.eject.command import program
-from hydrant.commands.eject.guide import options_of, refused_options
+from hydrant.commands.eject.guide import refused_options
 from hydrant.commands.eject.refusals import POSSIBLE
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.config.groups import group_options
 
 __all__ = ["published"]
 
@@ -40,10 +41,8 @@ SHOWN = (
 
 def every_option() -> list[str]:
     """Return all options that can be ejected, as `group/option`, after the default run."""
-    refused = refused_options()
-    names = [
-        f"{group}/{name}" for group in POSSIBLE for name in options_of(group) if name not in refused[group]
-    ]
+    options, refused = group_options(), refused_options()
+    names = [f"{group}/{name}" for group in POSSIBLE for name in options[group] if name not in refused[group]]
     return ["default", *(name for name in names if name not in WITHOUT)]
 
 

@@ -55,7 +55,7 @@ def _section(gathered: Gathered, section: str) -> list[str]:
 def _imports(gathered: Gathered, constants: Iterable[Constant]) -> str:
     used = _used_names(gathered, constants)
     known = {**_CONSTANT_IMPORTS, **gathered.external}
-    needed = {name: known[name] for name in used if name in known}
+    needed = {name: known[name] for name in sorted(used & known.keys())}
     return "\n".join(["from __future__ import annotations", "", *import_lines(needed)])
 
 

@@ -34,7 +34,6 @@ class Module:
     """The definitions and imports of a module, by name."""
 
     name: str
-    title: str  # the first line of its docstring
     definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
     imports: dict[str, tuple[str, str | None]] = field(
         default_factory=dict[str, Any]
@@ -48,8 +47,7 @@ def read_module(name: str) -> Module:
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.origin is not None
     source = Source(Path(spec.origin).read_text(encoding="utf-8"))
-    doc = ast.get_docstring(source.tree) or ""
-    module = Module(name, doc.partition("\n")[0])
+    module = Module(name)
     for position, statement in enumerate(source.tree.body):
         match statement:
             case ast.Import(names=aliases):

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -21,6 +21,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
+from hydrant.safety.targets import targets_of
 from hydrant.terminal.console import say
 
 _LINE_LENGTH = 110
@@ -73,9 +74,11 @@ def _checked(node: DictConfig) -> Mapping[str, Any]:
     for key in ("model", "data", "task"):
         if str(raw[key].get("_target_")).startswith(PASSED):
             raise ConfigError(key, _passed(key, str(raw[key]["type"])))
-    for key, target in _targets(raw):
+    for key, target in targets_of(raw):
         if target.startswith("__main__."):
-            raise ConfigError(key, f"{target} is defined in a script or a notebook; {_MOVE}")
+            raise ConfigError(
+                key.removesuffix("._target_"), f"{target} is defined in a script or a notebook; {_MOVE}"
+            )
     return check(node)
 
 
@@ -85,18 +88,6 @@ def _passed(key: str, kind: str) -> str:
     move, module = (f"{_MOVE}, and ", "module") if module == "__main__" else ("", module)
     message = f"{kind} was passed from Python, so no config says how it is made"
     return f"{message}; {move}name it in the config: {key}._target_={module}.{name}"
-
-
-def _targets(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the key of each `_target_` in a config with its value."""
-    items: Iterable[tuple[Any, Any]] = (
-        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    )
-    for name, value in items:
-        if name == "_target_":
-            yield path, str(value)
-        else:
-            yield from _targets(value, f"{path}.{name}" if path else str(name))
 
 
 def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: str | None = None) -> str:
@@ -150,10 +141,12 @@ def _title(node: Mapping[str, Any]) -> str:
 
 
 def formatted(text: str) -> str:
-    """Return the text as ruff formats it; unchanged if ruff is not installed."""
+    """Return the text with sorted imports and formatted, by ruff; unchanged if ruff is not installed."""
     beside = Path(sys.executable).with_name("ruff")
     ruff = str(beside) if beside.exists() else shutil.which("ruff")
     if ruff is None:
         return text
-    command = [ruff, "format", "--isolated", "--line-length", str(_LINE_LENGTH), "--config", _COLLAPSE, "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    for command in (["check", "--select=I", "--fix", "--quiet"], ["format", "--config", _COLLAPSE]):
+        words = [ruff, *command, "--isolated", "--line-length", str(_LINE_LENGTH), "-"]
+        text = subprocess.run(words, input=text, capture_output=True, text=True, check=True).stdout
+    return text

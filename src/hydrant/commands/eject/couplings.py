@@ -23,6 +23,7 @@ COPIED = {
     "optimizer": ("hydrant.optimizers",),
     "schedule": ("hydrant.schedules",),
     "randomness": ("hydrant.seeding",),
+    "ranks": ("hydrant.training.distributed.buffers",),
 }
 """By section of the file: the modules whose definitions are copied into it."""
 

@@ -214,15 +214,3 @@ def without_unused_locals(text: str) -> str:
 
 def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
-
-
-_SIMPLIFIED: dict[tuple[str, str], str] = {}
-
-
-def simplified(text: str, known: Mapping[str, Any]) -> str:
-    """Return a definition with its branches decided. Results are kept, because most programs share most of them."""
-    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    key = text, repr({name: known[name] for name in sorted(names & known.keys())})
-    if key not in _SIMPLIFIED:
-        _SIMPLIFIED[key] = without_unused_locals(fold(text, known))
-    return _SIMPLIFIED[key]

@@ -18,10 +18,9 @@ from hydrant.commands.eject.bundle import (
     read_module,
     renamed,
 )
-from hydrant.commands.eject.choices import with_chosen_entries
 from hydrant.commands.eject.couplings import COPIED, OF_OWN_PARTS, PROGRAM, REPLACED
-from hydrant.commands.eject.fold import simplified
-from hydrant.commands.eject.modules import without_clock, without_local_imports, without_module_names
+from hydrant.commands.eject.curves import without_clock
+from hydrant.commands.eject.fold import fold, without_unused_locals
 from hydrant.commands.eject.narrow import with_narrow_annotations
 from hydrant.commands.eject.own import is_of_user, without_helpers
 from hydrant.commands.eject.parts import Parts
@@ -101,9 +100,7 @@ class Gathered:
 
     def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
         imports = dict(read_module(found.module).imports)
-        text = without_module_names(found.text, imports)
-        if not is_of_user(found.module):
-            text = without_local_imports(text, imports)
+        text = found.text
         if found.module.startswith(COPIED["schedule"]):
             text = without_clock(text)
             imports |= {"Any": ("typing", "Any"), "Callable": ("collections.abc", "Callable")}
@@ -116,7 +113,6 @@ class Gathered:
             text = with_short_docs(text)
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
         text = with_narrow_annotations(text, known)
-        text = with_chosen_entries(text, known, found.module, imports)
         for name, written in self._parts.expressions.items():
             if name in names_in(text):
                 text = replace_calls(
@@ -125,7 +121,7 @@ class Gathered:
                 imports |= written.imports
         if is_of_user(found.module):
             return text, imports  # what looks unused there may draw random numbers or change a state
-        return simplified(text, known), imports
+        return without_unused_locals(fold(text, known)), imports
 
     def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
         definitions = read_module(module).definitions if module else {}

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import Any
-
-import yaml
 
 from hydrant.commands.eject.command import program
 from hydrant.commands.eject.refusals import POSSIBLE, fixed_keys
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.groups import conf_dir
+from hydrant.config.groups import group_options, included_options, option_content
 
 _FILE = Path("docs/guides/eject.md")
 _WIDTH = 120
@@ -22,8 +18,9 @@ _WIDTH = 120
 
 def refused_options() -> dict[str, list[str]]:
     """Return the options of each config group that cannot be ejected, because of their target."""
+    options = group_options()
     return {
-        group: [name for name in options_of(group) if _target(group, name) not in targets]
+        group: [name for name in options[group] if _target(group, name) not in targets]
         for group, targets in POSSIBLE.items()
     }
 
@@ -37,30 +34,16 @@ def page(text: str) -> str:
     options += "\n\n" + fill(f"These keys must have their default: {keys}.", _WIDTH)
     source = program(check(compose([])))
     for name, content in {"options": options, "program": f"```python\n{source}```"}.items():
-        text = _replaced(text, f"<!-- {name}: generated -->", f"<!-- end of {name} -->", content)
+        begin, end = f"<!-- {name}: generated -->", f"<!-- end of {name} -->"
+        before, after = text.partition(begin)[0], text.partition(end)[2]
+        text = f"{before}{begin}\n{content}\n{end}{after}"
     return text
-
-
-def _replaced(text: str, begin: str, end: str, content: str) -> str:
-    """Return the text with other content between two lines."""
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
-
-
-def options_of(group: str) -> list[str]:
-    """Return the names of the options of a config group."""
-    files = sorted((Path(conf_dir()) / group).glob("*.yaml"))
-    return [file.stem for file in files if not file.stem.startswith("_")]
 
 
 def _target(group: str, name: str) -> str:
     """Return the `_target_` of an option, its own or that of the option it extends."""
-    node: dict[str, Any] = yaml.safe_load(
-        (Path(conf_dir()) / group / f"{name}.yaml").read_text(encoding="utf-8")
-    )
-    if "_target_" in node:
-        return node["_target_"]
-    bases = [base for base in node.get("defaults", []) if isinstance(base, str) and base != "_self_"]
-    return _target(group, bases[0])
+    content = option_content(group, name)
+    return content["_target_"] if "_target_" in content else _target(group, included_options(content)[0])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import builtins
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.commands.eject.source_edits import names_in
+
 _PURE = {
     name: getattr(builtins, name)
     for name in ("isinstance", "len", "min", "max", "bool", "str", "int", "float")
@@ -36,35 +38,10 @@ SOMETHING = _Something()
 
 def evaluate(node: ast.expr, known: Mapping[str, Any]) -> Any:
     """Return the value of an expression of known names and constants, or `UNKNOWN`."""
-    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    allowed = (
-        ast.Name,
-        ast.Constant,
-        ast.Compare,
-        ast.BoolOp,
-        ast.UnaryOp,
-        ast.BinOp,
-        ast.Tuple,
-        ast.List,
-        ast.Set,
-    )
-    helpers = (
-        ast.Load,
-        ast.cmpop,
-        ast.boolop,
-        ast.unaryop,
-        ast.operator,
-        ast.Call,
-        ast.Subscript,
-        ast.Attribute,
-    )
-    if not names <= known.keys() | _PURE.keys():
+    if not names_in(node) <= known.keys() | _PURE.keys():
         return UNKNOWN
-    if any(not isinstance(part, (*allowed, *helpers)) for part in ast.walk(node)):
-        return UNKNOWN
+    code = compile(ast.Expression(node), "<eject>", "eval")
     try:
-        return eval(
-            compile(ast.Expression(node), "<eject>", "eval"), {"__builtins__": {}}, {**_PURE, **known}
-        )
+        return eval(code, {"__builtins__": {}}, {**_PURE, **known})
     except (TypeError, ValueError, AttributeError, KeyError, IndexError):
         return UNKNOWN

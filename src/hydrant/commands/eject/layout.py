@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from keyword import iskeyword
@@ -14,28 +13,13 @@ from hydrant.errors import ConfigError, shown
 
 
 def import_lines(needed: Mapping[str, tuple[str, str | None]]) -> list[str]:
-    """Return sorted import statements: the standard library first."""
-    lines: dict[bool, list[str]] = {True: [], False: []}
-    plain = sorted({(origin, name) for name, (origin, original) in needed.items() if original is None})
-    for origin, name in plain:
-        is_standard = origin.partition(".")[0] in sys.stdlib_module_names
-        alias = "" if name == origin.partition(".")[0] else f" as {name}"
-        lines[is_standard].append(f"import {origin}{alias}")
-    by_origin = dict[str, list[str]]()
+    """Return import statements, one for each name."""
+    lines = list[str]()
     for name, (origin, original) in needed.items():
-        if original is not None:
-            by_origin.setdefault(origin, []).append(original if original == name else f"{original} as {name}")
-    for origin in sorted(by_origin):
-        is_standard = origin.partition(".")[0] in sys.stdlib_module_names
-        names = sorted(by_origin[origin], key=_import_order)
-        lines[is_standard].append(f"from {origin} import {', '.join(names)}")
-    return [*lines[True], *([""] if lines[True] and lines[False] else []), *lines[False]]
-
-
-def _import_order(name: str) -> tuple[int, str]:
-    """Constants, classes, functions: the order of isort."""
-    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
-    return kind, name
+        start = f"import {origin}" if original is None else f"from {origin} import {original}"
+        bound = original or origin.partition(".")[0]
+        lines.append(start if name == bound else f"{start} as {name}")
+    return lines
 
 
 def joined(texts: Sequence[str]) -> str:

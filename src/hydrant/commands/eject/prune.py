@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from textwrap import fill
 from typing import TypeGuard
 
+from hydrant.commands.eject.couplings import CONSTRUCTOR
 from hydrant.commands.eject.source_edits import Edit, Source
 
 _DOC_WIDTH = 120
@@ -80,13 +81,13 @@ def drop_unused_parameters(texts: Mapping[str, str], bundled: Collection[str]) -
             return kept
 
 
-def _function(source: Source, name: str = "__init__") -> ast.FunctionDef | None:
-    """Return the function that source defines, or a method of its class; None if there is none."""
+def _function(source: Source) -> ast.FunctionDef | None:
+    """Return the function that source defines, or the constructor of its class; None if there is none."""
     match source.tree.body[0]:
         case ast.FunctionDef() as function:
             return function
         case ast.ClassDef(body=body):
-            made = (n for n in body if isinstance(n, ast.FunctionDef) and n.name == name)
+            made = (n for n in body if isinstance(n, ast.FunctionDef) and n.name == CONSTRUCTOR)
             return next(made, None)
         case _:
             return None
@@ -138,10 +139,10 @@ def _calls(value: ast.expr) -> bool:
     return any(isinstance(node, ast.Call) for node in ast.walk(value))
 
 
-def without_parameter(text: str, parameter: str, method: str = "__init__") -> str:
-    """Return a function, or a class with a method, without one of its parameters."""
+def without_parameter(text: str, parameter: str) -> str:
+    """Return a function, or a class with a constructor, without one of its parameters."""
     source = Source(text)
-    function = _function(source, method)
+    function = _function(source)
     assert function is not None
     args = function.args
     defaults = {arg.arg: default for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)}

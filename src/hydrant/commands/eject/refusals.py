@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import leaves
 
 _TORCH_OPTIMIZERS = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "Adafactor",
@@ -125,14 +126,14 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, rule in config["param_groups"]["patterns"].items():
         if rule.get("schedules"):
             yield f"param_groups.patterns.{name}.schedules", "a schedule of one group"
-    if any(str(leaf).endswith(".Plateau") for leaf in _leaves(config["schedules"])):
+    if any(str(leaf).endswith(".Plateau") for _, leaf in leaves(config["schedules"])):
         yield "schedules", "a schedule that depends on a metric"
     if not isinstance(config["global_batch_size"], int):
         yield "global_batch_size", "a size that changes"
     if config["micro_batch_size"] == "auto":
         yield "micro_batch_size", "auto"
     for key in ("duration", "log_every", "eval_every", "save_every", "scheduler"):
-        if any(map(_is_time, _leaves(config[key]))):
+        if any(_is_time(leaf) for _, leaf in leaves(config[key])):
             yield key, "a duration in seconds"
     augment = config["data"].get("augment") or {}
     if augment.get("_target_") not in _AUGMENTATIONS:
@@ -172,15 +173,6 @@ def _refusals_of_ranks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "compile", "a compiled model with several ranks"
     if optimizer.endswith(("LBFGS", "Sam")):
         yield "optimizer", f"{optimizer} with several ranks"
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict | list):
-        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        for item in items:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def _is_time(value: object) -> bool:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
 
-_STATISTICS, _COUNT = ("running_mean", "running_var"), "num_batches_tracked"
+_STATISTICS = ("running_mean", "running_var")
+_COUNT = "num_batches_tracked"
 
 
 class RankBuffers:

@@ -53,6 +53,12 @@ class Collector:
         """Let an expression stand for calls of a function of the module `parts`."""
         self.parts.expressions[function] = Written(text, "", imports)
 
+    def make(self, function: str, node: Mapping[str, Any], group: str, prefix: str) -> None:
+        """Let the call of a part stand for calls of a function of the module `parts`. Its arguments are constants."""
+        target = pkgutil.resolve_name(node["_target_"])
+        text = f"{target.__name__}({self.arguments(node, group, prefix)})"
+        self.express(function, text, **{target.__name__: (target.__module__, target.__name__)})
+
     def load(self, module: str, data: str, test: str, **others: tuple[str, str | None]) -> None:
         """Let expressions load the data and the test samples. The functions in them are those of a module."""
         names = set(re.findall(r"(\w+)\(", f"{data} {test}")) - others.keys()
@@ -83,6 +89,13 @@ class Collector:
                 self.constant(constant, plain(value), group=group)
             words.append(keyword(name, constant))
         return ", ".join(words)
+
+
+def literal_call(node: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, str | None]]]:
+    """Return the call of a part, whose arguments are literals, and where its name comes from."""
+    target = pkgutil.resolve_name(node["_target_"])
+    words = [keyword(name, literal(plain(v))) for name, v in node.items() if name[:1] != "_"]
+    return f"{target.__name__}({', '.join(words)})", {target.__name__: (target.__module__, target.__name__)}
 
 
 def plain(value: Any) -> Any:

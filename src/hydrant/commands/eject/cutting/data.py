@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,24 +37,16 @@ def cut_own_data(collector: Collector, node: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: it returns something else, or its source cannot be copied.
     """
-    train, target = collector.plan.train, pkgutil.resolve_name(node["_target_"])
+    train = collector.plan.train
     if not isinstance(train, InMemorySource):
         message = (
             f"{node['_target_']} returns a {type(train).__name__}; only InMemorySource can be ejected yet"
         )
         raise ConfigError("data", message)
-    augment = train.augment if train.augment else None
-    if augment is not None and not isinstance(augment, ShiftFlip | AlternatingFlip):
-        message = f"{node['_target_']} augments by {type(augment).__name__}, which cannot be ejected yet"
-        raise ConfigError("data", message)
     collector.constant("MEAN", plain(train.mean), "of each channel", group=DATA)
     collector.constant("STD", plain(train.std), "standard deviation of each channel", group=DATA)
-    words = {} if augment is None else {"max_shift": augment.max_shift, "flip": augment.flip}
-    _cut_images(collector, {"augment": {**words, "_target_": f".{type(augment).__name__}"}})
     check_source("data", node["_target_"])
-    name = target.__name__
-    text = f"{name}({collector.arguments(node, DATA, 'DATA')})"
-    collector.express("make_data", text, **{name: (target.__module__, name)})
+    collector.make("make_data", node, DATA, "DATA")
     collector.parts.aliases["load_data"] = (f"{PROGRAM}.data_samples", "load_own")
     collector.parts.aliases["load_test"] = (f"{PROGRAM}.data_samples", "load_own_test")
 
@@ -88,7 +79,7 @@ def cut_data(collector: Collector) -> None:
     collector.know(TESTS=config["test_at_end"], LIMITS_TEST=config["limit_test_samples"] is not None)
     _has_type(collector, "data_samples", "Samples")
     if isinstance(plan.train, InMemorySource):
-        _cut_in_memory(collector, plan.train)
+        _cut_in_memory(collector, node, plan.train)
     if not str(node["_target_"]).startswith("hydrant."):
         cut_own_data(collector, node)
         return
@@ -99,7 +90,7 @@ def cut_data(collector: Collector) -> None:
         collector.parts.aliases["load_test"] = (f"{PROGRAM}.{module}", f"load_{name}_test")
 
 
-def _cut_in_memory(collector: Collector, train: InMemorySource) -> None:
+def _cut_in_memory(collector: Collector, node: Mapping[str, Any], train: InMemorySource) -> None:
     """Add how tensors on the device become batches."""
     if not (isinstance(train.inputs, Tensor) and isinstance(train.targets, Tensor)):
         message = (
@@ -111,22 +102,25 @@ def _cut_in_memory(collector: Collector, train: InMemorySource) -> None:
     changes = any(train.mean) or set(train.std) != {1}
     collector.know(AUGMENTS=augments, IS_BYTES=is_bytes, NORMALIZES=augments or is_bytes)
     collector.know(NORMALIZES_ONCE=floats and changes and not augments, IS_IMAGE=train.inputs.ndim == 4)
-
-
-def _cut_images(collector: Collector, node: Mapping[str, Any]) -> None:
-    augment = node.get("augment") or {}
-    collector.constant("MAX_SHIFT", augment.get("max_shift", 0), "pixels", group=DATA)
-    collector.know(FLIP=augment.get("flip", False))
-    collector.know(ALTERNATES=str(augment.get("_target_")).endswith(".AlternatingFlip"))
+    if not augments:
+        return
+    augment = train.augment
+    if not isinstance(augment, ShiftFlip | AlternatingFlip):
+        message = f"{node['_target_']} augments by {type(augment).__name__}, which cannot be ejected yet"
+        raise ConfigError("data", message)
+    name, words = type(augment).__name__, f"max_shift={augment.max_shift}, flip={augment.flip}"
+    if isinstance(augment, AlternatingFlip):
+        words += ", num_samples=NUM_SAMPLES"
+    collector.write(
+        "augment", "data", f"augment = {name}({words})\n", **{name: (type(augment).__module__, name)}
+    )
 
 
 def _cut_digits(collector: Collector, node: Mapping[str, Any]) -> None:
-    _cut_images(collector, node)
     collector.know(NORMALIZES_ONCE=False)  # `load_digits` does
 
 
 def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
-    _cut_images(collector, node)
     train: Any = collector.plan.train
     collector.constant("MEAN", plain(train.mean), _COMMENTS["mean"], group=DATA)
     collector.constant("STD", plain(train.std), _COMMENTS["std"], group=DATA)
@@ -138,7 +132,6 @@ def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
 
 
 def _cut_cifar(collector: Collector, node: Mapping[str, Any]) -> None:
-    _cut_images(collector, node)
     kind = str(node["_target_"]).rpartition(".")[2].upper()
     origin: dict[str, tuple[str, str | None]] = {kind: ("torchvision.datasets", kind)}
     collector.load("data_images", f"load_cifar({kind})", f"load_cifar_test({kind})", **origin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from torch.utils.data import default_collate
 
 from hydrant.batch import tensors_of
 from hydrant.commands.eject.couplings import PROGRAM
-from hydrant.commands.eject.cutting.collector import Collector, plain
-from hydrant.commands.eject.layout import keyword, literal
+from hydrant.commands.eject.cutting.collector import Collector, literal_call, plain
 from hydrant.commands.eject.own import check_source
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
@@ -97,8 +95,7 @@ def cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
     for split in ("train", "val", *(("test",) if collector.config["test_at_end"] else ())):
         part = node[split]
         check_source(f"data.{split}", part["_target_"])
-        target = pkgutil.resolve_name(part["_target_"])
-        words = ", ".join(keyword(name, literal(plain(v))) for name, v in part.items() if name[:1] != "_")
-        made.append(f"{target.__name__}({words})")
-        imports[target.__name__] = (target.__module__, target.__name__)
+        call, origin = literal_call(part)
+        made.append(call)
+        imports |= origin
     collector.load("data_loading", f"loaders({', '.join(made[:2])})", f"test_loader({made[-1]})", **imports)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 
@@ -26,7 +27,11 @@ def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
     """
     kinds = {type(module) for module in make().modules() if is_copied(type(module).__module__)}
     calls: dict[type, list[Mapping[str, Any]]] = {kind: [] for kind in kinds}
-    with _recorded(kinds, calls):
+    with ExitStack() as stack:
+        for kind in kinds:
+            if CONSTRUCTOR in vars(kind):
+                made = _recording(kind, vars(kind)[CONSTRUCTOR], calls[kind])
+                stack.enter_context(patch.object(kind, CONSTRUCTOR, made))
         modules = list(make().modules())
     known = dict[str, Mapping[str, Any]]()
     for kind in kinds:
@@ -56,22 +61,8 @@ def _equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
-@contextlib.contextmanager
-def _recorded(kinds: Collection[type], calls: Mapping[type, list[Mapping[str, Any]]]) -> Generator[None]:
-    """Record the arguments with which objects are made."""
-    originals: dict[type, Any] = {kind: kind.__dict__.get(CONSTRUCTOR) for kind in kinds}
-    for kind, original in originals.items():
-        if original is not None:
-            setattr(kind, CONSTRUCTOR, _recording(kind, original, calls[kind]))
-    try:
-        yield
-    finally:
-        for kind, original in originals.items():
-            if original is not None:
-                setattr(kind, CONSTRUCTOR, original)
-
-
 def _recording(kind: type, original: Any, calls: list[Mapping[str, Any]]) -> Any:
+    """Return a constructor that records the arguments with which objects are made."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)

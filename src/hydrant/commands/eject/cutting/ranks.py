@@ -34,15 +34,11 @@ def check_collectives(plan: Plan) -> None:
         called += dry_collectives(plan.task, plan.data, plan.val, is_training=False)
     if not called:
         return
-    model, task = (_file_of(plan, key) for key in ("model", "task"))
+    parts = (pkgutil.resolve_name(plan.config[key]["_target_"]) for key in ("model", "task"))
+    model, task = map(inspect.getsourcefile, parts)
     key = "task" if called[0].location.startswith(f"{task}:") and task != model else "model"
     message = f"its forward calls {called[0]}, which cannot be ejected, because ranks may have other numbers of batches"
     raise ConfigError(key, f"{message}; use only the samples of one rank there, or train with hydrant train")
-
-
-def _file_of(plan: Plan, key: str) -> str | None:
-    """Return the source file of a part."""
-    return inspect.getsourcefile(pkgutil.resolve_name(plan.config[key]["_target_"]))
 
 
 def cut_ranks(collector: Collector) -> None:

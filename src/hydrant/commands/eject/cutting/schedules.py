@@ -120,7 +120,7 @@ class _Writer:
         names = [name for name, p in inspect.signature(make).parameters.items() if p.kind is p.KEYWORD_ONLY]
         arguments = {name: node[name] for name in names}
         if "schedules" in arguments:
-            return self._composed(make.__name__, arguments, clock, end)
+            return self._composed(make, arguments, clock, end)
         recorded = _Recorded(clock)
         objects = {key: instantiate_node(v) if isinstance(v, dict) else v for key, v in arguments.items()}
         make(recorded, end, **objects)
@@ -128,7 +128,7 @@ class _Writer:
             arguments[key] = values if isinstance(arguments[key], list) else values[0]
         return self.call(make, ("NUM_UPDATES" if end == self._total else str(end),), arguments)
 
-    def _composed(self, name: str, arguments: Mapping[str, Any], clock: Clock, end: int) -> str:
+    def _composed(self, make: Any, arguments: Mapping[str, Any], clock: Clock, end: int) -> str:
         """Return what is made of other schedules, all at once or one after the other."""
         nodes, starts = arguments["schedules"], [0]
         lengths, first = dict.fromkeys(nodes, end), ""
@@ -137,7 +137,8 @@ class _Writer:
             lengths = {part: given.get(part, end - sum(given.values())) for part in nodes}
             starts = list(itertools.accumulate(lengths.values(), initial=0))[:-1]
             first = f"{literal(starts)}, "
-        self.imports[name] = (_TEMPLATE, name)
+        name = f"{make.__name__}_of"
+        self.imports[name] = (make.__module__, name)
         parts = [
             self.schedule(node, replace(clock.since(start), total_updates=length))
             for node, start, length in zip(

@@ -7,19 +7,19 @@ import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch
 from hydrant.commands.eject.couplings import ATTENTION, DOCUMENTS, INPUTS, PROGRAM, READOUT
-from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.cutting.collector import Collector, literal_call, plain
 from hydrant.commands.eject.cutting.observed import observe
 from hydrant.commands.eject.cutting.run import RUN
 from hydrant.commands.eject.known import SOMETHING
-from hydrant.commands.eject.layout import keyword, literal
+from hydrant.commands.eject.layout import literal
 from hydrant.commands.eject.own import check_source, is_of_user
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
@@ -31,12 +31,12 @@ from hydrant.training.metric_values import try_metrics
 from hydrant.training.plan import Plan
 
 _MODEL, _LOSS = "The model.", "The loss."
+T = TypeVar("T")
 
 
 def cut_model(collector: Collector) -> None:
     """Add the model and its settings."""
     node = collector.config["model"]
-    target = pkgutil.resolve_name(node["_target_"])
     modules = list(collector.plan.task.model.modules())
     is_known = str(node["_target_"]).startswith("hydrant.") and not node["_target_"].endswith("timm_model")
     convolves = any(isinstance(module, _ConvNd) for module in modules) or not is_known
@@ -46,9 +46,8 @@ def cut_model(collector: Collector) -> None:
         return
     if not str(node["_target_"]).startswith("hydrant."):
         check_source("model", node["_target_"])
-    name = target.__name__
-    text = f"{name}({collector.arguments(node, _MODEL, 'MODEL')})"
-    collector.express("make_model", text, **{name: (target.__module__, name)})
+    name = pkgutil.resolve_name(node["_target_"]).__name__
+    collector.make("make_model", node, _MODEL, "MODEL")
     collector.parts.known_in |= observe(partial(instantiate_node, node))
     known = collector.parts.known_in.get(name, {})
     collector.parts.known_in[name] = {**{k: plain(v) for k, v in node.items() if k[0] != "_"}, **known}
@@ -101,14 +100,12 @@ def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[
 
 
 def _cut_regression(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
-    outputs, targets = _example(collector.plan)
-    collector.know(LOSS=node["loss"], SQUEEZES=outputs.shape == (*targets.shape, 1))
+    plan = collector.plan
+    batch, outputs = _tried(plan, lambda batch: plan.task.model(batch.inputs))
+    squeezes = outputs.shape == (*batch.targets.shape, 1)
+    collector.know(LOSS=node["loss"], SQUEEZES=squeezes)
     collector.constant("DELTA", node["delta"], "larger errors count linearly", group=_LOSS)
-    if set(node["metrics"]) == {"r2"}:
-        _sums(collector, "loss", "r2", "r2_sums")
-    else:
-        shape = ".squeeze(-1)" if outputs.shape == (*targets.shape, 1) else ""
-        _cut_metrics(collector, node, f"outputs.float(){shape}")
+    _cut_metrics(collector, node, "outputs.float().squeeze(-1)" if squeezes else "outputs.float()")
     return "loss:_of_numbers", ("loss", "mse", "mae")
 
 
@@ -130,7 +127,7 @@ def _cut_own(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequen
     if own:
         message = f"{path} has a weight or a buffer of its own ({own[0]}), which cannot be ejected yet"
         raise ConfigError("task", f"{message}; put it into the model")
-    batch, outcome = _outcome(plan)
+    batch, outcome = _tried(plan, plan.task)
     if outcome.num_targets != len(batch.targets):
         raise ConfigError(
             "task", f"{path} has another number of targets than samples, which cannot be ejected yet"
@@ -158,7 +155,7 @@ def _cut_metrics(collector: Collector, node: Mapping[str, Any], predictions: str
     """
     if not node.get("metrics"):
         return
-    batch, outcome = _outcome(collector.plan)
+    batch, outcome = _tried(collector.plan, collector.plan.task)
     for value in try_metrics(collector.plan.task, batch, outcome):
         if value not in node["metrics"]:
             message = "a metric with several values cannot be ejected yet"
@@ -168,35 +165,20 @@ def _cut_metrics(collector: Collector, node: Mapping[str, Any], predictions: str
         target = pkgutil.resolve_name(metric["_target_"])
         if is_of_user(target.__module__):
             check_source(f"task.metrics.{key}", metric["_target_"])
-        words = ", ".join(keyword(name, literal(plain(v))) for name, v in metric.items() if name[:1] != "_")
-        entries.append(f"{literal(key)}: {target.__name__}({words}).to(DEVICE)")
-        imports[target.__name__] = (target.__module__, target.__name__)
+        call, origin = literal_call(metric)
+        entries.append(f"{literal(key)}: {call}.to(DEVICE)")
+        imports |= origin
     collector.know(MEASURES=True)
     collector.express("make_metrics", f"{{{', '.join(entries)}}}", **imports)
     collector.express("predictions", predictions)
 
 
-def _outcome(plan: Plan) -> tuple[Batch, Outcome]:
-    """Return two samples, and what the task gives for them."""
+def _tried(plan: Plan, call: Callable[[Batch], T]) -> tuple[Batch, T]:
+    """Return two samples, and what the task or the model gives for them."""
     on_host = dataclasses.replace(plan.spec, device=torch.device("cpu"))
     batch = next(iter(plan.val.batches(on_host, 2)))
     with torch.no_grad(), eval_mode(plan.task):
-        return batch, plan.task(batch)
-
-
-def _example(plan: Plan) -> tuple[Tensor, Tensor]:
-    """Return what the model gives for two samples, and their targets."""
-    on_host = dataclasses.replace(plan.spec, device=torch.device("cpu"))
-    batch = next(iter(plan.val.batches(on_host, 2)))
-    with torch.no_grad(), eval_mode(plan.task):
-        return plan.task.model(batch.inputs), batch.targets
-
-
-def _sums(collector: Collector, module: str, metric: str, sums: str) -> None:
-    """Add metrics of evaluations that are functions of sums over all samples."""
-    collector.know(SUMS=True)
-    collector.parts.aliases["sums_of"] = (f"{PROGRAM}.{module}", sums)
-    collector.parts.aliases["values_of"] = (f"{PROGRAM}.{module}", metric)
+        return batch, call(batch)
 
 
 def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
@@ -222,7 +204,9 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
         "forward", "token_losses(model, inputs, targets)", token_losses=(module, "token_losses")
     )
     collector.express("num_targets", "(targets != IGNORED).sum()" if varies else "targets.numel()")
-    _sums(collector, "loss_language", "text_metrics", "text_sums")
+    collector.know(SUMS=True)
+    collector.parts.aliases["sums_of"] = (module, "text_sums")
+    collector.parts.aliases["values_of"] = (module, "text_metrics")
     packs = varies and isinstance(plan.train, TokenSource)  # documents
     inputs = {} if packs else torch.zeros(0)
     facts = {INPUTS: inputs, "Mapping": Mapping, **({} if reduces else {READOUT: True})}

@@ -43,9 +43,7 @@ class Average:
             average.lerp_(value, weight)
         if HAS_BUFFERS:
             for average, value in zip(self.model.buffers(), model.buffers(), strict=True):
-                if EXCLUDES_BUFFERS:
-                    average.copy_(value)
-                elif value.is_floating_point():
+                if value.is_floating_point() and not EXCLUDES_BUFFERS:
                     average.lerp_(value, weight)
                 else:
                     average.copy_(value)

@@ -7,8 +7,8 @@ import functools
 import torch
 from torch import Tensor
 
-from hydrant.commands.eject.program.data_images import augment
 from hydrant.commands.eject.program.data_samples import normalize
+from hydrant.commands.eject.program.parts import augment
 from hydrant.commands.eject.program.settings import *
 from hydrant.seeding import ORDER, mix
 
@@ -33,5 +33,5 @@ def samples_of(update: int) -> Tensor:
 def prepared(inputs: Tensor, uses: Tensor) -> Tensor:
     """Return the inputs of training samples, changed at random and normalized."""
     if AUGMENTS:
-        return normalize(augment(inputs[uses % NUM_SAMPLES], uses))
+        return normalize(augment(inputs[uses % NUM_SAMPLES], uses, SEED))
     return normalize(inputs[uses])

@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 import sklearn.datasets
 import torch
-import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
-from torch import Tensor
 
 from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device, placed
 from hydrant.commands.eject.program.settings import *
-from hydrant.data.augment import _reflected  # pyright: ignore[reportPrivateUsage]
 from hydrant.data.idx import read_idx
-from hydrant.seeding import uniform
 
 
 def load_digits() -> tuple[Samples, Samples]:
@@ -125,26 +121,3 @@ def cut_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     how: Any = {"test_size": TEST_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
     others, test = map(np.sort, train_test_split(range(len(labels)), **how))  # sorted, because it shuffles
     return others, test
-
-
-def augment(images: Tensor, uses: Tensor) -> Tensor:
-    """Return images with random changes. They depend only on SEED and on the numbers of these uses of the images."""
-    if MAX_SHIFT:
-        height, width = images.shape[-2:]
-        span = 2 * MAX_SHIFT + 1
-        rows, columns = ((uniform(SEED, uses, lane) * span).long() for lane in (0, 1))
-        if ALTERNATES:
-            images = images[..., _reflected(height, MAX_SHIFT, DEVICE), :]
-            images = images[..., _reflected(width, MAX_SHIFT, DEVICE)]
-        else:
-            images = F.pad(images, [MAX_SHIFT] * 4)
-        windows = images.unfold(2, height, 1).unfold(3, width, 1)
-        images = windows[torch.arange(len(images), device=DEVICE), :, rows, columns]
-    if FLIP:
-        if ALTERNATES:  # half of the images in the first epoch, the others in the next one, and so on
-            is_first = uniform(SEED, uses % NUM_SAMPLES, 2) < 0.5
-            is_mirrored = is_first ^ (uses // NUM_SAMPLES % 2 == 1)
-        else:
-            is_mirrored = uniform(SEED, uses, 2) < 0.5
-        images = torch.where(is_mirrored.view(-1, 1, 1, 1), images.flip(-1), images)
-    return images

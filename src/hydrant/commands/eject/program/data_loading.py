@@ -53,40 +53,30 @@ class TrainingBatches:
             return self.current
         if update != self.update + 1:
             self.batches = iter(loader(self.dataset, batch_sampler=indices_from(update)))
-        self.update, self.current = (
-            update,
-            list(
-                itertools.islice(
-                    self.batches,
-                    BATCH_SIZE // (MICRO_BATCH_SIZE * NUM_RANKS)
-                    if RANKED
-                    else BATCH_SIZE // MICRO_BATCH_SIZE,
-                )
-            ),
+        num_batches = (
+            BATCH_SIZE // (MICRO_BATCH_SIZE * NUM_RANKS) if RANKED else BATCH_SIZE // MICRO_BATCH_SIZE
         )
+        self.update, self.current = update, list(itertools.islice(self.batches, num_batches))
         return self.current
 
 
 def indices_from(update: int) -> Iterator[list[int]]:
     """Yield the indices of the samples of one batch after the other, from an update on."""
     for each in itertools.count(update):
-        if RANKED:
-            for chosen in samples_of(each).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]:
-                yield chosen.tolist()
-        else:
-            for chosen in samples_of(each).split(MICRO_BATCH_SIZE):
-                yield chosen.tolist()
+        batches = samples_of(each).split(MICRO_BATCH_SIZE)
+        for chosen in batches[RANK::NUM_RANKS] if RANKED else batches:
+            yield chosen.tolist()
 
 
 def loader(dataset: Dataset[Any], **options: Any) -> Loader:
     """Return a loader of batches."""
-    is_cuda = DEVICE.type == "cuda"
+    options |= {"num_workers": NUM_WORKERS, "pin_memory": DEVICE.type == "cuda"}
     options["multiprocessing_context"] = (
         "fork" if NUM_WORKERS else None
     )  # else Python 3.14 imports torch in each
     if COLLATES:
-        return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, collate_fn=collate, **options)
-    return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, **options)
+        options["collate_fn"] = collate
+    return DataLoader(dataset, **options)
 
 
 def loaders(train: Dataset[Any], val: Dataset[Any]) -> tuple[TrainingBatches, Loader]:

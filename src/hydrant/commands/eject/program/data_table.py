@@ -29,37 +29,32 @@ def read_table(file: str) -> Table:
 
 def load_csv() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: the lines of a table."""
-    table = read_table(TRAIN)
-    if CUTS_TEST:
-        train, val, _ = split(len(table))
-    elif CUTS_VAL:
-        train, val = split(len(table))
-    train_lines = [table[line] for line in train] if CUTS_VAL or CUTS_TEST else table
-    val_lines = read_table(VAL) if HAS_VAL_FILE else [table[line] for line in val]
-    return placed(samples(train_lines, train_lines), samples(val_lines, train_lines))
+    train = read_table(TRAIN)
+    if CUTS_VAL or CUTS_TEST:
+        train, val, _ = divided(train)
+    if HAS_VAL_FILE:
+        val = read_table(VAL)
+    return placed(samples(train, train), samples(val, train))
 
 
 def load_csv_test() -> Samples:
     """Return the samples to test on."""
-    table = read_table(TRAIN)
-    if CUTS_TEST:
-        train, _, test = split(len(table))
-    elif CUTS_VAL:
-        train, _ = split(len(table))
-    train_lines = [table[line] for line in train] if CUTS_VAL or CUTS_TEST else table
-    test_lines = read_table(TEST) if HAS_TEST_FILE else [table[line] for line in test]
-    return first_of_test(samples(test_lines, train_lines))
+    train = read_table(TRAIN)
+    if CUTS_VAL or CUTS_TEST:
+        train, _, test = divided(train)
+    if HAS_TEST_FILE:
+        test = read_table(TEST)
+    return first_of_test(samples(test, train))
 
 
-def split(num_lines: int) -> tuple[np.ndarray, ...]:
-    """Return the numbers of the lines to train on, to evaluate on and, if there are any, to test on: a random draw."""
-    order = np.random.RandomState(SPLIT_SEED).permutation(num_lines)
-    num_val = int(np.ceil(VAL_RATIO * num_lines)) if CUTS_VAL else 0
-    if CUTS_TEST:
-        num_test = int(np.ceil(TEST_RATIO * num_lines))
-        train, val, test = order[num_val + num_test :], order[:num_val], order[num_val : num_val + num_test]
-        return np.sort(train), np.sort(val), np.sort(test)
-    return np.sort(order[num_val:]), np.sort(order[:num_val])
+def divided(table: Table) -> tuple[Table, Table, Table]:
+    """Return the lines to train on, to evaluate on and to test on: a random draw of those of one file."""
+    num_val = int(np.ceil(VAL_RATIO * len(table))) if CUTS_VAL else 0
+    num_test = int(np.ceil(TEST_RATIO * len(table))) if CUTS_TEST else 0
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(table))
+    val, test, train = np.split(order, [num_val, num_val + num_test])
+    train, val, test = ([table[line] for line in np.sort(lines)] for lines in (train, val, test))
+    return train, val, test
 
 
 def samples(lines: Table, train_lines: Table) -> Samples:

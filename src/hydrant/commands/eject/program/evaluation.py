@@ -34,8 +34,6 @@ from hydrant.commands.eject.program.settings import *
 def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[str, float]:
     """Return the means of the metrics over all samples."""
     measured = list[tuple[int, Tensor]]()
-    if READS and TESTS:
-        num_samples = NUM_TEST_SAMPLES if prefix.startswith("test") else NUM_VAL_SAMPLES
     if SUMS:
         sums = torch.zeros((), device=DEVICE)
     if MEASURES:
@@ -49,9 +47,12 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
             for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
         )
         if READS and RANKED
-        else (read_batch(samples, chosen) for chosen in torch.arange(num_samples).split(EVAL_BATCH_SIZE))
-        if READS and TESTS
-        else (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
+        else (
+            read_batch(samples, chosen)
+            for chosen in torch.arange(
+                NUM_TEST_SAMPLES if TESTS and prefix.startswith("test") else NUM_VAL_SAMPLES
+            ).split(EVAL_BATCH_SIZE)
+        )
         if READS
         else samples
         if LOADS

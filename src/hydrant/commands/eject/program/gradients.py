@@ -116,10 +116,8 @@ def step_with_closure(
     def closure() -> Tensor:
         optimizer.zero_grad()
         measured = add_gradients(model, train, update, mixup, None)
-        if CLIPS:
-            evaluations.append((measured, clip_gradients(model, optimizer)))
-        else:
-            evaluations.append((measured, gradient_norm(model, optimizer)))
+        norm = clip_gradients(model, optimizer) if CLIPS else gradient_norm(model, optimizer)
+        evaluations.append((measured, norm))
         return mean_loss(measured)
 
     optimizer.step(closure)

@@ -40,7 +40,7 @@ from hydrant.commands.eject.program.parts import (
     make_optimizer,
     wrap_for_ranks,
 )
-from hydrant.commands.eject.program.ranks import RankedNorms, join_ranks, of_all_ranks
+from hydrant.commands.eject.program.ranks import join_ranks, of_all_ranks
 from hydrant.commands.eject.program.saving import has_stalled, is_due, log
 from hydrant.commands.eject.program.schedule import set_schedules
 from hydrant.commands.eject.program.settings import *
@@ -48,6 +48,7 @@ from hydrant.seeding import (
     MODEL,
     mix,  # pyright: ignore[reportPrivateUsage]
 )
+from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.prepare.memory_format import convert_to_channels_last
 
 
@@ -81,7 +82,7 @@ def main() -> None:
         # The ranks average their gradients.
         ranked = wrap_for_ranks(model)
         if HAS_BUFFERS:
-            norms = RankedNorms(model)
+            rank_buffers = RankBuffers(model, RANK, NUM_RANKS)
     num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last log
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
@@ -146,7 +147,7 @@ def main() -> None:
         else:
             optimizer.zero_grad()
             if RANKED and HAS_BUFFERS:
-                norms.begin_update()
+                rank_buffers.begin_update()
             batches = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
             if SCALES_LOSS:
                 scaler.unscale_(optimizer)
@@ -161,30 +162,24 @@ def main() -> None:
         if SCALES_LOSS:
             scale = scaler.get_scale()
             scaler.update()
-            if scaler.get_scale() < scale:  # a gradient overflowed, so make no step: try again
-                num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
-                if num_skipped_in_a_row > MAX_SKIPPED:
-                    raise FloatingPointError(f"the gradients overflow at every loss scale down to {scale}")
-                if HAS_BUFFERS:
-                    restore_buffers(model, buffers)
-                continue
-            num_skipped_in_a_row = 0
-        if SKIPS_NON_FINITE:
+            is_finite = scaler.get_scale() >= scale
+        elif SKIPS_NON_FINITE:
             is_finite = bool(mean_loss(batches).isfinite() & grad_norm.isfinite())
-            if is_finite:
-                optimizer.step()
-                num_skipped_in_a_row = 0
-            else:  # the update counts, but changes nothing
-                num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
-                if num_skipped_in_a_row > MAX_SKIPPED:
-                    raise FloatingPointError(f"NaN or infinity in {num_skipped_in_a_row} updates in a row")
-                if HAS_BUFFERS:
-                    restore_buffers(model, buffers)
-        elif not NEEDS_CLOSURE:
+        if COUNTS_SKIPPED and not is_finite:
+            num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
+            if num_skipped_in_a_row > MAX_SKIPPED:
+                raise FloatingPointError(f"NaN or infinity, {num_skipped_in_a_row} times in a row")
+            if HAS_BUFFERS:
+                restore_buffers(model, buffers)
+            if SCALES_LOSS:  # a gradient overflowed, so make no step: try again
+                continue
+        if not NEEDS_CLOSURE and (not SKIPS_NON_FINITE or is_finite):
             optimizer.step()
+            if COUNTS_SKIPPED:
+                num_skipped_in_a_row = 0
         num_updates += 1
         if RANKED and HAS_BUFFERS:
-            norms.end_update()
+            rank_buffers.end_update()
         if LOGS and (not SKIPS_NON_FINITE or is_finite):
             measured += batches
         if AVERAGES and (not SKIPS_NON_FINITE or is_finite):

@@ -14,21 +14,14 @@ def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = outputs.float()
     if CLASS_WEIGHTS is not None:
         weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE)
-        if SMOOTHS:
-            loss = F.cross_entropy(
-                logits, targets, weights, reduction="none", label_smoothing=LABEL_SMOOTHING
-            ).mean()
-        else:
-            loss = F.cross_entropy(logits, targets, weights, reduction="none").mean()
-    elif SMOOTHS:
-        loss = F.cross_entropy(logits, targets, label_smoothing=LABEL_SMOOTHING)
+        loss = F.cross_entropy(
+            logits, targets, weights, reduction="none", label_smoothing=LABEL_SMOOTHING if SMOOTHS else 0.0
+        ).mean()
     else:
-        loss = F.cross_entropy(logits, targets)
+        loss = F.cross_entropy(logits, targets, label_smoothing=LABEL_SMOOTHING if SMOOTHS else 0.0)
     if MIXES:
-        classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
-        accuracy = (logits.argmax(dim=1) == classes).double().mean()
-    else:
-        accuracy = (logits.argmax(dim=1) == targets).double().mean()
+        targets = targets.argmax(dim=1) if targets.is_floating_point() else targets
+    accuracy = (logits.argmax(dim=1) == targets).double().mean()
     return loss, torch.stack([loss.detach().double(), accuracy])
 
 
@@ -37,11 +30,9 @@ def loss_and_metrics_of_labels(outputs: Tensor, targets: Tensor) -> tuple[Tensor
     logits, labels = outputs.float(), targets.float()
     if SMOOTHS:
         labels = labels * (1 - LABEL_SMOOTHING) + LABEL_SMOOTHING / 2
-    if CLASS_WEIGHTS is not None:
-        weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE).view(-1, *[1] * (logits.ndim - 2))
-        loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="none").mean()
-    else:
-        loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean()
+    shape = -1, *[1] * (logits.ndim - 2)
+    weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE).view(shape) if CLASS_WEIGHTS is not None else None
+    loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="none").mean()
     is_right = (logits > 0) == (targets > 0.5)
     accuracy, exact_match = is_right.double().mean(), is_right.flatten(1).all(dim=1).double().mean()
     return loss, torch.stack([loss.detach().double(), accuracy, exact_match])
@@ -61,20 +52,3 @@ def loss_and_metrics_of_numbers(outputs: Tensor, targets: Tensor) -> tuple[Tenso
         loss = F.mse_loss(outputs, targets)
     errors = (outputs - targets).detach()
     return loss, torch.stack([loss.detach(), errors.square().mean(), errors.abs().mean()]).double()
-
-
-def r2_sums(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the sums over a batch of which `r2` is a function: (4,), or (4, K) for K targets of a sample."""
-    if SQUEEZES:
-        x, y = outputs.squeeze(-1).double(), targets.double()
-    else:
-        x, y = outputs.double(), targets.double()
-    return torch.stack([part.sum(dim=0) for part in (torch.ones_like(y), y, y.square(), (y - x).square())])
-
-
-def r2(sums: Tensor) -> dict[str, float]:
-    """Return the coefficient of determination: 1 is perfect, 0 as good as the mean of the targets."""
-    count, total, squares, errors = sums
-    spread = squares - total.square() / count
-    is_spread = spread > 1e-12 * squares  # less is rounding: all targets are equal
-    return {"r2": torch.where(is_spread, 1 - errors / spread, (errors == 0).double()).mean().item()}

@@ -18,6 +18,7 @@ samples_of: Callable[[int], Tensor]  # the indices of the samples of an update
 read_batch: Callable[[Any, Tensor], Samples]  # the chosen ones of some samples
 to_device: Callable[[Any, Tensor], tuple[Any, Tensor]]  # a batch on the device
 make_data: Callable[[], Any]  # what the user's function returns
+augment: Callable[[Tensor, Tensor, int], Tensor]  # changes images at random, by the numbers of their uses
 make_mixup: Callable[[], Any]  # timm's mixup
 
 # The model and the loss of a batch, which is `inputs` and `targets`.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydrant.commands.eject.program.settings import *
 
@@ -26,39 +26,6 @@ def join_ranks() -> None:
 def sync_of_step(model: Any, batch_idx: int) -> AbstractContextManager[None]:
     """Return the context of one forward and backward pass: the ranks average their gradients in the last one."""
     return nullcontext() if batch_idx // NUM_RANKS == NUM_MICRO_STEPS - 1 else model.no_sync()
-
-
-class RankedNorms:
-    """The batch norms of a model, whose statistics are kept as by one process that has all batches.
-
-    That process takes in the statistics of one batch after the other. Here each rank takes in those of its batch, as if
-    NUM_RANKS batches had them. The weighted mean over the ranks then lets later ones of these batches count for more.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        modules: list[Any] = list(model.modules())
-        self.norms = [each for each in modules if getattr(each, "num_batches_tracked", None) is not None]
-        self.weights = list[float]()
-        for norm in self.norms:
-            kept = [(1 - norm.momentum) ** n for n in range(NUM_RANKS + 1)]  # of the old statistics
-            self.weights.append(kept[NUM_RANKS - 1 - RANK] / sum(kept[:NUM_RANKS]))
-            norm.momentum = 1 - kept[NUM_RANKS]
-
-    def begin_update(self) -> None:
-        """Note the numbers of batches before an update."""
-        self.counts = [norm.num_batches_tracked.clone() for norm in self.norms]
-
-    @torch.no_grad()
-    def end_update(self) -> None:
-        """Combine the statistics of all ranks after an update."""
-        for norm, weight, count in zip(self.norms, self.weights, self.counts, strict=True):
-            for statistic in (norm.running_mean, norm.running_var):
-                mean = statistic.double() * weight
-                dist.all_reduce(mean)
-                statistic.copy_(mean)
-            added = norm.num_batches_tracked - count
-            dist.all_reduce(added)
-            norm.num_batches_tracked.copy_(count + added)
 
 
 def of_all_ranks(measured: list[tuple[int, Tensor]]) -> list[Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -50,21 +48,6 @@ class Interval:
     def round(self, updates: int | Fraction) -> int:
         """Return a number of updates, rounded as a multiple is."""
         return self.rounded(updates)
-
-
-def product(schedules: Sequence[Curve]) -> Curve:
-    """Multiply schedules."""
-    return lambda k: math.prod(schedule(k) for schedule in schedules)
-
-
-def sequential(starts: Sequence[int], schedules: Sequence[Curve]) -> Curve:
-    """Run schedules one after the other. Each counts the updates from its start."""
-
-    def curve(k: int) -> float:
-        part = bisect.bisect_right(starts, k) - 1
-        return schedules[part](k - starts[part])
-
-    return curve
 
 
 @functools.cache

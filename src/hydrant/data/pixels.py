@@ -36,16 +36,7 @@ def open_rgb(path: str) -> Image:
 
     check_regular(path)
     with Path(path).open("rb") as file:
-        return to_rgb(Image.open(file))
-
-
-def to_rgb(image: Image) -> Image:
-    """Return an image in RGB.
-
-    Raises:
-        ValueError: its mode has no range.
-    """
-    return to_bytes(image).convert("RGB")
+        return to_bytes(Image.open(file)).convert("RGB")
 
 
 def to_bytes(image: Image) -> Image:

@@ -218,13 +218,13 @@ def _changed_keys(old: DictConfig, new: DictConfig) -> list[str]:
     keys = list[str]()
     for name, value in new_values.items():
         before = old_values.get(name)
-        if isinstance(before, dict) and isinstance(value, dict) and _has_same_target(before, value):
+        if (
+            isinstance(before, dict)
+            and isinstance(value, dict)
+            and before.get("_target_") == value.get("_target_")
+        ):
             flat = flatten(before)
             keys += [f"{name}.{key}" for key, item in flatten(value).items() if flat.get(key) != item]
         elif before != value:
             keys.append(str(name))
     return keys
-
-
-def _has_same_target(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
-    return one.get("_target_") == other.get("_target_")

@@ -158,7 +158,9 @@ def _schedule(job: Job, optimizer: str, curves: Mapping[str, Sequence[float]]) -
             fields.setdefault(name.removeprefix(prefix).partition("/")[0], []).append(curve)
     text = f"{optimizer} {_scheduler(job, optimizer)}" if prefix else _scheduler(job, optimizer)
     if lrs := fields.pop("lr", []):
-        text += f": lr {' -> '.join(_course(max(lrs, key=max)))}"
+        largest = max(lrs, key=max)
+        ends = dict.fromkeys(f"{value:.3g}" for value in (largest[0], max(largest), largest[-1]))
+        text += f": lr {' -> '.join(ends)}"
         text += f", the largest of {len(lrs)} groups" if any(lr != lrs[0] for lr in lrs) else ""
     return text + (f", also {', '.join(fields)}" if fields else "")
 
@@ -169,11 +171,6 @@ def _scheduler(job: Job, optimizer: str) -> str:
     if node == job.config["scheduler"]:
         return _choice(job, "scheduler")
     return _named(job.choices.get(f"scheduler@optimizers.{optimizer}.scheduler"), node)
-
-
-def _course(curve: Sequence[float]) -> list[str]:
-    """Return the first, the largest and the last value of a curve, without repetitions."""
-    return list(dict.fromkeys(f"{value:.3g}" for value in (curve[0], max(curve), curve[-1])))
 
 
 def _device(plan: Plan) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from marks import slow
 from scipy import integrate, stats
 
-from hydrant.sweeps.race.sequential import EFFECT_VARIANCE, confidence_sequence, log_likelihood_ratio
+from hydrant.sweeps.race.sequential import EFFECT_VARIANCE, confidence_sequence
 
 
 def first_verdicts(effect: float, num_races: int, num_pairs: int, noise: str = "normal") -> np.ndarray:
@@ -70,6 +71,15 @@ def test_all_intervals_hold_the_true_mean_together() -> None:
         looks = confidence_sequence(generator.normal(0.3, 0.2, 25).tolist(), 0.1)
         missed += any(e.low is not None and e.high is not None and not e.low <= 0.3 <= e.high for e in looks)
     assert 0 < missed < 0.1 * num + 3 * (num * 0.09) ** 0.5
+
+
+def log_likelihood_ratio(differences: Sequence[float]) -> float:
+    """Return the logarithm of the likelihood ratio against a mean of 0, for two or more differences."""
+    num, spread = len(differences), 1 + len(differences) * EFFECT_VARIANCE
+    mean = math.fsum(differences) / num
+    squares = math.fsum((value - mean) ** 2 for value in differences)
+    ratio = num * mean**2 / squares  # t squared over its degrees of freedom
+    return num / 2 * (math.log1p(ratio) - math.log1p(ratio / spread)) - math.log(spread) / 2
 
 
 def test_the_ratio_is_the_integral_over_effect_sizes() -> None:

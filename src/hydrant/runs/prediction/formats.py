@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -59,7 +59,7 @@ def _write_jsonl(file: IO[bytes], partial: PartialFile, prediction: Prediction) 
     table = prediction.table(partial.last)
     for arrays in partial.records():
         for row in table.rows(arrays):
-            file.write(_encoded(_json_line(table.columns, row)))
+            file.write(_encoded(json.dumps(json_safe(dict(zip(table.columns, row, strict=True)))) + "\n"))
 
 
 def _write_npz(file: IO[bytes], partial: PartialFile, prediction: Prediction) -> None:
@@ -70,10 +70,6 @@ def _write_npz(file: IO[bytes], partial: PartialFile, prediction: Prediction) ->
         whole["class_names"] = np.array(class_names)
     like = {name: array for name, array in partial.last.items() if name != NUMBERS}
     write_joined(file, whole, like, partial.records, partial.num_rows)
-
-
-def _json_line(columns: Sequence[str], row: Sequence[Any]) -> str:
-    return json.dumps(json_safe(dict(zip(columns, row, strict=True)))) + "\n"
 
 
 def _encoded(text: str) -> bytes:

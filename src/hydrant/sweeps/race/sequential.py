@@ -68,16 +68,3 @@ def _half_width(std: float, num: int, alpha: float) -> float:
     if std == 0.0 or limit >= spread:
         return math.inf
     return std * math.sqrt((num - 1) * (limit - 1) / (1 - limit / spread) / num)
-
-
-def log_likelihood_ratio(differences: Sequence[float]) -> float:
-    """Return the logarithm of the likelihood ratio against a mean of 0, for two or more differences.
-
-    >>> round(log_likelihood_ratio([0.1, 0.12, 0.09, 0.11, 0.1]), 2)
-    4.57
-    """
-    num, spread = len(differences), 1 + len(differences) * EFFECT_VARIANCE
-    mean = math.fsum(differences) / num
-    squares = math.fsum((value - mean) ** 2 for value in differences)
-    ratio = num * mean**2 / squares  # t squared over its degrees of freedom
-    return num / 2 * (math.log1p(ratio) - math.log1p(ratio / spread)) - math.log(spread) / 2

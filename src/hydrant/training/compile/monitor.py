@@ -149,7 +149,9 @@ class CompileMonitor:
         metrics = utils.get_compilation_metrics()[self._first_metric :]
         counts = _cache_counts()
         return CompileReport(
-            graphs=sum(1 for m in metrics if _is_graph(m)),
+            graphs=sum(
+                m.is_forward is not False and bool(m.graph_op_count) and not m.fail_type for m in metrics
+            ),
             seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
             cold_seconds=self._cold_seconds or 0.0,
             graph_breaks=list(self._breaks),
@@ -158,10 +160,6 @@ class CompileMonitor:
             limits=list(self._limits),
             cache={key: counts[key] - self._cache[key] for key in counts},
         )
-
-
-def _is_graph(metric: Any) -> bool:
-    return metric.is_forward is not False and bool(metric.graph_op_count) and not metric.fail_type
 
 
 def _break_incident(reason: str, location: str, num_updates: int, suffix: str = "") -> Incident:

@@ -78,7 +78,7 @@ def signature(plan: Plan) -> Hashable:
     entries = plan.optimizers.entries
     return (
         tuple(_module_signature(module) for module in plan.task.modules()),
-        tuple(_tensor_signature(name, tensor) for name, tensor in _tensors(plan.task)),
+        tuple((name, each.shape, each.dtype, each.requires_grad) for name, each in _tensors(plan.task)),
         tuple((name, *_optimizer_signature(entry.optimizer)) for name, entry in entries.items()),
         tuple(
             (e.clipping.max_norm is None, e.clipping.max_value is None, e.clipping.agc)
@@ -151,10 +151,6 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
 
 def _tensors(task: nn.Module) -> list[tuple[str, Tensor]]:
     return [*task.named_parameters(), *task.named_buffers()]
-
-
-def _tensor_signature(name: str, tensor: Tensor) -> Hashable:
-    return name, tensor.shape, tensor.dtype, tensor.requires_grad
 
 
 def _module_signature(module: nn.Module) -> Hashable:

@@ -62,7 +62,9 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
             _call(lane, begin_training, lane.trainer)
         while running := _not_over(lanes):
             if (signum := stop_signal()) is not None:
-                _interrupt([lane for lane in running if id(lane) in waiting], signum)
+                for lane in running:
+                    if id(lane) in waiting:  # it has nothing to save
+                        lane.end(Interrupted(signum, _num_updates(lane)))
                 running = [lane for lane in running if lane.is_open]
             if not running:
                 return
@@ -131,12 +133,6 @@ def _skip(lanes: Sequence[Lane], seconds: float) -> None:
     """Do not count this time as training of these lanes."""
     for lane in lanes:
         lane.trainer.pace.skip(seconds)
-
-
-def _interrupt(lanes: Sequence[Lane], signum: int) -> None:
-    """End runs that have nothing to save."""
-    for lane in lanes:
-        lane.end(Interrupted(signum, _num_updates(lane)))
 
 
 def _begin_update(lane: Lane) -> tuple[Due, bool]:

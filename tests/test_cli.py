@@ -182,3 +182,12 @@ def test_headings_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\nOptions:\n" in cli.help_of("sync")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\n\033[1mOptions:\033[0m\n" in cli.help_of("sync")
+
+
+@pytest.mark.parametrize("words", ["-sc", "-sc uninstall=fish", "-sc install=other", "train -sc"])
+def test_an_unknown_request_for_completion_is_no_traceback(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    with contextlib.suppress(SystemExit):
+        assert cli.main(words.split()) in (0, 2)

@@ -158,10 +158,11 @@ def _complete(arguments: list[str]) -> int:
         return _print("\n".join(command for command in COMMANDS if command.startswith(words[1])))
     if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[2:])):
         return _print("\n".join(matches))
-    command = words[1] if started_as_hydrant else arguments[0]
+    command = next(iter(words[1:]), "") if started_as_hydrant else arguments[0]
     if words[-1].startswith("-") and command in COMMANDS:
         return _print("\n".join(flag for flag in flags_of(command) if flag.startswith(words[-1])))
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
     flags = arguments if started_as_hydrant else arguments[1:]
-    return _function_of("train")(flags)
+    # Hydra's answer to bash has all words in one line, which other shells take for one word.
+    return _function_of("train")([flag.replace("query=bash", "query=fish") for flag in flags])

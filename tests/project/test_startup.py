@@ -148,7 +148,7 @@ def completed_by(shell: str, line: str) -> set[str]:
     if shell == "fish":
         script = f"hydrant -sc install=fish | source; complete --do-complete {line!r}"
         done = subprocess.run(
-            ["fish", "-c", script], env=environment, capture_output=True, text=True, check=True
+            ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, check=True
         )
         return set(done.stdout.split())
     # `compadd` shows its matches to a terminal only; here it prints those that begin with the last word.
@@ -173,6 +173,8 @@ def test_other_shells_get_the_completions(shell: str) -> None:
         "precision=fp8",
     }
     assert completed_by(shell, "hydrant compare --ht") == {"--html"}
+    found = completed_by(shell, "hydrant train experiment=digits_convnet model.")  # which Hydra answers
+    assert {"model.widths.", "model.dropout="} <= found
 
 
 @pytest.mark.parametrize("line", ["python other.py opti", "uv run other.py opti", "uv sync opti"])

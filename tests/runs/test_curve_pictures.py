@@ -76,6 +76,9 @@ def test_a_run_names_its_picture_and_those_of_a_sweep_have_none(
     words = ("tracker=local", "model.hidden=[8]", "duration=2", "log_every=1")
     assert (train(*words) / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "curves      outputs/run/curves.png" in capsys.readouterr().out
+    silent = train(*words, "log_every=null", "eval_every=null", name="silent")
+    assert not (silent / "curves.png").exists()
+    assert "curves" not in capsys.readouterr().out
     train("--multirun", *words, "hydra.sweep.dir=sweep", "seed=0,1")
     assert len(list((workdir / "sweep").glob("*/schedule.png"))) == 2
     assert list((workdir / "sweep").glob("*/curves.png")) == []

@@ -64,6 +64,19 @@ def test_the_best_of_many_runs_are_drawn(
     ]
 
 
+def test_runs_with_the_same_choices_keep_their_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As trials of a search that tries values again."""
+    drawn = list[Any]()
+    monkeypatch.setattr(results_table, "draw_curves", lambda *arguments: drawn.extend(arguments))
+    runs = [finished(tmp_path / name, seed, 0.5) for name, seed in {"a": 0, "b": 0, "c": 1}.items()]
+    for run in runs:
+        (run.path / "metrics.jsonl").write_text("")
+    draw_curves_of(tmp_path, runs, "min")
+    assert list(drawn[0]["val/loss"]) == ["seed=0 (a)", "seed=0 (b)", "seed=1"]
+
+
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:
     draw_curves_of(tmp_path, [RunFolder(tmp_path / "queued", ["seed=1"])], "min")
     assert list(tmp_path.iterdir()) == []

@@ -61,7 +61,8 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     if asked.unit == "s" and trained is not None:
         speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
     lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
-    lines |= {} if job.sweep_folder else {"curves": f"{folder}/{CURVES_PICTURE}"}
+    has_curves = summary.get("metrics") and not job.sweep_folder
+    lines |= {"curves": f"{folder}/{CURVES_PICTURE}"} if has_curves else {}
     return lines | next_commands(job, summary)
 
 

@@ -78,7 +78,11 @@ def draw_curves_of(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
     if len(drawn) > MAX_DRAWN:
         drawn.sort(key=lambda entry: entry[0], reverse=mode == "max")
     metric = next(best["metric"] for best, _, _ in results if best)
-    curves = {label: curve(read_metrics(run.path), metric) for _, label, run in drawn[:MAX_DRAWN]}
+    repeated = Counter(label for _, label, _ in drawn)
+    curves = {
+        f"{label} ({run.path.name})" if repeated[label] > 1 else label: curve(read_metrics(run.path), metric)
+        for _, label, run in drawn[:MAX_DRAWN]
+    }
     draw_curves({metric: curves}, folder / SWEEP_PICTURE)
 
 

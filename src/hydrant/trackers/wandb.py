@@ -203,7 +203,7 @@ class WandbTracker(Tracker):
                 call_with_timeout(stop_core, GRACE_SECONDS)
         if error is not None:
             self._fail(f"not everything was uploaded ({first_line(error)})")
-        elif self._lacks_key and not exit_status:
+        elif self._lacks_key:
             log_fields({"W&B": f"kept offline; `{self._sync_command}` sends it, tracker=local leaves it out"})
 
     def describe(self) -> Mapping[str, Any]:

@@ -312,7 +312,7 @@ def primary(request: pytest.FixtureRequest) -> None:
 
 @line("`-sc install=bash`")
 def completion(request: pytest.FixtureRequest) -> None:
-    assert "complete" in printed(request, "-sc", "install=zsh")
+    assert "compdef _hydrant hydrant" in printed(request, "-sc", "install=zsh")
     request.getfixturevalue("monkeypatch").setenv("COMP_LINE", "hydrant optimizer.be")
     assert "optimizer.betas" in printed(request, "-sc", "query=fish")
     assert "-sc needs install=<shell>" in printed(request, "-sc", "install=tcsh", status=2)

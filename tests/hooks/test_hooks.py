@@ -179,12 +179,15 @@ CALLS = """
 import torch
 from hydrant.tasks import Classification
 
+def pixels(model):
+    return torch.zeros(3, 1, 8, 8, device=next(model.parameters()).device)
+
 def show(model):
-    return {"words": f"{model(torch.zeros(3, 1, 8, 8)).sum():.3f}"}
+    return {"words": f"{model(pixels(model)).sum():.3f}"}
 
 class Drawing(Classification):
     def pictures(self):
-        return {"drawn": self.model(torch.zeros(3, 1, 8, 8)).sigmoid()[None]}
+        return {"drawn": self.model(pixels(self.model)).sigmoid()[None]}
 """
 
 

@@ -51,7 +51,7 @@ class Noise:
     def after_update(self, trainer, num_updates):
         self.num_calls += 1
         for parameter in trainer.model.parameters():
-            parameter.data += 0.01 * torch.randn(parameter.shape, generator=self.generator)
+            parameter.data += 0.01 * torch.randn(parameter.shape, generator=self.generator).to(parameter.device)
         trainer.log.row({"noise/num_calls": self.num_calls, "noise/next": torch.rand(1, generator=self.generator)})
 
     def state_dict(self):

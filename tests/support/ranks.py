@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from spawned import spawn
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -50,8 +51,9 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     """Return the parts of a run that saving and restoring use."""
     task = Task()
     if is_sharded:
-        fully_shard(task.model[0])
-        fully_shard(task)
+        mesh = init_device_mesh(world.device.type, (world.world_size,))  # else of CUDA, where there is one
+        fully_shard(task.model[0], mesh=mesh)
+        fully_shard(task, mesh=mesh)
     main = torch.optim.AdamW(task.parameters(), lr=0.1)
     entry = OptimizerEntry(main, EagerStep(main), Clipping(None, None, None))
     scaler: Any = SimpleNamespace(
@@ -59,7 +61,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}),
-                           data=SimpleNamespace(class_names=None))  # fmt: skip
+                           data=SimpleNamespace(class_names=None, statistics={}))  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            meter=Meter(world.device), stream=None)  # fmt: skip
 

@@ -75,7 +75,7 @@ def test_training_equals_a_loop_over_batches_that_grow(train: Train) -> None:
              "scheduler=constant", "model.dropout=0", "micro_batch_size=16", "save_every=1",
              "keep_last=99")  # fmt: skip
     folder, plan = train(*words), prepare(check(compose(words)))
-    model, sizes = plan.task.model, plan.spec.batch_sizes
+    model, sizes = plan.task.model.to(plan.world.device), plan.spec.batch_sizes
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     stream = plan.train.stream(replace(plan.spec, batch_sizes=Steps.constant(1), micro_batch_size=1))
     assert sizes == Steps((0, 3, 7), (32, 64, 96))
@@ -88,7 +88,7 @@ def test_training_equals_a_loop_over_batches_that_grow(train: Train) -> None:
         F.cross_entropy(model(torch.cat(inputs)), torch.cat(targets)).backward()
         optimizer.step()
         for name, value in weights(folder, f"update_{num_updates + 1:08d}").items():
-            torch.testing.assert_close(value, model.state_dict()[name], atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(value, model.state_dict()[name].cpu(), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("stop_at", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 7))])

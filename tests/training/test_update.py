@@ -34,21 +34,22 @@ def test_two_models_equal_a_plain_loop_bit_for_bit(precision: str, init_scale: f
     folder = train(*words)
     plan = prepare(check(compose(words)))
     torch.manual_seed(0)  # dropout is seeded below
-    task: Any = plan.task
+    device = plan.world.device
+    task: Any = plan.task.to(device)
     first, second = task.model["first"], task.model["second"]
     settings = {k: v for k, v in plan.config["optimizer"].items() if not k.startswith("_") and k != "lr"}
     settings["fused"] = True
     optimizer0 = torch.optim.SGD(first.parameters(), lr=0.01, **settings)
     optimizer1 = torch.optim.SGD(second.parameters(), lr=0.003, **settings)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16
-    scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, enabled=precision == "fp16")
+    scaler = torch.amp.GradScaler(device.type, init_scale=init_scale, enabled=precision == "fp16")
     stream, n, num_skipped = plan.train.stream(plan.spec), 0, 0
     while n < plan.clock.total_updates:
         (batch,) = stream.micro_batches(n)
-        seed_like_the_run(n)
+        seed_like_the_run(n, device)
         optimizer0.zero_grad()
         optimizer1.zero_grad()
-        with torch.autocast("cpu", dtype=dtype, enabled=precision != "fp32"):
+        with torch.autocast(device.type, dtype=dtype, enabled=precision != "fp32"):
             output0, output1 = first(batch.inputs), second(batch.inputs)
             loss0 = F.cross_entropy(2 * output0 + 3 * output1, batch.targets)
             loss1 = F.cross_entropy(3 * output0 - 5 * output1, batch.targets)
@@ -66,13 +67,13 @@ def test_two_models_equal_a_plain_loop_bit_for_bit(precision: str, init_scale: f
         scaler.update()
     assert (num_skipped > 0) == (init_scale > 2**20)
     assert rows(folder)[-1].get("optim/num_skipped", 0) == num_skipped
-    assert_same_state(dict(task.model.state_dict()), weights(folder))
+    assert_same_state({name: value.cpu() for name, value in task.model.state_dict().items()}, weights(folder))
 
 
-def seed_like_the_run(num_updates: int) -> None:
+def seed_like_the_run(num_updates: int, device: torch.device) -> None:
     from hydrant import seeding
 
-    seeding.seed_micro_step(0, num_updates, 0, torch.device("cpu"))
+    seeding.seed_micro_step(0, num_updates, 0, device)
 
 
 def test_each_optimizer_has_its_own_metrics(train: Train) -> None:
@@ -97,8 +98,9 @@ def test_a_model_follows_only_its_losses(follows: dict[str, str | None], train: 
              *losses)  # fmt: skip
     updated = weights(train(*words))
     plan: Any = prepare(check(compose(words)))
+    plan.task.to(plan.world.device)
     (batch,) = plan.train.stream(plan.spec).micro_batches(0)
-    seed_like_the_run(0)
+    seed_like_the_run(0, plan.world.device)
     outcome = plan.task(batch)
     for name, loss in follows.items():
         parameters = dict(plan.task.model[name].named_parameters())
@@ -107,7 +109,7 @@ def test_a_model_follows_only_its_losses(follows: dict[str, str | None], train: 
         for (key, parameter), gradient in zip(parameters.items(), gradients, strict=True):
             assert gradient.abs().max() > 0
             torch.testing.assert_close(
-                updated[f"{name}.{key}"], parameter.detach() - gradient, rtol=0, atol=1e-6
+                updated[f"{name}.{key}"], (parameter.detach() - gradient).cpu(), rtol=0, atol=1e-6
             )
 
 

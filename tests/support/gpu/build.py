@@ -20,8 +20,8 @@ UNCHECKED = "unchecked.txt"
 LIBRARY = "libcuda.so.1"
 """Its other names are links: the loader takes them for the one library, which has one state."""
 
-_WANTED = re.compile(r"(__)?(cuda[A-Z]|cublas|cudnn|cusolver|cusparse|cufft|curand|nccl)\w*$")
-_NOT_WANTED = ("nvrtc", "cupti", "cuFile", "nvml", "nvshmem")
+_WANTED = re.compile(r"(__)?(cuda[A-Z]|cublas|cudnn|cupti|cusolver|cusparse|cufft|curand|nccl)\w*$")
+_NOT_WANTED = ("nvrtc", "cuFile", "nvml", "nvshmem")
 """The real libraries serve these without a GPU, `driver.cpp` does, or nobody calls them."""
 _SILENT = re.compile(
     "Destroy|Create|Set(Stream|Workspace|MathMode|PointerMode|Attribute)|GetStream|Preference|Layout|Descriptor"
@@ -115,7 +115,7 @@ def _stubs() -> str:
     }
     lines = ['#include "runtime.h"']
     for name in sorted(_symbols() - written):
-        is_library = not name.startswith(("cuda", "__cuda"))
+        is_library = not name.startswith(("cuda", "__cuda", "cupti"))
         note = f'stub::record("launch", "{name}"); ' if is_library and not _SILENT.search(name) else ""
         result = _NCCL_INVALID_USAGE if name.startswith("nccl") else 0
         lines.append(f"API int {name}(...) {{ {note}return {result}; }}")

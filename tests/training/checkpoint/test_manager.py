@@ -211,6 +211,7 @@ def test_the_thread_uses_the_gpu_of_its_rank(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(
         "torch.cuda.set_device", lambda device: calls.append((device, threading.current_thread().name))
     )
+    monkeypatch.setattr("hydrant.training.checkpoint.manager._copy_barrier", lambda: lambda: None)
     with CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:
         checkpoints.save(10, content(), is_best=False)
     assert calls == [(3, "checkpoint_0")]

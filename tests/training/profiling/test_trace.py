@@ -147,7 +147,7 @@ def test_a_full_disk_is_logged_and_the_run_continues(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with file_size_limit(100_000):  # torch itself reports nothing
-        folder = train(*SHORT, *WINDOW)
+        folder = train(*SHORT, *WINDOW, "profiler.memory_snapshot=false")
     assert "profile: OSError: update_00000002.pt.trace.json cannot be written" in capsys.readouterr().out
     assert len(list((folder / "profile").iterdir())) == 2  # the two tables, and no part of a trace
     assert summary(folder)["status"] == "finished"
@@ -155,7 +155,7 @@ def test_a_full_disk_is_logged_and_the_run_continues(
 
 def test_the_tracker_keeps_the_files(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    folder = train(*SHORT, *WINDOW, "tracker=wandb")
+    folder = train(*SHORT, *WINDOW, "tracker=wandb", "profiler.memory_snapshot=false")
     (kept,) = folder.glob("wandb/offline-run-*/files/profile")
     written = {path.name: path.read_bytes() for path in (folder / "profile").iterdir()}
     assert len(written) == 3

@@ -31,7 +31,7 @@ LRS, DECAYS = (1e-3, 2e-3, 5e-3), (0.1, 0.01, 0.3)
 
 def gradients_of(parameters: Sequence[nn.Parameter], update: int, lane: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1000 * update + lane)
-    return [torch.randn(p.shape, generator=generator) for p in parameters]
+    return [torch.randn(p.shape, generator=generator).to(p.device) for p in parameters]
 
 
 def weights_of(optimizers: Sequence[Optimizer]) -> list[StackedWeights]:

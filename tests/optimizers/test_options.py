@@ -270,17 +270,18 @@ def test_schedule_free_is_evaluated_with_its_average(
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))
     plan: Any = prepare(check(compose(words)))
+    plan.task.to(plan.world.device)
     optimizer = getattr(schedulefree, class_name)(plan.task.model.parameters(), lr=0.01)
     stream = plan.train.stream(plan.spec)
     for n in range(8):
         optimizer.train()
         (batch,) = stream.micro_batches(n)
-        seeding.seed_micro_step(0, n, 0, torch.device("cpu"))
+        seeding.seed_micro_step(0, n, 0, plan.world.device)
         optimizer.zero_grad()
         F.cross_entropy(plan.task.model(batch.inputs), batch.targets).backward()
         optimizer.step()
     optimizer.eval()
-    assert_same_state(dict(plan.task.model.state_dict()), weights(whole))
+    assert_same_state(plan.task.model.cpu().state_dict(), weights(whole))
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,15 @@ def test_a_lane_may_skip_its_first_update(optimizer: str) -> None:
 
 
 def test_lanes_of_a_stack_are_joined_by_one_that_has_applied_no_update() -> None:
+    check_joining()
+
+
+@pytest.mark.cuda
+def test_lanes_of_a_stack_on_cuda_are_joined_too() -> None:
+    check_joining()
+
+
+def check_joining() -> None:
     runs = [[*TINY, "optimizer=nadam", "skip_non_finite=true", f"seed={seed}"] for seed in range(3)]
     with trainers_of(*runs, *runs) as trainers:
         lanes, alone = trainers[:3], trainers[3:]

@@ -96,13 +96,14 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
     dense = torch.empty_like(tensors[0])
     strides = (dense.numel(), *dense.stride())
     stacked = dense.new_empty_strided((len(tensors), *dense.shape), strides)
-    return torch.stack(list(tensors), out=stacked)
+    # The counts of lanes that were in a stack are on the device, those of others where the class keeps them.
+    return torch.stack([tensor.to(dense.device) for tensor in tensors], out=stacked)
 
 
 def stack_group_state(groups: Sequence[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:
     """Stack the tensors in a param group of all lanes, such as a count of steps, on a device."""
     return {
-        key: torch.stack([torch.as_tensor(group[key]) for group in groups]).to(device)
+        key: torch.stack([torch.as_tensor(group[key], device=device) for group in groups])
         for key, value in groups[0].items()
         if isinstance(value, Tensor)
     }

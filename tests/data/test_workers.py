@@ -117,11 +117,8 @@ def test_all_workers_end_with_the_run(end: str, train: Train, monkeypatch: pytes
     monkeypatch.setattr(Classification, "forward", fail_or_interrupt)
     train(*RUN, "data.num_workers=2", "duration=12", status={"regular": 0, "error": 1}.get(end, 130))
     assert multiprocessing.active_children() == []
-    assert [len(children) for children in sorted(set(seen))] == [
-        0,
-        2,
-        4,
-    ]  # none, of evaluation, also of training
+    # None, those of evaluation, and those of training too.
+    assert [len(children) for children in sorted(set(seen))] == [0, 2, 4]
 
 
 def test_more_workers_than_cores_give_no_warning() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Compare, write_run
+from planted import Compare, warning_texts, write_run
 
 from hydrant import cli
 from hydrant.commands.compare.text_report import to_text
@@ -66,9 +66,12 @@ def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing:
     write_rates(tmp_path, has_test=True)
     comparison = comparing(tmp_path, **ASKED)
     assert (comparison.choice.judged_on, comparison.metric.name) == ("test", "test/accuracy")
-    assert "judged on test/accuracy." in comparison.choice.sentence
+    assert (
+        "judged on test/accuracy of the same runs, so their means may be too good"
+        in comparison.choice.sentence
+    )
     assert comparison.groups[0].estimate.mean == pytest.approx(0.85, abs=0.002)
-    assert comparison.verdict.num_comparisons == 1
+    assert comparison.verdict.num_comparisons == 3, "luck in validation is luck in the test too"
     assert comparison.verdict.status == "decided"
     asked = comparing(tmp_path, metric="test/accuracy", **ASKED)
     assert asked.choice.values == comparison.choice.values, "a test never chooses"
@@ -92,6 +95,98 @@ def test_the_results_that_chose_count_as_many_comparisons(
     found = json.loads(capsys.readouterr().out)["best_over"]
     assert found["judged_on"] == "same results"
     assert found["values"]["optimizer=sgd"] == {"optimizer.lr": "0.1"}
+
+
+def add_losses(sweep: Path, values: dict[str, float], name: str) -> None:
+    """Add a row with another metric to the runs whose folders begin so."""
+    for start, value in values.items():
+        for n, run in enumerate(sorted(sweep.glob(f"{start}-*"))):
+            row = {"num_updates": 100, "time": 2e9, name: value + n / 1000}
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write(f"{json.dumps(row)}\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ({}, "0.001"),
+        ({"mode": "min"}, "0.01"),
+        ({"metric": "val/loss"}, "0.01"),
+        ({"metric": "train/loss"}, "0.01"),
+        ({"metric": "val/loss", "mode": "max"}, "0.001"),
+    ],
+)
+def test_the_metric_and_mode_that_are_asked_for_choose(
+    asked: dict[str, str], chosen: str, tmp_path: Path, comparing: Compare
+) -> None:
+    write_rates(tmp_path)
+    for metric in ("val/loss", "train/loss"):
+        add_losses(tmp_path, {"adamw-0.001": 0.9, "adamw-0.01": 0.1, "sgd": 0.5}, metric)
+    comparison = comparing(tmp_path, **ASKED, **asked)
+    assert comparison.choice.values["optimizer=adamw"] == {"optimizer.lr": chosen}
+    assert comparison.metric.name == asked.get("metric", "val/accuracy")
+
+
+@pytest.mark.parametrize(
+    ("metric", "judge"),
+    [("train/loss", "train/loss"), ("val/loss", "test/loss"), ("val_ema/loss", "test_ema/loss")],
+)
+def test_the_test_of_a_validation_judges(metric: str, judge: str, tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path)
+    for name in ("val_ema/loss", "test/loss", "test_ema/loss", "train/loss"):
+        add_losses(tmp_path, {"adamw": 0.4, "sgd": 0.5}, name)
+    assert comparing(tmp_path, metric=metric, **ASKED).metric.name == judge
+
+
+@pytest.mark.parametrize("has_test", [False, True])
+def test_a_group_without_a_result_stays(has_test: bool, tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path, has_test=has_test)
+    for lr in (0.1, 1.0):
+        keys = {"optimizer": "lion", "optimizer.lr": lr, "seed": 0}
+        write_run(tmp_path / f"lion-{lr}", keys, None, status="failed")
+    comparison = comparing(tmp_path, **ASKED)
+    assert {group.name: group.num_runs for group in comparison.groups}["optimizer=lion"] >= 2
+    assert "optimizer=lion" not in comparison.choice.values
+    assert "failed: lion-0.1, lion-1.0; not included in any mean" in warning_texts(comparison)
+
+
+def test_without_any_result_nothing_is_chosen(tmp_path: Path, comparing: Compare) -> None:
+    write_run(tmp_path / "before", {"optimizer": "adamw", "optimizer.lr": 1.0}, 0.5, status="failed")
+    for lr in (0.1, 0.2):
+        keys = {"optimizer": "sgd", "optimizer.lr": lr}
+        write_run(tmp_path / f"sgd-{lr}", keys, 0.5, status="failed")
+    comparison = comparing(tmp_path, **ASKED)
+    assert comparison.verdict.sentence.endswith("(3 failed).")
+    assert comparison.choice.sentence == "No run has a result of val/accuracy, so no optimizer.lr is chosen."
+
+
+def test_a_group_that_has_a_test_alone_is_refused(tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path, has_test=True)
+    for lr in (0.1, 1.0):
+        keys = {"optimizer": "lion", "optimizer.lr": lr, "seed": 0}
+        write_run(tmp_path / f"lion-{lr}", keys, None)
+    add_losses(tmp_path, {"lion": 0.9}, "test/accuracy")
+    with pytest.raises(ConfigError, match="optimizer=lion has results of test/accuracy, but none of val/acc"):
+        comparing(tmp_path, metric="test/accuracy", **ASKED)
+
+
+def test_warnings_are_about_all_runs(tmp_path: Path, comparing: Compare) -> None:
+    """Of repeats, of runs with several configs, and of failed runs of a setting that is not chosen."""
+    write_rates(tmp_path)
+    keys = {"optimizer": "adamw", "optimizer.lr": 0.001, "seed": 0}
+    write_run(tmp_path / "again", keys, 0.9, began=1.6e9)
+    several = write_run(tmp_path / "several", keys | {"seed": 1}, 0.9)
+    summary = json.loads((several / "summary.json").read_text())
+    stretches = [
+        {"begin": 0, "end": 50, "config": {"optimizer.lr": 0.1}},
+        {"begin": 50, "end": None, "config": {"optimizer.lr": 0.001}},
+    ]
+    (several / "summary.json").write_text(json.dumps(summary | {"stretches": stretches}))
+    write_run(tmp_path / "failing", keys | {"optimizer.lr": 5.0}, None, status="failed")
+    text = warning_texts(comparing(tmp_path, **ASKED))
+    assert "again repeats adamw-0.001-0" in text
+    assert "runs that several configs trained are in no group: several" in text
+    assert "failed: failing; not included in any mean" in text
 
 
 def test_one_rate_each_is_no_choice(tmp_path: Path, comparing: Compare) -> None:

@@ -14,6 +14,9 @@ from hydrant.errors import ConfigError
 FRESH, TEST, SAME = "fresh seeds", "test", "same results"
 """What the chosen settings are judged on."""
 
+_TESTS = {"val": "test", "val_ema": "test_ema"}
+"""The test that has the metrics of a validation."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -23,9 +26,7 @@ class Choice:
     metric: Metric  # which judges
     values: Mapping[str, Mapping[str, str]]  # the chosen values, by group and key
     judged_on: str | None = None
-    num_tried: int = (
-        1  # the most settings of a group of which the best was chosen by the results that judge it
-    )
+    num_tried: int = 1  # the most settings of a group, whose best one was chosen by the runs that judge it
     sentence: str = ""
 
 
@@ -55,7 +56,8 @@ def choose_best(
     """Return the runs with the best values of the keys `over` in each group, and how they are judged.
 
     The seeds that all settings of a group have choose. Other seeds of the best one judge it, if each group has them;
-    else its test; else the same results, which is optimistic.
+    else its test; else the same results. A test of the same runs is optimistic too, because a run that is lucky in
+    validation often is in the test. All runs of a group without a result stay.
 
     Raises:
         ConfigError: a key forms the groups, or there is no metric of validation to choose by.
@@ -68,11 +70,18 @@ def choose_best(
     if validation.is_test:
         raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
     counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
-    groups = group_runs(counted, by, keys, validation)
-    chosen = [found for group in groups if (found := _choose(group, over, keys, validation)) is not None]
+    found = [
+        (group, _choose(group, over, keys, validation)) for group in group_runs(counted, by, keys, validation)
+    ]
+    chosen = [best for _, best in found if best is not None]
     judged_on, judged, judge = _judge(chosen, metric)
-    values = {found.group.name: found.setting.labels for found in chosen}
-    num_tried = max((found.num_settings for found in chosen), default=1) if judged_on == SAME else 1
+    for group in (group for group, best in found if best is None):
+        if any(judge.has_result(run) for run in group.runs):
+            message = f"{group.name} has results of {judge.name}, but none of {validation.name} to choose by"
+            raise ConfigError("--best-over", message)
+        judged += group.runs
+    values = {best.group.name: best.setting.labels for best in chosen}
+    num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
     sentence = _sentence(chosen, over, validation, judged_on, judge)
     return Choice(judged, judge, values, judged_on, num_tried, sentence)
 
@@ -94,7 +103,10 @@ def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], M
         return TEST, runs, metric
     if chosen and all(any(metric.has_result(run) for run in found.fresh) for found in chosen):
         return FRESH, [run for found in chosen for run in found.fresh], metric
-    name = f"test/{metric.name.partition('/')[2]}"
+    phase, _, rest = metric.name.partition("/")
+    if phase not in _TESTS:
+        return SAME, runs, metric
+    name = f"{_TESTS[phase]}/{rest}"
     test = replace(metric, name=name, bounds=bounds_of(name, runs))
     with_result = [run for run in runs if metric.has_result(run)]
     if with_result and all(test.has_result(run) for run in with_result):
@@ -105,6 +117,8 @@ def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], M
 def _sentence(
     chosen: Sequence[_Chosen], over: Sequence[str], validation: Metric, judged_on: str, judge: Metric
 ) -> str:
+    if not chosen:
+        return f"No run has a result of {validation.name}, so no {' and '.join(over)} is chosen."
     if all(found.num_settings == 1 for found in chosen):
         return f"Each group has one {' and '.join(over)} at most, so none is chosen."
     values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
@@ -112,9 +126,9 @@ def _sentence(
     if judged_on == FRESH:
         seeds = sorted({repetition(run) for found in chosen for run in found.fresh})
         return f"{text}, judged on fresh seeds, which did not choose it ({', '.join(seeds)})."
+    remedy = "give the best ones fresh seeds"
     if judged_on == TEST:
-        return f"{text}, judged on {judge.name}."
-    remedy = "give the best ones fresh seeds, or test_at_end=true"
+        return f"{text}, judged on {judge.name} of the same runs, so their means may be too good: {remedy}."
     return f"{text}, judged on the results that chose it, so their means are too good: {remedy}."
 
 

@@ -116,9 +116,9 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         _check_metric(runs, "--against", fixed.metric)
     runs = mark_repeats(mark_several_configs(runs), [*keys, *by])
     every = [run for run in runs if run.state != SEVERAL]
-    choice = choose_best(
-        runs, by, over, keys, compared, _choose_metric(runs, None, None) if over else compared
-    )
+    validation = _choose_metric(runs, None, None) if over and compared.is_test else compared
+    choice = choose_best(runs, by, over, keys, compared, validation)
+    given, asked = runs, compared
     runs, compared = choice.runs, choice.metric
     grouped = [run for run in runs if run.state != SEVERAL]
     times = _times(runs, target)
@@ -144,7 +144,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         runner_up=None if runner_up is None else by_name[runner_up.name],
         lead=None if winner is None or runner_up is None else difference(winner, runner_up),
         baseline=None if base is None else by_name[base.name],
-        warnings=find_warnings(runs, groups, other_keys, compared) + find_unknown_times(runs, times),
+        warnings=find_warnings(given, groups, other_keys, asked) + find_unknown_times(runs, times),
         num_cells=num_cells,
         missing=missing,
         importance=_importance(runs, keys, compared),

@@ -307,7 +307,7 @@ class Drawing(nn.Module):
 def test_what_cannot_be_mapped_is_named(model: type[nn.Module], words: str) -> None:
     with trainers_of(TINY, [*TINY, "seed=1"]) as lanes:
         for lane in lanes:
-            replaced = model()
+            replaced = model().to(lane.plan.world.device)
             lane.task.model = replaced
             optimizer = lane.optimizers.entries["main"].optimizer
             optimizer.param_groups[0]["params"] = list(replaced.parameters())

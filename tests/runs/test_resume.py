@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.folder import RunFolder
+from hydrant.runs.record import Record
 from hydrant.runs.resume import changed_keys, starting_point
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import SavedCheckpoint
@@ -224,6 +226,27 @@ def test_a_file_that_no_run_wrote_is_not_replaced(
     train(*SHORT, name="mine")
 
 
+def test_a_run_that_was_killed_while_it_opened_its_record_starts_again(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workdir / "outputs" / "killed"
+
+    def open_record(*arguments: Any) -> Record:
+        record = Record(*arguments)
+        shutil.copytree(folder, workdir / "left")  # what a kill leaves here
+        return record
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hydrant.runs.reporter.Record", open_record)
+        train(*SHORT, name="killed")
+    shutil.rmtree(folder)
+    (workdir / "left").rename(folder)
+    assert (folder / "metrics.jsonl").exists()
+    assert not (folder / "summary.json").exists()
+    train(*SHORT, name="killed")
+    assert summary(folder)["status"] == "finished"
+
+
 def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str, Any], Path]) -> None:
     config, folder = checkpointed_run
     (folder / "summary.json").write_text('{"status": "finished"}')
@@ -265,14 +288,25 @@ def test_a_run_continues_with_a_changed_config_if_allowed(
     assert [row["num_updates"] for row in rows(stopped_run)] == list(range(13))
 
 
+@pytest.mark.parametrize("is_killed_at_once", [False, True])
 @pytest.mark.parametrize(
     ("words", "better"), [(("best.metric=val/loss",), min), (("best.mode=min",), min)], ids=["metric", "mode"]
 )
 def test_another_deciding_metric_judges_all_evaluations_anew(
-    words: tuple[str, ...], better: Callable[..., float], stopped_run: Path, train: Train
+    words: tuple[str, ...],
+    better: Callable[..., float],
+    is_killed_at_once: bool,
+    stopped_run: Path,
+    train: Train,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The best accuracy so far, as a number, is less than any later loss."""
-    train(*SHORT, "best.metric=val/accuracy", *words, "resume_strict=false", name="stopped")
+    words = (*SHORT, "best.metric=val/accuracy", *words, "resume_strict=false")
+    if is_killed_at_once:  # it has written its config, but no checkpoint
+        with monkeypatch.context() as patch:
+            patch.setattr("hydrant.runs.session.train", lambda trainer: 1 / 0)
+            train(*words, name="stopped", status=1)
+    train(*words, name="stopped")
     metric = "val/loss" if "best.metric=val/loss" in words else "val/accuracy"
     values = {
         row["num_updates"]: row[metric] for row in rows(stopped_run) if row["num_updates"] and metric in row

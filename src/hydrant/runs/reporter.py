@@ -20,6 +20,7 @@ from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
     COMPILE_REPORT,
+    CONFIG,
     CURVES_PICTURE,
     HISTOGRAMS,
     LAST,
@@ -97,9 +98,11 @@ class RunReporter(RunLogger, Rows):
         self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
             stretches = stretches_of(job.config, history)
+            if not (job.folder / CONFIG).exists():
+                write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
             if stretches != (self._record.summary.get("stretches") or []):
-                # Before config.yaml, so that a kill between the two loses nothing of what has trained the run.
+                # Before another config.yaml, so that a kill between the two loses nothing of what has trained the run.
                 self._record.update_summary(
                     status=RunStatus.RUNNING, num_updates=history.num_updates, stretches=stretches
                 )

@@ -65,12 +65,16 @@ def open_session(
 def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> TrainState:
     """Return the state of a checkpoint. If `best` has changed, the best evaluation so far is that of the new metric.
 
+    The config of the folder does not tell it: a run that was killed soon after it continued has already replaced that.
+
     Raises:
         CheckpointError: it holds no state of a run.
         RecordError: a line of the metrics is damaged.
     """
-    state = saved_state(checkpoint)
-    if not {"best.metric", "best.mode"}.isdisjoint(start.changes):
+    state, (metric, mode) = saved_state(checkpoint), plan.early_stopping.judges_by
+    of_earlier_version = [metric if state.best is None else state.best["metric"], mode]
+    judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
+    if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
     return state
 

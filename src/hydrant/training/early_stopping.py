@@ -58,6 +58,11 @@ class EarlyStopping:
     patience: int | None  # evaluations in a row without a new best that end the run
     eval_every: Interval
 
+    @property
+    def judges_by(self) -> list[str]:
+        """The metric and the mode, as checkpoints hold them."""
+        return [self.metric, self.mode]
+
     def improved(
         self, best: Mapping[str, Any] | None, row: Mapping[str, float], num_updates: int
     ) -> dict[str, Any] | None:

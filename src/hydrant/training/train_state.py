@@ -45,6 +45,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "optimization": optimizers,
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
+        "judged_by": trainer.early_stopping.judges_by,
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
         "stream": _stream_position(trainer),

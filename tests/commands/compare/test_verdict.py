@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,13 +57,13 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     ),
     "unequal seeds": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.97]}, "undecided",
-        "Undecided: sgd has a better mean than adamw, but 2 of its 3 runs have no result (2 missing).",
+        "Undecided: sgd has a better mean than adamw, but 2 of the 3 runs of sgd have no result (2 missing).",
     ),
     "three close leaders": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.93, 0.95, 0.94, 0.94]},
         "undecided",
         "Undecided: adamw leads sgd by 0.0025, and the interval, corrected for 2 comparisons, (-0.029 to 0.034) "
-        "contains 0. About 288 paired seeds would tell.",
+        "contains 0. About 349 paired seeds would tell.",
     ),
     "a failed run": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",
@@ -70,7 +71,7 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     ),
     "NaN": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.970, math.nan, 0.972]}, "undecided",
-        "Undecided: sgd has a better mean than adamw, but 1 of its 3 runs has no result (1 not finite).",
+        "Undecided: sgd has a better mean than adamw, but 1 of the 3 runs of sgd has no result (1 not finite).",
     ),
     "one setting": (
         {"adamw": [0.950, 0.952, 0.951]}, "one_setting",
@@ -107,14 +108,28 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
     ("results", "sentence"),
     [
         ({"adamw": [0.95, 0.96, None], "sgd": [0.9, 0.91, 0.9, 0.92]},
-         "Undecided: adamw has a better mean than sgd, but 2 of its 4 runs have no result (1 failed, 1 missing)."),
+         "Undecided: adamw has a better mean than sgd, but 2 of the 4 runs of adamw have no result (1 failed, 1 "
+         "missing)."),
         ({"adamw": [0.95, 0.96, None], "sgd": [0.9, None, 0.9]},
-         "Undecided: adamw leads sgd by 0.055, but 1 of its 3 runs has no result (1 failed)."),
+         "Undecided: adamw leads sgd by 0.055, but 1 of the 3 runs of adamw has no result (1 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [None, None]},
          "Undecided: only adamw has results, so there is nothing to compare it with."),
         ({"adamw": [0.95, 0.96], "sgd": [0.93, 0.94]},
-         "Undecided: adamw leads sgd by 0.02, but by the same amount with all seeds, so no noise is known to test it "
+         "Undecided: adamw leads sgd by 0.02, but by the same amount with all 2 common seeds, so no noise is known to "
+         "test it against."),
+        ({"adamw": [0.95, 0.97, 0.95, 0.96, NEVER, NEVER], "sgd": [NEVER, NEVER, 0.94, 0.95, 0.96, 0.94]},
+         "Undecided: adamw leads sgd by 0.01, but by the same amount with all 2 common seeds, so no noise is known to "
+         "test it against."),
+        ({"adamw": [0.95, 0.95], "sgd": [NEVER, NEVER, 0.93, 0.93]},
+         "Undecided: adamw leads sgd by 0.02, but the results of each are the same, so no noise is known to test it "
          "against."),
+        ({"adamw": [0.90, 0.99], "sgd": [0.91]},
+         "Undecided: adamw has the better mean, but on the 1 seed of both, sgd is better by 0.01."),
+        ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], "lion": [None, None, None]},
+         "Decided: adamw is better than sgd by 0.05 (p < 0.001); lion has no result (3 failed)."),
+        ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902],
+          **{name: [None] for name in ("lion", "muon", "adan", "sophia")}},
+         "Decided: adamw is better than sgd by 0.05 (p < 0.001); 4 other groups have no result."),
         ({"adamw": [0.95, 0.95], "sgd": [0.95, 0.95]},
          "Undecided: adamw and sgd have the same mean of val/accuracy."),
         ({"adamw": [0.95], "sgd": [NEVER, 0.9, 0.92]},
@@ -143,6 +158,62 @@ def test_without_pairs_the_degrees_of_freedom_are_those_of_the_smaller_group(
     assert lead.mean == pytest.approx(0.019)
     assert lead.error == pytest.approx(lead.mean / reference.statistic)
     assert lead.p == pytest.approx(2 * stats.t.sf(reference.statistic, 2))
+
+
+def test_folds_without_pairs_are_corrected_for_shared_training_samples(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    values = {"adamw": [0.93, 0.95, 0.94, 0.96, 0.92], "sgd": [0.90, 0.92, 0.91, 0.93, 0.91]}
+    for seed, (optimizer, results) in enumerate(values.items()):
+        for fold, value in enumerate(results):
+            keys = {"optimizer": optimizer, "seed": seed, "folds": 5, "fold": fold}
+            write_run(tmp_path / f"{optimizer}-{fold}", keys, value)
+    verdict = comparing(tmp_path, by=["optimizer"]).verdict
+    error = sum(stats.tvar(results) * (1 / 5 + 1 / 4) for results in values.values()) ** 0.5
+    assert verdict.lead is not None
+    assert (verdict.lead.num_pairs, verdict.lead.error) == (0, pytest.approx(error))
+    assert stats.ttest_ind(*values.values()).pvalue < 0.05, "without the correction"
+    assert verdict.status == "undecided"
+
+
+def test_results_that_are_no_seeds_are_named_and_no_seeds_are_advised(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    gaps = [0.05, 0.01, -0.04, 0.02, 0.03, -0.01]
+    for n, gap in enumerate(gaps):
+        for optimizer, lead in (("adamw", gap), ("sgd", 0.0)):
+            keys = {"optimizer": optimizer, "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
+            write_run(tmp_path / f"{optimizer}-{n}", keys, 0.8 + n / 100 + lead)
+    verdict = comparing(tmp_path, by=["optimizer"]).verdict
+    assert verdict.sentence.endswith("contains 0.")
+    assert verdict.seeds_needed is None
+    for n, run in enumerate(sorted(tmp_path.glob("adamw-*"))):  # all of one lead
+        shutil.rmtree(run)
+        keys = {"optimizer": "adamw", "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
+        write_run(run, keys, 0.8 + n / 100 + 0.05)
+    sentence = comparing(tmp_path, by=["optimizer"]).verdict.sentence
+    assert "by the same amount with all 6 common pairs" in sentence
+
+
+def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:
+    for precision, value in (("bf16", 0.9), ("fp32", 0.8)):
+        write_run(tmp_path / precision, {"precision": precision}, value)
+    assert comparing(tmp_path).verdict.sentence.startswith("Undecided: precision=bf16 leads precision=fp32")
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_seeds_are_advised_where_they_decide(name: str, tmp_path: Path, comparing: Compare) -> None:
+    verdict = comparing(write_sweep(tmp_path, SWEEPS[name][0])).verdict
+    assert (verdict.seeds_needed is not None) == ("would tell" in verdict.sentence)
+
+
+def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path, comparing: Compare) -> None:
+    verdict = comparing(write_sweep(tmp_path, SWEEPS["three close leaders"][0])).verdict
+    assert verdict.lead is not None
+    error = stats.tstd([0.01, -0.01, -0.01, 0.02]) / 2
+    half = stats.t.isf(0.025 / 2, 3) * error
+    assert (verdict.lead.low, verdict.lead.high) == pytest.approx((0.0025 - half, 0.0025 + half))
+    assert "(-0.029 to 0.034)" in verdict.sentence
 
 
 def test_differences_of_folds_are_corrected_for_shared_training_samples(

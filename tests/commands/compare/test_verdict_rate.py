@@ -1,5 +1,5 @@
-"""How often the verdict of `hydrant compare` is "decided": at most 5 in 100 times without a difference, and with the
-power that it promises if there is one.
+"""How often the verdict of `hydrant compare` is "decided": at most 5 in 100 times without a difference, and 70 to 80
+times with one and the seeds that it advises.
 
 The rule is written here a second time, for many sweeps at once, and compared with the verdict itself.
 """
@@ -7,6 +7,7 @@ The rule is written here a second time, for many sweeps at once, and compared wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pytest
 from marks import slow
 from scipy import stats
 
-from hydrant.commands.compare.evidence.power import seeds_needed
+from hydrant.commands.compare.evidence.noise import Spread
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.statistics import estimate
 from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
@@ -139,18 +140,29 @@ def test_of_a_thousand_sweeps_without_a_difference_few_are_decided(num_settings:
     assert decided <= (71 if num_settings == 2 else 50)
 
 
+@pytest.mark.parametrize("num_tried", [1, 8])
+@pytest.mark.parametrize("num_settings", [2, 3, 8, 12])
 @pytest.mark.parametrize(
-    ("lead", "is_paired"), [(1.5, True), (1.0, True), (0.5, True), (1.0, False), (0.5, False)]
+    ("lead", "is_paired"),
+    [(6.0, True), (1.5, True), (1.0, True), (0.5, True), (6.0, False), (1.0, False), (0.5, False)],
 )
-def test_a_true_lead_is_decided_with_the_promised_power(lead: float, is_paired: bool) -> None:
-    std = 2**0.5 if is_paired else 1.0  # of the difference of two results, or of one
-    num = seeds_needed(lead, std, is_paired=is_paired)
-    assert num is not None
-    results = np.random.default_rng(0).normal(size=(NUM_SWEEPS, 2, num))
+def test_a_true_lead_is_decided_with_the_promised_power(
+    lead: float, is_paired: bool, num_settings: int, num_tried: int
+) -> None:
+    """The advised seeds decide 80 of 100 sweeps of two settings, and 70 if all others are as close as the rival."""
+    observed = np.zeros((num_settings, 2))
+    observed[0] = lead - 1000, lead + 1000
+    groups = sweep_of(observed, [2] * num_settings, is_paired=is_paired)
+    scatter = Spread(4, 2, 1.0, None, None)
+    noise = replace(UNKNOWN, unpaired=scatter, paired=replace(scatter, std=2**0.5))
+    seeds = find_verdict(groups, noise, Metric("val/accuracy", "max"), "seeds", num_tried).seeds_needed
+    assert seeds is not None
+    results = np.random.default_rng(0).normal(size=(4000, num_settings, seeds))
     results[:, 0] += lead
-    power = are_decided(results, [num, num], is_paired=is_paired).mean()
-    # without pairs, the verdict takes the degrees of freedom of one setting, which costs some power
-    assert power >= (0.795 if is_paired else 0.76)
+    nums = [seeds] * num_settings
+    assert are_decided(results, nums, is_paired=is_paired, num_tried=num_tried).mean() >= (
+        0.78 if num_settings == 2 else 0.69
+    )
 
 
 @pytest.mark.parametrize("nums", [(8, 8), (8, 1), (20, 5)])

@@ -126,7 +126,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     winner = find_winner(groups, compared)
     runner_up = find_winner([group for group in groups if group is not winner], compared)
     base = winner if baseline is None else find_baseline(groups, baseline)
-    groups = groups if base is None else with_differences(groups, base)
+    groups = groups if base is None else with_differences(groups, base, choice.num_tried)
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
     other_keys = [key for key in keys if key not in by]

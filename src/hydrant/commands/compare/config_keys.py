@@ -38,7 +38,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     # The configs of missing runs are partial.
     begun = [run for run in runs if run.config and run.state != RunStatus.MISSING]
     overrides = {key for run in runs for key in run.overrides}
-    groups = set(_config_groups(begun))
+    groups = set(config_groups(begun))
     candidates = overrides | {key for run in begun for key in run.config}
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
@@ -131,7 +131,7 @@ def _normalized(value: Any) -> Any:
             return value
 
 
-def _config_groups(runs: Sequence[Run]) -> Iterator[str]:
+def config_groups(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the config groups. Their options determine other keys."""
     for run in runs:
         tops = {key.partition(".")[0] for key in run.config if "." in key}

@@ -122,11 +122,19 @@ class Group:
     @property
     def shortfall(self) -> str:
         """The reason why the group is incomplete, in words; "" if it is complete."""
+        return self.shortfall_of(f"its {self.num_runs} runs")
+
+    def shortfall_of(self, runs: str) -> str:
+        """Return why the group is incomplete. `runs`: its runs, in words."""
         if not self.without_result:
             return ""
-        states = ", ".join(f"{num} {state}" for state, num in self.without_result.items())
         num = sum(self.without_result.values())
-        return f"{num} of its {self.num_runs} runs {'has' if num == 1 else 'have'} no result ({states})"
+        return f"{num} of {runs} {'has' if num == 1 else 'have'} no result ({self.lacking})"
+
+    @property
+    def lacking(self) -> str:
+        """The number of runs without a result in words: `2 failed, 1 missing`."""
+        return ", ".join(f"{num} {state}" for state, num in self.without_result.items())
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metric: Metric) -> list[Group]:
@@ -227,11 +235,15 @@ def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -
     return [group for group in incomplete if metric.is_better(_mean(group), _mean(winner))]
 
 
-def with_differences(groups: Sequence[Group], baseline: Group) -> list[Group]:
-    """Return the groups with their differences from the baseline."""
+def with_differences(groups: Sequence[Group], baseline: Group, num_tried: int = 1) -> list[Group]:
+    """Return the groups with their differences from the baseline.
+
+    Args:
+        num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
+    """
     differences = [None if group is baseline else difference(group, baseline) for group in groups]
     tested = [d.p for d in differences if d is not None and d.p is not None]
-    corrected = iter(holm(tested))
+    corrected = (min(1.0, num_tried * p) for p in holm(tested))
     return [
         replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
         for g, d in zip(groups, differences, strict=True)
@@ -243,12 +255,12 @@ def difference(group: Group, other: Group) -> Difference:
 
     Without at least two such pairs, or with pairs for less than half of the smaller group, it is that of all results.
     """
-    shared = [labels for labels in group.results if labels in other.results]
+    shared, overlap = [labels for labels in group.results if labels in other.results], _overlap(group)
     smaller = min(len(group.results), len(other.results))
     if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
-        return unpaired([*group.results.values()], [*other.results.values()])
+        return unpaired([*group.results.values()], [*other.results.values()], overlap)
     values, others = ([g.results[labels] for labels in shared] for g in (group, other))
-    return paired(values, others, _overlap(group))
+    return paired(values, others, overlap)
 
 
 def _overlap(group: Group) -> float:

@@ -95,11 +95,14 @@ def paired(values: Sequence[float], baseline: Sequence[float], overlap: float = 
     return _tested(gap.num, gap.mean, gap.std * (1 / gap.num + overlap) ** 0.5, gap.num - 1)
 
 
-def unpaired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
+def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float = 0.0) -> Difference:
     """Return the difference of two samples without pairs: Welch's t with the degrees of freedom of the smaller one.
 
     Welch's own degrees are an estimate: for 2 and 10 results of equal scatter it errs in 10 of 100 tests, not in 5.
     Those of the smaller sample never err more often than they say (Mickey and Brown, 1966).
+
+    Args:
+        overlap: for folds, as for pairs. The folds of each sample share training samples too.
 
     >>> found = unpaired([3.0, 4.0, 5.0], [1.0, 2.0])
     >>> found.mean, round(found.error, 4), found.degrees
@@ -109,8 +112,8 @@ def unpaired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     mean = None if first.mean is None or second.mean is None else first.mean - second.mean
     if mean is None or first.std is None or second.std is None or not first.std + second.std > 0:
         return Difference(0, mean, None, None, None)
-    error = (first.std**2 / first.num + second.std**2 / second.num) ** 0.5
-    return _tested(0, mean, error, min(first.num, second.num) - 1)
+    squares = [one.std**2 * (1 / one.num + overlap) for one in (first, second) if one.std is not None]
+    return _tested(0, mean, sum(squares) ** 0.5, min(first.num, second.num) - 1)
 
 
 def _tested(num_pairs: int, mean: float, error: float, degrees: int) -> Difference:

@@ -1,8 +1,8 @@
-"""The verdict: whether one setting is better than all others, in one sentence.
+"""The verdict: whether one setting is better than all others with results, in one sentence.
 
-The setting with the best mean is tested against every other one by two-sided t-tests at 5 %, corrected by Holm. It is
-decided if all of them show that it is better. `tests/commands/compare/test_verdict_rate.py` counts how often that
-happens without any difference.
+The setting with the best mean is tested against every other one with results by two-sided t-tests at 5 %, corrected by
+Holm. It is decided if all of them show that it is better. Settings without results are named.
+`tests/commands/compare/test_verdict_rate.py` counts how often it is decided without any difference.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
 from hydrant.commands.compare.groups import Group, Metric, best_first, find_winner, with_differences
 from hydrant.commands.compare.numbers import interval, number, p_value, two_digits
 from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
+from hydrant.config.schema import REPETITIONS
+
+_MAX_NAMES = 3
+"""At most this many groups without a result are named."""
 
 Status = Literal["decided", "undecided", "one_setting", "no_runs"]
 
@@ -30,9 +35,11 @@ class Verdict:
     winner: str | None = None  # None unless it is decided
     leader: str | None = None  # the setting with the best mean
     rival: str | None = None  # the one that the sentence compares it with
-    lead: Difference | None = None  # of the leader over the rival; `p_holm` decides
+    lead: Difference | None = (
+        None  # of the leader over the rival, with the corrected interval; `p_holm` decides
+    )
     num_comparisons: int = 0
-    seeds_needed: int | None = None  # for a power of 80 %, if the true lead is the observed one
+    seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
     def __str__(self) -> str:
         return self.sentence
@@ -44,7 +51,7 @@ def find_verdict(
     """Return the verdict about groups.
 
     Args:
-        num_tried: of how many settings each group is the best one by the same results. Each counts as a comparison.
+        num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
     """
     leader = find_winner(groups, metric)
     if leader is None:
@@ -52,8 +59,7 @@ def find_verdict(
     if len(groups) == 1:
         return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = best_first(with_differences(rivals, leader), metric)
-    rivals = [replace(rival, versus=_corrected(rival.versus, num_tried)) for rival in rivals]
+    rivals = best_first(with_differences(rivals, leader, num_tried), metric)
     open_ones = [rival for rival in rivals if not _is_beaten(rival, metric)]
     if not rivals:
         sentence = (
@@ -66,7 +72,7 @@ def find_verdict(
     case = _Case(leader, rival, rival.versus, len(rivals) * num_tried, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
-        case.decided if is_decided else case.undecided,
+        f"{case.decided}{_silent(groups)}." if is_decided else case.undecided,
         leader.name if is_decided else None,
         leader.name,
         rival.name,
@@ -74,12 +80,6 @@ def find_verdict(
         case.num_comparisons,
         None if is_decided else case.seeds,
     )
-
-
-def _corrected(versus: Difference | None, num_tried: int) -> Difference | None:
-    if versus is None or versus.p_holm is None:
-        return versus
-    return replace(versus, p_holm=min(1.0, versus.p_holm * num_tried))
 
 
 def _is_beaten(rival: Group, metric: Metric) -> bool:
@@ -104,54 +104,77 @@ class _Case:
 
     @property
     def lead(self) -> Difference:
-        """The difference of the leader from the rival, in units of the metric."""
-        return self.versus.negated()
+        """The difference of the leader from the rival, in units of the metric, with the interval of the sentence."""
+        lead = self.versus.negated()
+        low, high = lead.interval(self.num_comparisons) or (None, None)
+        return replace(lead, low=low, high=high)
 
     @property
     def decided(self) -> str:
         p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
         num = self.num_comparisons
         corrected = f", corrected for {num} comparisons" if num > 1 else ""
-        return f"Decided: {self._names[0]} is better than {self._names[1]} by {self._size} ({p}{corrected})."
+        return f"Decided: {self._names[0]} is better than {self._names[1]} by {self._size} ({p}{corrected})"
 
     @property
     def undecided(self) -> str:
+        reason = self._obstacle or f"{self._start}, {self._interval}"
+        return f"Undecided: {reason}.{'' if self._obstacle else self._advice}"
+
+    @property
+    def _start(self) -> str:
         leader, rival = self._names
-        start = f"Undecided: {leader} leads {rival} by {self._size}"
+        return f"{leader} leads {rival} by {self._size}"
+
+    @property
+    def _obstacle(self) -> str:
+        """The reason beside the size of the lead and its noise, in words; "" if there is none."""
+        leader, rival = self._names
         mean, means = self.versus.mean, self._means
         if are_equal(means, means):
-            return f"Undecided: {leader} and {rival} have the same mean of {self.metric.name}."
+            return f"{leader} and {rival} have the same mean of {self.metric.name}"
         if self.metric.is_better(means[1], means[0]):  # the leader is complete
-            return f"Undecided: {rival} has a better mean than {leader}, but {self.rival.shortfall}."
+            return f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"
         if self.leader.without_result:
-            return f"{start}, but {self.leader.shortfall}."
+            return f"{self._start}, but {_shortfall(self.leader)}"
         if mean is not None and self.metric.is_better(mean, 0.0):
-            few = f"on the {self.versus.num_pairs} {self.repetitions} of both, {rival} is better by {self._size}"
-            return f"Undecided: {leader} has the better mean, but {few}."
-        if self.versus.p is None:
-            return f"{start}, but {self._why_untested}."
-        return f"{start}, {self._interval}.{self._advice}"
+            few = f"on the {self._pairs()} of both, {rival} is better by {self._size}"
+            return f"{leader} has the better mean, but {few}"
+        return f"{self._start}, but {self._why_untested}" if self.versus.p is None else ""
+
+    def _pairs(self, kind: str = "") -> str:
+        """Return the number of pairs in words: `2 seeds`, or `2 pairs` if not the seed or the fold alone pairs them."""
+        num, is_one_key = self.versus.num_pairs, len(self.leader.paired_by) == 1
+        word = self.repetitions if is_one_key and self._are_repetitions else "pairs"
+        return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
+
+    @property
+    def _are_repetitions(self) -> bool:
+        """Whether the results of a group differ in nothing but the seed and the fold."""
+        return {*self.leader.paired_by} <= {*REPETITIONS}
 
     @property
     def seeds(self) -> int | None:
-        """The seeds that the observed lead needs; None if they are unknown or more than 10,000."""
+        """The seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
         std, mean = self._std, self.versus.mean
-        if std is None or not mean or self.versus.p is None:
+        if std is None or not mean or self._obstacle:
             return None
-        needed = seeds_needed(mean, std, is_paired=self.versus.num_pairs > 0)
+        # without pairs, the test of n results of each has the degrees of freedom of n pairs
+        needed = seeds_needed(mean, std, is_paired=True, num_comparisons=self.num_comparisons)
         fewest = min(self.leader.estimate.num, self.rival.estimate.num)
         return None if needed is None else max(needed, fewest + 1)
 
     @property
     def _std(self) -> float | None:
-        """The noise that decides the needed seeds: of the differences of pairs, or of the results without pairs.
+        """The noise that decides the needed seeds: of the differences of two results, with or without pairs.
 
-        None if it is unknown, or if nobody can add repetitions, because they are folds.
+        None if it is unknown, or if the results of a group are no seeds: nobody can add a fold.
         """
-        if "fold" in self.repetitions:
+        if "fold" in self.repetitions or not self._are_repetitions:
             return None
-        spread = self.noise.paired if self.versus.num_pairs > 0 else self.noise.unpaired
-        return None if spread is None else spread.std or None
+        if self.versus.num_pairs > 0:
+            return None if self.noise.paired is None else self.noise.paired.std or None
+        return 2**0.5 * self.noise.unpaired.std if self.noise.unpaired.std else None
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -176,15 +199,19 @@ class _Case:
             few = "with one run each" if nums == (1, 1) else f"{self._names[nums.index(1)]} has one result"
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
-        return f"by the same amount with all {self.repetitions}, so no noise is known to test it against"
+        if self.versus.num_pairs == 0:
+            return "the results of each are the same, so no noise is known to test it against"
+        return (
+            f"by the same amount with all {self._pairs('common ')}, so no noise is known to test it against"
+        )
 
     @property
     def _interval(self) -> str:
-        ends = self.lead.interval(self.num_comparisons)
-        assert ends is not None
-        num = self.num_comparisons
+        low, high, num = self.lead.low, self.lead.high, self.num_comparisons
+        assert low is not None
+        assert high is not None
         corrected = f", corrected for {num} comparisons," if num > 1 else ""
-        return f"and the interval{corrected} ({' to '.join(map(two_digits, ends))}) contains 0"
+        return f"and the interval{corrected} ({two_digits(low)} to {two_digits(high)}) contains 0"
 
     @property
     def _advice(self) -> str:
@@ -199,9 +226,19 @@ def short_name(group: Group) -> str:
     if len(group.labels) != 1:
         return group.name
     [(key, value)] = group.labels.items()
-    return (
-        group.name if "." in key or not value[:1].isalpha() or value in ("true", "false", "null") else value
-    )
+    return value if key in config_groups(group.runs) and value != "null" else group.name
+
+
+def _shortfall(group: Group) -> str:
+    return group.shortfall_of(f"the {group.num_runs} runs of {short_name(group)}")
+
+
+def _silent(groups: Sequence[Group]) -> str:
+    """Return which groups have no result yet, for the end of a sentence; "" if all have one."""
+    silent = [group for group in groups if group.estimate.mean is None and group.without_result]
+    if len(silent) > _MAX_NAMES:
+        return f"; {len(silent)} other groups have no result"
+    return "".join(f"; {short_name(group)} has no result ({group.lacking})" for group in silent)
 
 
 def _alone(group: Group, metric: Metric, repetitions: str) -> str:

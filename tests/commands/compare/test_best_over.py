@@ -88,6 +88,10 @@ def test_the_results_that_chose_count_as_many_comparisons(
     assert verdict.lead is not None
     assert verdict.lead.p is not None
     assert verdict.lead.p_holm == pytest.approx(3 * verdict.lead.p)
+    comparison = comparing(tmp_path / "sweep", **ASKED)
+    [versus] = [group.versus for group in comparison.groups if group.versus is not None]
+    assert versus.p_holm == verdict.lead.p_holm, "one comparison has one p-value"
+    assert "p: t-test, times 3 for the settings tried." in to_text(comparison, None)
     words = ["compare", str(tmp_path / "sweep"), "--by", "optimizer", "--best-over", "optimizer.lr"]
     assert cli.main(words) == 0
     assert "judged on the results that chose it, so their means are too good" in capsys.readouterr().out

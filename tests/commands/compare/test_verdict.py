@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planted import Compare, write_run
@@ -18,6 +19,7 @@ from scipy import stats
 import hydrant
 from hydrant import cli
 from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.sections import sections_of
 from hydrant.commands.compare.text_report import to_text
 
 Results = Mapping[str, Sequence[float | None]]
@@ -254,6 +256,31 @@ def test_json_python_and_csv_of_the_verdict(
     tie = hydrant.compare("tie")
     assert (tie.verdict.status, tie.verdict.winner, tie.winner) == ("undecided", None, "optimizer=adamw")
     assert tie.verdict.seeds_needed == 3166
+
+
+@pytest.mark.parametrize(
+    ("asked", "section", "text"),
+    [
+        ({"against": "val/accuracy>=0.9", "sigma": 0.001}, "against", "Against val/accuracy>=0.9"),
+        ({"difference": 0.01}, "noise", "Noise floor and seeds"),
+        ({"target": "val/accuracy>=0.9"}, "target", "1 of 1 runs reach val/accuracy>=0.9"),
+    ],
+)
+def test_one_run_has_the_sections_that_an_option_asks_for(
+    asked: dict[str, Any],
+    section: str,
+    text: str,
+    tmp_path: Path,
+    comparing: Compare,
+    open_page: Callable[..., Page],
+) -> None:
+    comparison = comparing(write_run(tmp_path / "run", {}, 0.95), **asked)
+    assert text in to_text(comparison, None)
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    expect(page.locator(f"#{section}")).to_contain_text(text)
+    names = [shown.name for shown in sections_of(comparison)]
+    assert set(names) == {"verdict", "runs", section}
 
 
 class Terminal(io.StringIO):

@@ -1,4 +1,4 @@
-"""Warnings about what makes a comparison unfair or incomplete. They are shown before any result."""
+"""Warnings about what makes a comparison unfair or incomplete. They are shown after the verdict, before the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_VALUES = 5
 
 @dataclass(frozen=True)
 class ComparisonWarning:
-    """A warning to read before the results."""
+    """A warning about runs or groups."""
 
     about: str
     text: str

@@ -33,7 +33,8 @@ def sections_of(c: Comparison) -> list[Section]:
     ]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c), *_importance(c)]
-    return [*sections, *([] if is_one_run else verdict_sections(c.verdicts, c.question))]
+    verdicts = verdict_sections(c.verdicts, c.question)
+    return [*sections, *(section for section in verdicts if not (is_one_run and section.is_detail))]
 
 
 def _runs(c: Comparison) -> Section:
@@ -125,7 +126,10 @@ def _legend(c: Comparison) -> list[str]:
             else "paired where seeds match"
         )
         corrected = f"; p: by Holm for {num} t-tests" if num > 1 else "; p: t-test" if num else ""
-        legend[0] += f" Difference: from the baseline, {kind}{corrected}."
+        tried = (
+            f", times {c.choice.num_tried} for the settings tried" if num and c.choice.num_tried > 1 else ""
+        )
+        legend[0] += f" Difference: from the baseline, {kind}{corrected}{tried}."
     if num > 1 and c.question.baseline is None:
         legend.append(
             "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it "

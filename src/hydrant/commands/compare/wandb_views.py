@@ -98,7 +98,7 @@ def _report(c: Comparison, projects: Mapping[str, Sequence[str]]) -> str:
         for path, run_ids in projects.items()
     ]
     entity, project = next(iter(projects)).split("/")
-    text = re.sub(r"\033\[\d+m", "", to_text(c, None))  # without bold
+    text = re.sub(r"\033\[\d+m", "", to_text(c, None, details=True))  # without bold
     report = wr.Report(
         entity=entity,
         project=project,

@@ -37,7 +37,8 @@ for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 
 const better = IS_MAX ? "higher" : "lower";
 document.getElementById("states").textContent =
   `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${better} is better`;
-const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection];
-const comparing = [groupsSection, runsSection, ...figures], alone = [curvesSection, runsSection, schedulesSection];
+const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection];
+const asked = [profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection];
+const comparing = [groupsSection, runsSection, ...figures, ...asked], alone = [curvesSection, runsSection, schedulesSection, ...asked];
 for (const draw of [verdictSection, warningsSection, ...(DATA.runs.length === 1 ? alone : comparing)]) draw();
 document.documentElement.dataset.drawn = String(Math.round(performance.now()));

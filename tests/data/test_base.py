@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from hydrant.clock import Steps
-from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.data import Data, InMemorySource
+from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges, changed_statistics
+from hydrant.errors import ConfigError
 
 CPU = torch.device("cpu")
 
@@ -56,3 +60,56 @@ def test_batch_ranges_cover_every_sample_once(num_samples: int, batch_size: int,
     ]
     assert sorted(index for part in parts for index in part) == list(range(num_samples))
     assert all(len(part) <= batch_size for part in parts)
+
+
+class Name(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    num_comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.num_comparisons += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_names_of_many_classes_are_not_compared_with_each_other() -> None:
+    names = [Name(number) for number in range(1000)]
+    source = InMemorySource(torch.zeros(4, 1), torch.zeros(4).long())
+    Name.num_comparisons = 0
+    Data(source, source, num_classes=1000, class_names=tuple(names))
+    assert Name.num_comparisons < 10_000
+    with pytest.raises(ConfigError, match="two classes are named '7'"):
+        Data(source, source, num_classes=1001, class_names=(*names, Name(7)))
+
+
+def statistics(mean: float, std: float = 1e6, texts: tuple[str, ...] = ("blue", "red")) -> dict[str, Any]:
+    return {"categories": [["colour", [*texts]]], "mean": {"x": mean}, "std": {"x": std}}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "difference"),
+    [
+        (statistics(1e-10), statistics(-3e-10), None),  # sums of numbers around 1e6 and -1e6, rounded
+        (statistics(0.0), statistics(0.01), "data.mean.x was 0.0 and is now 0.01"),
+        (statistics(1e-6, 1e-6), statistics(1e-6 + 1e-11, 1e-6), "data.mean.x was 1e-06 and is now 1.00001e-06"),
+        (statistics(1.0, 2.0), statistics(1.0, 3.0), "data.std.x was 2.0 and is now 3.0"),
+        (statistics(1.0), statistics(1.0, texts=("blue", "teal")),
+         "data.categories.colour was 'red' and is now 'teal'"),
+        (statistics(1.0, texts=("a",)), statistics(1.0, texts=("a", "b")),
+         "data.categories.colour had 1 values and now has 2; the first that differs was [] and is now ['b']"),
+    ],
+)  # fmt: skip
+def test_statistics_change_by_more_than_rounding(
+    was: dict[str, Any], now: dict[str, Any], difference: str | None
+) -> None:
+    assert changed_statistics(was, now) == difference
+
+
+def test_the_difference_of_large_statistics_is_short() -> None:
+    was, now = statistics(1.0, texts=tuple(map(str, range(5000)))), statistics(1.0, texts=("blue",))
+    assert len(changed_statistics(was, now) or "") < 200
+    now["categories"] = []
+    assert len(changed_statistics(was, now) or "") < 200

@@ -193,6 +193,47 @@ def test_two_spellings_of_a_category_are_told(
     assert data.num_classes == 3 if is_target else data.input_shape == (1 + 3,)
 
 
+@pytest.mark.parametrize(
+    ("groups", "more"),
+    [("Red red RED", ""), ("Red red RED,Blue blue", " (1 more group of such categories)"),
+     ("Red red,Blue blue,Tan tan TAN", " (2 more groups of such categories)")],
+)  # fmt: skip
+def test_further_groups_of_spellings_are_counted(
+    groups: str, more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("colour,price\n" + "".join(f"{text},1.5\n" for text in groups.replace(",", " ").split()))
+    read(file)
+    (record,) = caplog.records
+    assert f"are two categories{more}; write them alike" in record.getMessage()
+
+
+@pytest.mark.parametrize("categories", ["codes", "one_hot"])
+def test_learned_categories_that_are_numbers_now_are_refused(categories: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("size,kind,price\n1,a,1.5\n2,b,2.5\n")
+    learned = read(file, categories=categories).statistics
+    file.write_text("size,kind,price\n1,10,1.5\n2,20,2.5\n")
+    now = read(file, categories=categories)
+    assert now.with_statistics is not None
+    with pytest.raises(
+        ConfigError, match=r"the column 'kind' of .*rows\.csv holds numbers alone, but texts when"
+    ):
+        now.with_statistics(learned)
+
+
+def test_learned_codes_take_new_categories_and_columns(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("size,kind,price\n1,a,1.5\n3,b,2.5\n")
+    learned = read(file, categories="codes").statistics
+    file.write_text("new,size,kind,other,price\nu,3,c,1,1.5\nv,1,b,2,2.5\n")
+    now = read(file, categories="codes")
+    assert now.with_statistics is not None
+    inputs, _ = samples(now.with_statistics(learned))
+    assert inputs["numbers"].tolist() == [[1.0], [-1.0]]
+    assert inputs["categories"].tolist() == [[0], [2]]
+
+
 def test_folds_are_standardized_by_the_lines_that_train(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("x,price\n" + "".join(f"{n * n},{n}.5\n" for n in range(50)))

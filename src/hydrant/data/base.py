@@ -7,6 +7,8 @@ function of the seed. The augmentation of a draw is a pure function of the seed 
 from __future__ import annotations
 
 import math
+import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,30 +181,45 @@ class Data:
         names, count = self.class_names, self.num_classes
         if names is not None and count is not None and len(names) != count:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
-        if double := next((name for name in names or () if names and names.count(name) > 1), None):
+        if double := next((name for name, uses in Counter(names).items() if uses > 1), None):
             message = f"two classes are named {double!r}, so their numbers would have one name; give different names"
             raise ConfigError("data.class_names", message)
 
 
-def changed_statistics(was: Any, now: Any, place: str = "data") -> str | None:
+def changed_statistics(was: Any, now: Any, place: str = "data", scale: Any = None) -> str | None:
     """Return where two statistics of training samples differ, for messages; None if nowhere.
 
-    Machines round sums differently.
+    Machines round sums differently: relative to a number, or to its `scale`. That of a `mean` is the `std` beside it.
 
     >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.1 + 1e-12}})
     >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.2}})
     'data.mean.x was 0.1 and is now 0.2'
+    >>> changed_statistics([["colour", ["blue", "red"]]], [["colour", ["blue", "green", "red"]]])
+    "data.colour had 2 values and now has 3; the first that differs was ['red'] and is now ['green']"
     """
     match was, now:
         case (dict(), dict()) if was.keys() == now.keys():
-            parts = [(was[key], now[key], f"{place}.{key}") for key in was]
+            scales = scale if isinstance(scale, dict) else {"mean": was.get("std")}
+            parts = [(was[key], now[key], f"{place}.{key}", scales.get(key)) for key in was]
+        case ([str() as name, list() as one], [str() as same, list() as other]) if name == same:
+            parts = [(one, other, f"{place}.{name}", None)]
         case (list(), list()) if len(was) == len(now):
-            parts = [(one, other, place) for one, other in zip(was, now, strict=True)]
-        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=1e-12):
+            parts = [(one, other, place, None) for one, other in zip(was, now, strict=True)]
+        case (list(), list()):
+            pairs = enumerate(zip(was, now, strict=False))
+            n = next((n for n, (one, other) in pairs if one != other), min(len(was), len(now)))
+            first = f"was {reprlib.repr(was[n : n + 1])} and is now {reprlib.repr(now[n : n + 1])}"
+            return f"{place} had {len(was)} values and now has {len(now)}; the first that differs {first}"
+        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=_rounding(scale)):
             return None
         case _:
-            return None if was == now else f"{place} was {was} and is now {now}"
+            differs = f"{place} was {reprlib.repr(was)} and is now {reprlib.repr(now)}"
+            return None if was == now else differs
     return next(filter(None, (changed_statistics(*part) for part in parts)), None)
+
+
+def _rounding(scale: Any) -> float:
+    return max(1e-12, 1e-9 * scale) if isinstance(scale, float) else 1e-12
 
 
 # Known by name in commands/eject/couplings.py.

@@ -107,8 +107,9 @@ def columns_with_two_spellings(layout: Layout, table: Table) -> Iterator[str]:
             rare, *_, usual = sorted(alike[0], key=Counter(cells).__getitem__)
             kind = "categories" if name in layout.categories else "classes"
             found = f"{table.place(cells.index(rare), name)}: {rare!r} and {usual!r} are two {kind}"
-            more = f"; so are {len(alike) - 1} more pairs" if len(alike) > 1 else ""
-            yield f"{found}; write them alike if they mean the same{more}"
+            num_more = len(alike) - 1
+            more = f" ({num_more} more group{'s' * (num_more > 1)} of such {kind})" if num_more else ""
+            yield f"{found}{more}; write them alike if they mean the same"
 
 
 def layout_of(node: DictConfig) -> Layout | None:

@@ -321,6 +321,9 @@ class _Encoder:
     def _codes(self, table: Table, name: str) -> np.ndarray:
         """Return a column of categories as codes, int64 (N,)."""
         cells = table.columns[name]
+        if not is_text(cells):
+            message = f"the column {name!r} of {table.path} holds numbers alone, but texts when the run began"
+            raise ConfigError("data", f"{message}; give the file that the run was trained with")
         self._check_filled(table, name, missing_rows(cells))
         codes = {category: code for code, category in enumerate(self._layout.categories[name], start=1)}
         result = np.array(

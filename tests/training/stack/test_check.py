@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
 from lanes import TINY, plan_of
 from torch import Tensor, nn
 
+from hydrant.data import LoaderSource
 from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
@@ -34,6 +37,18 @@ def test_the_reason_names_the_key(key: str) -> None:
 
 def test_a_plain_run_may_be_a_lane() -> None:
     check_plan(plan_of(TINY))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_lanes_have_no_workers_for_an_evaluation(num_workers: int) -> None:
+    """They live as long as the run, so many lanes would have too many."""
+    plan = plan_of(TINY)
+    read = LoaderSource([(torch.zeros(1), 0)], Tensor.clone, Tensor.clone, (), (), num_workers)
+    plan = dataclasses.replace(
+        plan, splits={**plan.splits, "val": dataclasses.replace(plan.splits["val"], source=read)}
+    )
+    with pytest.raises(CannotStack, match="worker processes read its data") if num_workers else nullcontext():
+        check_plan(plan)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ KEY = "inputs"
 
 _DATA_FILES = ("*.npy", "*.bin", "*.arrow", "*/*.arrow", "*.parquet")
 """The files with samples in a folder that the settings of the data name. Used for data that do not name their files."""
+_TEXT_FILES = ("*.csv", "*/*.csv", "*.jsonl", "*/*.jsonl")
+"""Those that may hold samples or other texts."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    files = (*inputs.files, *_files_of_settings(plan.config["data"]))
+    files = (*inputs.files, *_files_of_settings(plan.config["data"], (*_DATA_FILES, *_TEXT_FILES)))
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         raise ConfigError(
             "--out", f"{out} holds samples, which the predictions would replace; give another file"
@@ -153,18 +155,18 @@ def _content(source: Source, settings: Mapping[str, Any]) -> Any:
     return [_identity(file) for file in _files_of_settings(settings)]
 
 
-def _files_of_settings(settings: Mapping[str, Any]) -> list[Path]:
+def _files_of_settings(settings: Mapping[str, Any], patterns: Sequence[str] = _DATA_FILES) -> list[Path]:
     texts = sorted(value for value in flatten(settings).values() if isinstance(value, str))
-    return [file for text in texts for file in _data_files(text)]
+    return [file for text in texts for file in _data_files(text, patterns)]
 
 
-def _data_files(text: str) -> list[Path]:
-    """Return the file with this name, or the array and table files in the folder with this name; else nothing."""
+def _data_files(text: str, patterns: Sequence[str]) -> list[Path]:
+    """Return the file with this name, or the files of these patterns in the folder with this name; else nothing."""
     if os.path.isfile(text):  # noqa: PTH113  # of any length
         return [Path(text)]
     if not os.path.isdir(text):  # noqa: PTH112
         return []
-    return sorted(file for pattern in _DATA_FILES for file in Path(text).glob(pattern))
+    return sorted(file for pattern in patterns for file in Path(text).glob(pattern))
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:

@@ -58,7 +58,8 @@ def check_plan(plan: Plan) -> None:
         raise CannotStack("its duration is in seconds (duration)")
     if isinstance(train, IterableSource):
         raise CannotStack("its data are a stream (data)")
-    if isinstance(train, LoaderSource) and train.num_workers:
+    sources = (train, *(split.source for split in plan.splits.values()))
+    if any(isinstance(source, LoaderSource) and source.num_workers for source in sources):
         raise CannotStack("worker processes read its data (data.num_workers=0 lets it be stacked)")
 
 

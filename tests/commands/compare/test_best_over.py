@@ -152,6 +152,10 @@ def test_a_group_without_a_result_stays(has_test: bool, tmp_path: Path, comparin
     assert {group.name: group.num_runs for group in comparison.groups}["optimizer=lion"] >= 2
     assert "optimizer=lion" not in comparison.choice.values
     assert "failed: lion-0.1, lion-1.0; not included in any mean" in warning_texts(comparison)
+    assert "runs of the same group differ" not in warning_texts(comparison)
+    assert comparison.verdict.lead is not None
+    assert comparison.verdict.lead.num_pairs == 3, "by the seed; the rates of lion pair nothing"
+    assert "; lion has no result (" in comparison.verdict.sentence
 
 
 def test_without_any_result_nothing_is_chosen(tmp_path: Path, comparing: Compare) -> None:

@@ -75,11 +75,7 @@ def choose_best(
     ]
     chosen = [best for _, best in found if best is not None]
     judged_on, judged, judge = _judge(chosen, metric)
-    for group in (group for group, best in found if best is None):
-        if any(judge.has_result(run) for run in group.runs):
-            message = f"{group.name} has results of {judge.name}, but none of {validation.name} to choose by"
-            raise ConfigError("--best-over", message)
-        judged += group.runs
+    judged += _not_chosen([group for group, best in found if best is None], judge, validation)
     values = {best.group.name: best.setting.labels for best in chosen}
     num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
     sentence = _sentence(chosen, over, validation, judged_on, judge)
@@ -94,6 +90,15 @@ def _choose(group: Group, over: Sequence[str], keys: Sequence[str], metric: Metr
     choosing = [run for run in group.runs if repetition(run) in common]
     best = find_winner(group_runs(choosing, over, keys, metric), metric)
     return None if best is None else _Chosen(group, best, sorted(common), len(settings))
+
+
+def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> list[Run]:
+    """Return the runs of groups without a result to choose by. They must have none that would be judged."""
+    for group in groups:
+        if any(judge.has_result(run) for run in group.runs):
+            message = f"{group.name} has results of {judge.name}, but none of {validation.name} to choose by"
+            raise ConfigError("--best-over", message)
+    return [run for group in groups for run in group.runs]
 
 
 def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:

@@ -122,14 +122,14 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     runs, compared = choice.runs, choice.metric
     grouped = [run for run in runs if run.state != SEVERAL]
     times = _times(runs, target)
-    groups = group_runs(grouped, by, keys, compared)
+    other_keys = [key for key in keys if key not in (*by, *over)]
+    groups = group_runs(grouped, by, other_keys, compared)
     winner = find_winner(groups, compared)
     runner_up = find_winner([group for group in groups if group is not winner], compared)
     base = winner if baseline is None else find_baseline(groups, baseline)
     groups = groups if base is None else with_differences(groups, base, choice.num_tried)
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
-    other_keys = [key for key in keys if key not in by]
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     verdicts = find_verdicts(every, groups, best, keys, compared, repetitions, question)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,16 +19,19 @@ from safetensors.torch import load_file, save_file
 from training_runs import Train, interrupt_at
 
 from hydrant import cli
+from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.record import Record
-from hydrant.runs.resume import changed_keys, starting_point
+from hydrant.runs.resume import Start, changed_keys, starting_point
+from hydrant.runs.session import continued_state
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.manifest import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
+from hydrant.training.early_stopping import EarlyStopping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
          "keep_last=9")  # fmt: skip
@@ -315,6 +319,21 @@ def test_another_deciding_metric_judges_all_evaluations_anew(
     assert (best["metric"], best["value"]) == (metric, better(values.values()))
     assert values[best["num_updates"]] == best["value"]
     assert Path(stopped_run, "checkpoints", "best").resolve().name == f"update_{best['num_updates']:08d}"
+
+
+@pytest.mark.parametrize(("mode", "num_updates"), [("max", 4), ("min", 2)])
+def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
+    mode: str, num_updates: int, stopped_run: Path
+) -> None:
+    """Its config does not tell it: a run that was killed has replaced that."""
+    lines = rows(stopped_run)
+    lines[2]["val/accuracy"] = 0.001  # less than at update 4
+    (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    plan: Any = SimpleNamespace(early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)))
+    checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
+    best = continued_state(plan, Start(RunFolder(stopped_run), checkpoint), checkpoint).best
+    assert best is not None
+    assert best["num_updates"] == num_updates
 
 
 def test_a_finished_run_without_a_checkpoint_is_not_repeated(

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hydrant.runs.folder import RunFolder
-from hydrant.sweeps import results_table
-from hydrant.sweeps.results_table import MAX_DRAWN, MAX_PRINTED, draw_curves_of, print_table
+from hydrant.sweeps import picture
+from hydrant.sweeps.picture import MAX_DRAWN, draw_curves_of
+from hydrant.sweeps.results_table import MAX_PRINTED, print_table
 
 
 def finished(folder: Path, seed: int, value: float, status: str = "finished") -> RunFolder:
@@ -51,7 +52,7 @@ def test_the_best_of_many_runs_are_drawn(
 ) -> None:
     """And a run without a result is not."""
     drawn = list[Any]()
-    monkeypatch.setattr(results_table, "draw_curves", lambda *arguments: drawn.extend(arguments))
+    monkeypatch.setattr(picture, "draw_curves", lambda *arguments: drawn.extend(arguments))
     runs = [finished(tmp_path / str(seed), seed, seed / 100) for seed in range(70)]
     for seed in range(70):
         (tmp_path / str(seed) / "metrics.jsonl").write_text(
@@ -69,7 +70,7 @@ def test_runs_with_the_same_choices_keep_their_curves(
 ) -> None:
     """As trials of a search that tries values again."""
     drawn = list[Any]()
-    monkeypatch.setattr(results_table, "draw_curves", lambda *arguments: drawn.extend(arguments))
+    monkeypatch.setattr(picture, "draw_curves", lambda *arguments: drawn.extend(arguments))
     runs = [finished(tmp_path / name, seed, 0.5) for name, seed in {"a": 0, "b": 0, "c": 1}.items()]
     for run in runs:
         (run.path / "metrics.jsonl").write_text("")

@@ -1,4 +1,4 @@
-"""The results of a sweep: sweep.csv, sweep.png, and the lines printed at the end."""
+"""The results of a sweep: sweep.csv, and the lines printed at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.csv_text import as_csv
-from hydrant.runs.curve_pictures import curve
-from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text, read_metrics
+from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
 from hydrant.sweeps.live_table import format_counts, most_urgent
 from hydrant.terminal.console import relative, say
-from hydrant.training.plotting import draw_curves
 
 MAX_PRINTED = 20
 """The most runs of a table that a sweep prints at its end."""
-MAX_DRAWN = 64
-"""A picture of more curves shows nothing."""
 
 
 def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
@@ -49,7 +45,7 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
         claims: the `claim` of the configs; with them, also each run's speed and memory are printed.
         mode: whether `min` or `max` of the values is the best.
     """
-    labels = _labels(runs)
+    labels = labels_of(runs)
     width = max(map(len, labels))
     folder = Path(relative(folder))
     states = [run.state for run in runs]
@@ -69,24 +65,7 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
         say(f"claim: {claim}")
 
 
-def draw_curves_of(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
-    """Draw the deciding metric of the runs into `sweep.png`: of 64 at most, the best ones."""
-    results = [(run.summary.get("best"), label, run) for run, label in zip(runs, _labels(runs), strict=True)]
-    drawn = [(best["value"], label, run) for best, label, run in results if best]
-    if not drawn:
-        return
-    if len(drawn) > MAX_DRAWN:
-        drawn.sort(key=lambda entry: entry[0], reverse=mode == "max")
-    metric = next(best["metric"] for best, _, _ in results if best)
-    repeated = Counter(label for _, label, _ in drawn)
-    curves = {
-        f"{label} ({run.path.name})" if repeated[label] > 1 else label: curve(read_metrics(run.path), metric)
-        for _, label, run in drawn[:MAX_DRAWN]
-    }
-    draw_curves({metric: curves}, folder / SWEEP_PICTURE)
-
-
-def _labels(runs: Sequence[RunFolder]) -> list[str]:
+def labels_of(runs: Sequence[RunFolder]) -> list[str]:
     """Return of each run the choices in which it differs from others."""
     shared = set.intersection(*(set(run.choices.items()) for run in runs))
     differing = [[f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared] for run in runs]

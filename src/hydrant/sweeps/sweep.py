@@ -39,7 +39,7 @@ from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import MAX_PRINTED, draw_curves_of, print_table, write_sweep_csv
+from hydrant.sweeps.results_table import MAX_PRINTED, print_table, write_sweep_csv
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
@@ -201,6 +201,8 @@ class Sweep:
         if not any(run.has_begun for run in runs):
             return False
         self._write_table(folder, runs)
+        from hydrant.sweeps.picture import draw_curves_of
+
         with log_errors(SWEEP_PICTURE), _print_write_errors(folder / SWEEP_PICTURE):
             draw_curves_of(folder, runs, self._mode)
         if self._has_table and not self._claims:

@@ -114,35 +114,35 @@ def test_the_user_must_consent_to_allow_targets_of_a_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No file can consent: neither an experiment nor the config or the recorded overrides of a run folder."""
-    (workdir / "theirs.py").write_text(
+    (workdir / "consented_part.py").write_text(
         "class Note:\n    def __init__(self): open('called', 'w').close()\n"
         "    def after_update(self, *_): pass\n"
     )
     folder = workdir / "conf" / "experiment"
     folder.mkdir(parents=True)
-    (folder / "theirs.yaml").write_text(
-        "# @package _global_\nallow_targets: [theirs]\nhooks: {x: {_target_: theirs.Note}}\n"
+    (folder / "consented_part.yaml").write_text(
+        "# @package _global_\nallow_targets: [consented_part]\nhooks: {x: {_target_: consented_part.Note}}\n"
     )
-    words = ("experiment=theirs", "tracker=local", "duration=1", "model.hidden=[4]")
+    words = ("experiment=consented_part", "tracker=local", "duration=1", "model.hidden=[4]")
     for command in (["train"], ["train", "--multirun"], ["preview"]):
         assert cli.main([*command, *words]) == 2
         message = capsys.readouterr().err
-        assert message.startswith("error: allow_targets: a config file requests to run code of 'theirs'"), (
-            message
-        )
+        assert message.startswith(
+            "error: allow_targets: a config file requests to run code of 'consented_part'"
+        ), message
     monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "other")
     assert cli.main(["train", *words]) == 2
     assert not (workdir / "called").exists()
-    run = train(*words, "allow_targets=[theirs]")
+    run = train(*words, "allow_targets=[consented_part]")
     assert (workdir / "called").exists()
-    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "other,theirs")
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "other,consented_part")
     train(*words, name="again")
     monkeypatch.delenv("HYDRANT_ALLOW_TARGETS")
     for overrides in ([], ["seed=1"]):
         assert cli.main(["evaluate", str(run), *overrides]) == 2
-        assert "requests to run code of 'theirs'" in capsys.readouterr().err
+        assert "requests to run code of 'consented_part'" in capsys.readouterr().err
     config = (run / "config.yaml").read_text()
-    (run / "config.yaml").write_text(config.replace("allow_targets:\n- theirs", "allow_targets: []"))
+    (run / "config.yaml").write_text(config.replace("allow_targets:\n- consented_part", "allow_targets: []"))
     assert cli.main(["evaluate", str(run), "seed=1"]) == 2
-    assert "requests to run code of 'theirs'" in capsys.readouterr().err
-    assert cli.main(["evaluate", str(run), "allow_targets=[theirs]"]) == 0
+    assert "requests to run code of 'consented_part'" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(run), "allow_targets=[consented_part]"]) == 0

@@ -63,7 +63,8 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}),
                            data=SimpleNamespace(class_names=None, statistics={}))  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           meter=Meter(world.device), stream=None)  # fmt: skip
+                           meter=Meter(world.device), stream=None,
+                           early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip
 
 
 def train(run: Any, num_updates: int) -> None:

@@ -59,9 +59,8 @@ def attend_in_documents(
     )
     cut: Any = documents
     is_flash = not dropout and _takes_flash_attention(query) and hasattr(cut, "bounds")
-    has_lengths = not torch.compiler.is_compiling() and hasattr(
-        cut, "lengths"
-    )  # else a graph would guard them
+    # Compiled code must not ask for them: its graph would guard the answer.
+    has_lengths = not torch.compiler.is_compiling() and hasattr(cut, "lengths")
     if dropout or not (is_flash or has_lengths):
         return attend(query, key, value, attn_mask=causal_document_mask(documents))
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # (B L, H, D)

@@ -13,7 +13,7 @@ from hydrant.commands.registry import COMMANDS, SECTIONS
 from hydrant.terminal.styled import has_style
 
 _MAX_WIDTH = 110
-_HEADINGS = re.compile(r"(Examples|Options|Groups|Exit status):")
+_HEADING = re.compile(r"^(Examples|Options|Groups|Exit status):", re.MULTILINE)
 
 
 def overview() -> str:
@@ -40,12 +40,8 @@ def page(text: str) -> str:
     """
     width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
     blocks = [_rows_of(block, width) for block in re.split(r"\n{2,}", text)]
-    page = "\n\n".join("\n".join(block) for block in blocks)
-    return (
-        re.sub(rf"^{_HEADINGS.pattern}", r"\033[1m\g<0>\033[0m", page, flags=re.M)
-        if has_style(sys.stdout)
-        else page
-    )
+    wrapped = "\n\n".join("\n".join(block) for block in blocks)
+    return _HEADING.sub(r"\033[1m\g<0>\033[0m", wrapped) if has_style(sys.stdout) else wrapped
 
 
 def flags_of(command: str) -> list[str]:

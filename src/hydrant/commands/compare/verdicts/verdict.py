@@ -34,7 +34,7 @@ class Verdict:
     sentence: str
     winner: str | None = None  # None unless it is decided
     leader: str | None = None  # the setting with the best mean
-    rival: str | None = None  # the one that the sentence compares it with
+    rival: str | None = None  # the group that the sentence compares the leader with
     lead: Difference | None = (
         None  # of the leader over the rival, with the corrected interval; `p_holm` decides
     )

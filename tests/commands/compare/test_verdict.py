@@ -45,17 +45,18 @@ CLEAR: Results = {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], 
 SWEEPS: dict[str, tuple[Results, str, str]] = {
     "a clear winner": (
         CLEAR, "decided",
-        "Decided: adamw is better than sgd by 0.05 (p < 0.001, corrected for 2 comparisons).",
+        "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001, corrected for 2 comparisons); "
+        "also better than lion.",
     ),
     "a tie": (
         {"adamw": [0.91, 0.93, 0.92], "sgd": [0.93, 0.91, 0.917]}, "undecided",
-        "Undecided: adamw leads sgd by 0.001, and the interval (-0.049 to 0.051) contains 0. "
-        "About 3,166 paired seeds would tell.",
+        "Undecided: adamw leads sgd by 0.001 over 3 paired seeds, but either may be better: the 95 % interval of the "
+        "lead is -0.049 to 0.051. If this lead is real, about 3,166 paired seeds in all would show it.",
     ),
     "one seed each": (
         {"adamw": [0.95], "sgd": [0.90]}, "undecided",
-        "Undecided: adamw leads sgd by 0.05, but with one run each, so chance may explain it. Add seeds, such as "
-        "seed=0,1,2.",
+        "Undecided: adamw leads sgd by 0.05, but there is one run of each, so chance may explain it. Add seeds, such "
+        "as seed=0,1,2.",
     ),
     "unequal seeds": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.97]}, "undecided",
@@ -64,12 +65,20 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     "three close leaders": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.93, 0.95, 0.94, 0.94]},
         "undecided",
-        "Undecided: adamw leads sgd by 0.0025, and the interval, corrected for 2 comparisons, (-0.029 to 0.034) "
-        "contains 0. About 349 paired seeds would tell.",
+        "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 349 paired seeds in all "
+        "would show it.",
+    ),
+    "a third that is beaten": (
+        {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.85, 0.83, 0.84, 0.85]},
+        "undecided",
+        "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 197 paired seeds in all "
+        "would show it. adamw is better than lion.",
     ),
     "a failed run": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",
-        "Decided: adamw is better than sgd by 0.049 (p = 0.006).",
+        "Decided: adamw is better than sgd by 0.049 (2 paired seeds, p = 0.006).",
     ),
     "NaN": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.970, math.nan, 0.972]}, "undecided",
@@ -115,7 +124,7 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
         ({"adamw": [0.95, 0.96, None], "sgd": [0.9, None, 0.9]},
          "Undecided: adamw leads sgd by 0.055, but 1 of the 3 runs of adamw has no result (1 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [None, None]},
-         "Undecided: only adamw has results, so there is nothing to compare it with."),
+         "Undecided: only adamw has results; sgd has no result (2 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [0.93, 0.94]},
          "Undecided: adamw leads sgd by 0.02, but by the same amount with all 2 common seeds, so no noise is known to "
          "test it against."),
@@ -128,10 +137,10 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
         ({"adamw": [0.90, 0.99], "sgd": [0.91]},
          "Undecided: adamw has the better mean, but on the 1 seed of both, sgd is better by 0.01."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], "lion": [None, None, None]},
-         "Decided: adamw is better than sgd by 0.05 (p < 0.001); lion has no result (3 failed)."),
+         "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001); lion has no result (3 failed)."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902],
           **{name: [None] for name in ("lion", "muon", "adan", "sophia")}},
-         "Decided: adamw is better than sgd by 0.05 (p < 0.001); 4 other groups have no result."),
+         "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001); 4 other groups have no result."),
         ({"adamw": [0.95, 0.95], "sgd": [0.95, 0.95]},
          "Undecided: adamw and sgd have the same mean of val/accuracy."),
         ({"adamw": [0.95], "sgd": [NEVER, 0.9, 0.92]},
@@ -140,7 +149,7 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
         ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
          "Undecided: adamw has the better mean, but on the 2 seeds of both, sgd is better by 0.011."),
         ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
-         "Decided: adamw is better than sgd by 0.019 (p = 0.002)."),
+         "Decided: adamw is better than sgd by 0.019 (3 and 3 unpaired runs, p = 0.002)."),
     ],
 )  # fmt: skip
 def test_other_reasons_for_no_decision_are_named(
@@ -187,7 +196,7 @@ def test_results_that_are_no_seeds_are_named_and_no_seeds_are_advised(
             keys = {"optimizer": optimizer, "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
             write_run(tmp_path / f"{optimizer}-{n}", keys, 0.8 + n / 100 + lead)
     verdict = comparing(tmp_path, by=["optimizer"]).verdict
-    assert verdict.sentence.endswith("contains 0.")
+    assert verdict.sentence.endswith("of the lead is -0.023 to 0.043.")
     assert verdict.seeds_needed is None
     for n, run in enumerate(sorted(tmp_path.glob("adamw-*"))):  # all of one lead
         shutil.rmtree(run)
@@ -206,7 +215,7 @@ def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comp
 @pytest.mark.parametrize("name", SWEEPS)
 def test_seeds_are_advised_where_they_decide(name: str, tmp_path: Path, comparing: Compare) -> None:
     verdict = comparing(write_sweep(tmp_path, SWEEPS[name][0])).verdict
-    assert (verdict.seeds_needed is not None) == ("would tell" in verdict.sentence)
+    assert (verdict.seeds_needed is not None) == ("If this lead is real" in verdict.sentence)
 
 
 def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path, comparing: Compare) -> None:
@@ -215,7 +224,7 @@ def test_the_interval_of_the_lead_is_that_of_the_sentence(tmp_path: Path, compar
     error = stats.tstd([0.01, -0.01, -0.01, 0.02]) / 2
     half = stats.t.isf(0.025 / 2, 3) * error
     assert (verdict.lead.low, verdict.lead.high) == pytest.approx((0.0025 - half, 0.0025 + half))
-    assert "(-0.029 to 0.034)" in verdict.sentence
+    assert "is -0.029 to 0.034" in verdict.sentence
 
 
 def test_differences_of_folds_are_corrected_for_shared_training_samples(
@@ -233,7 +242,8 @@ def test_differences_of_folds_are_corrected_for_shared_training_samples(
     assert verdict.lead.p == pytest.approx(2 * stats.t.sf(0.01 / error, 3))
     assert stats.ttest_1samp(gaps, 0).pvalue < 0.05, "without the correction it would be decided"
     assert verdict.sentence == (
-        "Undecided: adamw leads sgd by 0.01, and the interval (-0.0005 to 0.021) contains 0."
+        "Undecided: adamw leads sgd by 0.01 over 4 paired folds, but either may be better: the 95 % interval of the "
+        "lead is -0.0005 to 0.021."
     ), "nobody can add a fold"
 
 

@@ -21,10 +21,11 @@ def number(value: Any) -> str:
 def two_digits(value: float) -> str:
     """Return a number of a sentence, where more than two digits say nothing.
 
-    >>> two_digits(-0.05152), two_digits(0.0001), two_digits(12345.6)
-    ('-0.052', '0.0001', '12000')
+    >>> two_digits(-0.05152), two_digits(-0.0000584), two_digits(12345.6)
+    ('-0.052', '-0.000058', '12000')
     """
-    return number(float(f"{value:.2g}"))
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.7f}".rstrip("0") if 1e-6 <= abs(rounded) < 1e-4 else number(rounded)
 
 
 def signed(value: float | None) -> str:

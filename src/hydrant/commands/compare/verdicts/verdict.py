@@ -21,7 +21,7 @@ from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.schema import REPETITIONS
 
 _MAX_NAMES = 3
-"""At most this many groups without a result are named."""
+"""At most this many groups beside the leader and its rival are named."""
 
 Status = Literal["decided", "undecided", "one_setting", "no_runs"]
 
@@ -62,14 +62,13 @@ def find_verdict(
     rivals = best_first(with_differences(rivals, leader, num_tried), metric)
     open_ones = [rival for rival in rivals if not _is_beaten(rival, metric)]
     if not rivals:
-        sentence = (
-            f"Undecided: only {short_name(leader)} has results, so there is nothing to compare it with."
-        )
+        sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
     rival = (open_ones or rivals)[0]
     assert rival.versus is not None
     is_decided = not open_ones and not leader.without_result
-    case = _Case(leader, rival, rival.versus, len(rivals) * num_tried, noise, metric, repetitions)
+    beaten = [group for group in rivals if group is not rival and group not in open_ones]
+    case = _Case(leader, rival, rival.versus, beaten, len(rivals) * num_tried, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
         f"{case.decided}{_silent(groups)}." if is_decided else case.undecided,
@@ -97,6 +96,7 @@ class _Case:
     leader: Group
     rival: Group
     versus: Difference  # the rival minus the leader
+    beaten: Sequence[Group]  # the other groups than which the leader is better
     num_comparisons: int
     noise: NoiseFloor
     metric: Metric
@@ -114,12 +114,18 @@ class _Case:
         p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
         num = self.num_comparisons
         corrected = f", corrected for {num} comparisons" if num > 1 else ""
-        return f"Decided: {self._names[0]} is better than {self._names[1]} by {self._size} ({p}{corrected})"
+        also = f"; also better than {self._beaten}" if self.beaten else ""
+        leader, rival = self._names
+        return (
+            f"Decided: {leader} is better than {rival} by {self._size} ({self._over}, {p}{corrected}){also}"
+        )
 
     @property
     def undecided(self) -> str:
-        reason = self._obstacle or f"{self._start}, {self._interval}"
-        return f"Undecided: {reason}.{'' if self._obstacle else self._advice}"
+        if self._obstacle:
+            return f"Undecided: {self._obstacle}."
+        also = f" {self._names[0]} is better than {self._beaten}." if self.beaten else ""
+        return f"Undecided: {self._start} over {self._over}, but {self._interval}.{self._advice}{also}"
 
     @property
     def _start(self) -> str:
@@ -142,11 +148,26 @@ class _Case:
             return f"{leader} has the better mean, but {few}"
         return f"{self._start}, but {self._why_untested}" if self.versus.p is None else ""
 
+    @property
+    def _over(self) -> str:
+        """The results behind the lead: `5 paired seeds`, or `4 and 3 runs, unpaired`."""
+        if self.versus.num_pairs:
+            return self._pairs("paired ") if self._is_one_repetition else self._pairs()
+        return f"{self.leader.estimate.num} and {self.rival.estimate.num} unpaired runs"
+
+    @property
+    def _beaten(self) -> str:
+        names = [short_name(group) for group in self.beaten]
+        return f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
+
     def _pairs(self, kind: str = "") -> str:
         """Return the number of pairs in words: `2 seeds`, or `2 pairs` if not the seed or the fold alone pairs them."""
-        num, is_one_key = self.versus.num_pairs, len(self.leader.paired_by) == 1
-        word = self.repetitions if is_one_key and self._are_repetitions else "pairs"
+        num, word = self.versus.num_pairs, self.repetitions if self._is_one_repetition else "pairs"
         return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
+
+    @property
+    def _is_one_repetition(self) -> bool:
+        return len(self.leader.paired_by) == 1 and self._are_repetitions
 
     @property
     def _are_repetitions(self) -> bool:
@@ -196,7 +217,11 @@ class _Case:
     def _why_untested(self) -> str:
         nums = self.leader.estimate.num, self.rival.estimate.num
         if 1 in nums:
-            few = "with one run each" if nums == (1, 1) else f"{self._names[nums.index(1)]} has one result"
+            few = (
+                "there is one run of each"
+                if nums == (1, 1)
+                else f"{self._names[nums.index(1)]} has one result"
+            )
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
@@ -211,14 +236,15 @@ class _Case:
         assert low is not None
         assert high is not None
         corrected = f", corrected for {num} comparisons," if num > 1 else ""
-        return f"and the interval{corrected} ({two_digits(low)} to {two_digits(high)}) contains 0"
+        interval = f"the 95 % interval of the lead{corrected} is {two_digits(low)} to {two_digits(high)}"
+        return f"either may be better: {interval}"
 
     @property
     def _advice(self) -> str:
         kind = "paired seeds" if self.versus.num_pairs else "seeds of each"
         if self.seeds is not None:
-            return f" About {self.seeds:,} {kind} would tell."
-        return "" if self._std is None else f" Even {MAX_SEEDS:,} {kind} would hardly tell."
+            return f" If this lead is real, about {self.seeds:,} {kind} in all would show it."
+        return "" if self._std is None else f" Even {MAX_SEEDS:,} {kind} would hardly show which."
 
 
 def short_name(group: Group) -> str:

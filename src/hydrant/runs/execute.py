@@ -28,6 +28,7 @@ from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, show_activity
 from hydrant.terminal.styled import say_fields
+from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
@@ -89,13 +90,17 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         show_activity("preparing the data and the model")
-        plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
-        prepare_start(plan, start)
-        with StopRequest() as stop:
-            pids = world.all_gather(os.getpid())
-            if world.is_rank_zero:
-                announce_signal_handlers(pids)
-            return open_session(job, plan, start, watchdog).run(stop)
+        with contextlib.ExitStack() as prepared:
+            world.on_rank_zero(lambda: prepared.enter_context(trackers_warmed_up(config)))
+            plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
+            prepare_start(plan, start)
+            with StopRequest() as stop:
+                pids = world.all_gather(os.getpid())
+                if world.is_rank_zero:
+                    announce_signal_handlers(pids)
+                session = open_session(job, plan, start, watchdog)
+                prepared.close()
+                return session.run(stop)
     except (Exception, SystemExit) as error:
         if not isinstance(error, HydrantError):  # an error in the config creates no train.log
             log.debug("the run could not start", exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ class Tracker:
 
     Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
     """
+
+    @classmethod
+    def warmed_up(cls, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Return a block in which the run is prepared, and at whose end the tracker is built: what takes long may start.
+
+        Args:
+            settings: the tracker's config.
+        """
+        del settings
+        return nullcontext()
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row: `num_updates`, `epoch`, `time` (unix seconds) and metrics, as Python floats, finite or not."""

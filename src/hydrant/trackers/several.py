@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError, HydrantError, typed_line
+from hydrant.safety.targets import locate
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 
 log = logging.getLogger("hydrant")
+
+
+@contextlib.contextmanager
+def trackers_warmed_up(config: Mapping[str, Any]) -> Generator[None]:
+    """Let the trackers start what takes long, while the block prepares the run and starts them."""
+    with contextlib.ExitStack() as stack:
+        for key, node in _nodes(config).items():
+            target = locate(node["_target_"], f"{key}._target_")
+            if isinstance(target, type) and issubclass(target, Tracker):
+                stack.enter_context(target.warmed_up(node))
+        yield
 
 
 class Trackers:
@@ -25,8 +38,7 @@ class Trackers:
     """
 
     def __init__(self, config: Mapping[str, Any], identity: RunIdentity, num_updates: int) -> None:
-        nodes = {"tracker": config["tracker"]}
-        nodes |= {f"trackers.{name}": node for name, node in config["trackers"].items()}
+        nodes = _nodes(config)
         self._trackers = dict[str, Tracker]()
         try:
             for key in nodes:
@@ -82,6 +94,10 @@ class Trackers:
             except Exception as error:  # the tracker's library, its store or its service
                 del self._trackers[key]
                 _warn(key, error)
+
+
+def _nodes(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tracker": config["tracker"]} | {f"trackers.{name}": n for name, n in config["trackers"].items()}
 
 
 def _warn(key: str, error: Exception) -> None:

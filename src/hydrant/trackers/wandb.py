@@ -41,6 +41,8 @@ from hydrant.trackers.wandb_sdk import (
     last_sent_row,
     sdk_session,
     stop_core,
+    warm_sdk,
+    without_launch,
 )
 
 if TYPE_CHECKING:
@@ -48,9 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hydrant")
 
-PRELOAD = {
-    "WandbTracker": ("wandb", "wandb.sdk.launch.inputs.internal")
-}  # every start of a run imports the second
+PRELOAD = {"WandbTracker": ("wandb",)}
 
 MODES = ("auto", "online", "offline", "disabled")
 CHECKPOINT_CHOICES = ("none", "best", "last", "all")
@@ -148,6 +148,13 @@ class WandbTracker(Tracker):
             self._start(redacted(arguments), probe_timeout)
         if self._run is not None and self._run.resumed:
             self._repeat_lost_rows(self._run, identity.history(), probe_timeout)
+
+    @classmethod
+    def warmed_up(cls, settings: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+        with contextlib.suppress(ConfigError):  # the start reports it
+            if (mode := resolve_mode(settings["mode"])) != "disabled":
+                return warm_sdk(probe_timeout=settings["probe_timeout"] if mode == "online" else None)
+        return contextlib.nullcontext()
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row of history over `num_updates`. The first failure ends the logging, not the run."""
@@ -255,22 +262,23 @@ class WandbTracker(Tracker):
         try:
             import wandb
 
-            run = wandb.init(
-                **arguments,
-                mode=mode,
-                id=self._id,
-                dir=str(self._folder),
-                resume="allow",
-                reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
-                allow_val_change=True,
-                settings=wandb.Settings(
-                    **self._settings,
-                    console="off",
-                    silent=True,
-                    finish_timeout_raises=True,
-                    x_transaction_log_flush_interval=1.0,  # by default a kill loses up to 15 s of rows
-                ),
-            )
+            with without_launch():
+                run = wandb.init(
+                    **arguments,
+                    mode=mode,
+                    id=self._id,
+                    dir=str(self._folder),
+                    resume="allow",
+                    reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
+                    allow_val_change=True,
+                    settings=wandb.Settings(
+                        **self._settings,
+                        console="off",
+                        silent=True,
+                        finish_timeout_raises=True,
+                        x_transaction_log_flush_interval=1.0,  # by default a kill loses up to 15 s of rows
+                    ),
+                )
             _define_metrics(run, self._best)
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
             if mode == "online" and not self._sdk.is_shared:

@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Mapping
@@ -160,12 +161,51 @@ class SdkSession:
 
     def __init__(self) -> None:
         self.num_open = 0
+        self._warming: threading.Thread | None = None
         self._changes = contextlib.ExitStack()
         self._problems: list[str | None] = []
 
     @property
     def is_shared(self) -> bool:
         return self.num_open > 1
+
+    @contextlib.contextmanager
+    def warm(self, *, probe_timeout: float | None) -> Generator[None]:
+        """Let a thread import the SDK, start wandb-core and ask the server while the block prepares a run.
+
+        If the block opens no run, wandb-core ends with it.
+
+        Args:
+            probe_timeout: for the server; None does not ask it.
+        """
+        if self.num_open or self._warming is not None:
+            yield
+            return
+        self._changes.enter_context(_changed_process(fail_fast=False))
+
+        def start() -> None:
+            with contextlib.suppress(Exception):  # the run meets it again, and reports it
+                import wandb
+
+                wandb.setup()
+                if probe_timeout is not None:
+                    self.access_problem(probe_timeout)
+
+        self._warming = threading.Thread(target=start, daemon=True, name="hydrant-wandb")
+        self._warming.start()
+        try:
+            yield
+        finally:
+            self._join()
+            if not self.num_open:
+                stop_core()
+                self._close()
+
+    def _join(self) -> None:
+        if self._warming is not None:
+            self._warming.join()
+            self._warming = None
+            os.environ.pop(SERVICE, None)
 
     def access_problem(self, timeout: float) -> str | None:
         """Return why W&B cannot be used online, or None. Only the first of several runs asks the server."""
@@ -174,18 +214,28 @@ class SdkSession:
         return self._problems[0]
 
     def begin(self, *, fail_fast: bool) -> None:
-        if not self.num_open:
+        is_warm = self._warming is not None
+        self._join()
+        if not (self.num_open or is_warm):
             self._changes.enter_context(_changed_process(fail_fast=fail_fast))
         self.num_open += 1
 
     def end(self) -> None:
         self.num_open -= 1
         if not self.num_open:
-            self._problems.clear()
-            self._changes.close()
+            self._close()
+
+    def _close(self) -> None:
+        self._problems.clear()
+        self._changes.close()
 
 
 _session = SdkSession()
+
+
+def warm_sdk(*, probe_timeout: float | None) -> contextlib.AbstractContextManager[None]:
+    """Start the SDK while the block prepares a run: see `SdkSession.warm`."""
+    return _session.warm(probe_timeout=probe_timeout)
 
 
 @contextlib.contextmanager
@@ -245,6 +295,26 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
         hooks := getattr(sys.excepthook, "__self__", None), ExitHooks
     ):
         sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def without_launch() -> Generator[None]:
+    """Keep `wandb.init` from importing W&B Launch, which takes half a second, to look for inputs that were staged there.
+
+    Written against W&B 0.31 in November 2026. Who stages inputs has imported Launch before.
+    """
+    from wandb.sdk.wandb_run import Run
+
+    name = "_detect_and_apply_job_inputs"
+    look = None if "wandb.sdk.launch" in sys.modules else getattr(Run, name, None)
+    if look is None:
+        yield
+        return
+    setattr(Run, name, lambda run: None)
+    try:
+        yield
+    finally:
+        setattr(Run, name, look)
 
 
 def stop_core() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,9 @@ import pytest
 from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
 
 from hydrant import cli
+from hydrant.trackers import wandb_sdk
 from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.wandb import WandbTracker
 
 pytestmark = pytest.mark.usefixtures("wandb_server")
 
@@ -167,3 +171,48 @@ def test_a_command_leaves_the_process_unchanged(
     state = process_state()
     assert cli.main([*words, *(["--metric", "train/loss"] if words[0] == "compare" else [])]) == 0
     assert process_state() == state
+
+
+@pytest.mark.parametrize("mode", ["online", "offline", "disabled"])
+def test_a_run_uses_what_was_started_while_it_was_prepared(
+    mode: str, identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    state, setup = process_state(), wandb.setup
+    asked, started = list[float](), list[str]()
+    monkeypatch.setattr(wandb_sdk, "access_problem", asked.append)
+    monkeypatch.setattr(wandb, "setup", lambda: started.append(threading.current_thread().name) or setup())
+    with WandbTracker.warmed_up({"mode": mode, "probe_timeout": 60.0}):
+        tracker = make_wandb(identity, mode=mode)
+        assert started[:1] == ["hydrant-wandb"] * (mode != "disabled")
+    assert tracker.describe()["mode"] == mode
+    assert asked == [60.0] * (mode == "online")
+    log_rows(tracker)
+    tracker.finish(0, SUMMARY)
+    assert process_state() == state
+
+
+@pytest.mark.usefixtures("wandb_home")
+def test_a_run_that_is_refused_ends_what_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    state, ended, teardown = process_state(), list[str](), wandb.teardown
+    monkeypatch.setattr(wandb, "teardown", lambda: ended.append("core") or teardown())
+    with pytest.raises(ValueError, match="no data"), WandbTracker.warmed_up({"mode": "offline"}):
+        raise ValueError("no data")
+    assert process_state() == state
+    assert ended == ["core"]
+
+
+def test_the_start_of_a_run_imports_no_launch(wandb_home: Path) -> None:
+    """It takes half a second. If W&B renames the method that imports it, this test says so."""
+    code = (
+        "import sys, wandb; from hydrant.trackers.wandb_sdk import without_launch\n"
+        "with without_launch(): run = wandb.init(mode='offline', settings=wandb.Settings(silent=True))\n"
+        "run.finish(); print('wandb.sdk.launch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=wandb_home, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"

@@ -58,7 +58,7 @@ class Tracker:
 
     @classmethod
     def warmed_up(cls, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Return a block in which the run is prepared, and at whose end the tracker is built: what takes long may start.
+        """Return a block that prepares the run and then builds the tracker: what takes long may start in a thread.
 
         Args:
             settings: the tracker's config.

@@ -299,7 +299,7 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
 
 @contextlib.contextmanager
 def without_launch() -> Generator[None]:
-    """Keep `wandb.init` from importing W&B Launch, which takes half a second, to look for inputs that were staged there.
+    """Keep `wandb.init` from importing W&B Launch, which takes half a second, for inputs that were staged there.
 
     Written against W&B 0.31 in November 2026. Who stages inputs has imported Launch before.
     """

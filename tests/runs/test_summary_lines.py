@@ -8,14 +8,21 @@ import pytest
 import torch
 from omegaconf import open_dict
 from timm.optim import create_optimizer_v2
+from tiny_runs import tiny_job
 
 from hydrant.config.check import check
-from hydrant.config.compose import compose_run
+from hydrant.config.compose import compose, compose_run
 from hydrant.config.flat import group_choices
 from hydrant.optimizers.kinds import arguments_of
 from hydrant.runs.job import Job
-from hydrant.runs.summary_lines import start_lines
+from hydrant.runs.measurements import training_seconds
+from hydrant.runs.summary_lines import end_lines, is_shown, start_lines
+from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
+
+
+def planned(*words: str) -> Plan:
+    return prepare(check(compose(["tracker=local", *words])), is_preview=True)
 
 
 def header(*words: str) -> dict[str, str]:
@@ -49,6 +56,33 @@ def test_an_option_that_is_a_library_names_what_it_builds() -> None:
                    "data=synthetic", "data.input_shape=[3,32,32]", "optimizer=lion")  # fmt: skip
     assert lines["model"].startswith("timm vit_tiny_patch16_224: ")
     assert lines["optimizer"].startswith("lion: lr 0.0003, ")
+
+
+@pytest.mark.parametrize(("interval", "total"), [("1ep", 400), ("17", 528), ("20ep", 20), ("null", 0)])
+def test_of_many_evaluations_about_twenty_are_shown(interval: str, total: int) -> None:
+    """And the first and the last one, which a resumed run shows as an uninterrupted one does."""
+    plan = planned("duration=400ep", f"eval_every={interval}")
+    every, end = plan.intervals.eval_every, plan.clock.total_updates
+    due = [n for n in range(1, end + 1) if every.due(n)]
+    shown = [n for n in due if is_shown(plan, n)]
+    assert len(due) == total
+    assert len(shown) == min(total, 20) or 10 < len(shown) <= 20 < total
+    assert is_shown(plan, 0)
+    assert is_shown(plan, end)
+    assert ("evaluations" in header("duration=400ep", f"eval_every={interval}")["updates"]) == (total > 20)
+
+
+def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:
+    rows = [
+        {"num_updates": n, "perf/updates_per_second": rate}
+        for n, rate in [(100, 50.0), (200, 100.0), (300, 25.0)]
+    ]
+    assert training_seconds([{"num_updates": 0}, *rows]) == 7
+    assert training_seconds(rows, after=200) == 4
+    assert training_seconds(rows, after=300) is None
+    job, summary = tiny_job(Path("outputs/first")), {"perf": {"updates_per_second": 107.0}}
+    assert end_lines(job, 14.0, summary, 6.0)["duration"] == "0:06 training of 0:14, 107 updates/s"
+    assert end_lines(job, 14.0, summary)["duration"] == "0:14, 107 updates/s"
 
 
 @pytest.mark.parametrize("name", ["lion", "lookahead_lion", "nadamw", "sgdw"])

@@ -6,6 +6,7 @@ import io
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,20 @@ def test_a_table_fits_its_terminal(tmp_path: Path, width: int, height: int) -> N
         num_hidden = sum(map(int, re.findall(r"\d+", lines[-1])))
         assert num_hidden == len(runs) - (len(lines) - 3) or lines[-1].endswith("…")
     assert width < 40 or any("running elsewhere"[: width - 30] in line for line in lines)
+
+
+@pytest.mark.parametrize("height", [None, 10])
+def test_reasons_are_below_their_runs(tmp_path: Path, height: int | None) -> None:
+    runs = sweep_progress(sweep_in_all_states(tmp_path))
+    runs += [replace(runs[0], state="finished")] * 40
+    why = "train/loss became NaN; lower optimizer.lr or lengthen scheduler.warmup"
+    runs.append(replace(runs[0], state="failed", message=why))
+    lines = render_table("multirun/study", runs, 60, height, reasons_below=True, rest=" (--all lists them)")
+    below = lines.index("    train/loss became NaN; lower optimizer.lr or lengthen")
+    assert lines[below + 1] == "    scheduler.warmup"
+    assert "failed" in lines[below - 1]
+    assert height is None or len(lines) <= height
+    assert lines[-1].endswith(" (--all lists them)") == (height is not None)
 
 
 class Terminal(io.StringIO):

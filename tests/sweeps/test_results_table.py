@@ -11,7 +11,7 @@ import pytest
 from hydrant.runs.folder import RunFolder
 from hydrant.sweeps import picture
 from hydrant.sweeps.picture import MAX_DRAWN, draw_curves_of
-from hydrant.sweeps.results_table import MAX_PRINTED, print_table
+from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table
 
 
 def finished(folder: Path, seed: int, value: float, status: str = "finished") -> RunFolder:
@@ -42,6 +42,28 @@ def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.Ca
     print_table(tmp_path, runs, [], "min")
     lines = capsys.readouterr().out.strip().splitlines()[1:]
     assert [line.split()[0] for line in lines] == [f"seed={seed}" for seed in range(MAX_PRINTED)]
+
+
+def test_the_end_of_a_sweep_names_its_best_run_and_says_why_others_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [finished(tmp_path / str(seed), seed, seed / 10) for seed in (3, 1, 2)]
+    (tmp_path / "4").mkdir()
+    error = {"type": "NonFiniteError", "message": "loss became NaN"}
+    (tmp_path / "4" / "summary.json").write_text(json.dumps({"status": "failed", "num_updates": 0, "error": error}))
+    runs.append(RunFolder(tmp_path / "4", ["seed=4", "model=mlp"]))
+    print_table(tmp_path, runs, [], "min")
+    assert capsys.readouterr().out.splitlines()[-2:] == ["  seed=4  failed", "    loss became NaN"]
+    (tmp_path / "sweep.png").touch()
+    assert closing_fields(tmp_path, runs, 61.0, "min") == {
+        "best run": "seed=1: val/loss 0.1000 at update 5",
+        "duration": "1:01",
+        "results": f"{tmp_path}/sweep.csv",
+        "curves": f"{tmp_path}/sweep.png",
+        "compare": f"hydrant compare {tmp_path}",
+    }
+    assert closing_fields(tmp_path, runs, 61.0, "max")["best run"].startswith("seed=3: ")
+    assert list(closing_fields(tmp_path / "none", runs[-1:], 1.0, "min")) == ["duration", "results"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Show the state of sweeps or runs and return the exit status."""
     parser = Flags("status")
     parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--json", action="store_true")
     options, words = parser.split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
@@ -47,7 +48,15 @@ def main(arguments: Sequence[str]) -> int:
     else:
         has_colours = has_style(sys.stdout)
         width = console().width if has_colours else sys.maxsize
-        tables = [render_table(folder, runs, width) for folder, runs in progress.items()]
+        fits = is_terminal(sys.stdout) and not options.all
+        height = (
+            (console().height - 1) // len(folders) - 1 if fits else None
+        )  # for the prompt and blank lines
+        rest = " (--all lists them)"
+        tables = [
+            render_table(folder, runs, width, height, reasons_below=True, rest=rest)
+            for folder, runs in progress.items()
+        ]
         for n, lines in enumerate(tables):
             blank = [""] * (n > 0)
             console().print(styled([*blank, *lines])) if has_colours else say("\n".join([*blank, *lines]))

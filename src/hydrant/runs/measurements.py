@@ -33,18 +33,18 @@ def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the seconds of all updates up to the last one that was logged, over all starts of the run.
+def training_seconds(rows: Sequence[Mapping[str, Any]], after: int = 0) -> float | None:
+    """Return the seconds of all updates after `after` up to the last one that was logged, over all starts of the run.
 
     The time of evaluations and checkpoints does not count; that of the first updates, which may compile, does. None:
     nothing was logged.
     """
-    total, num_updates = 0.0, 0
+    total, num_updates = 0.0, after
     for row in rows:
-        if rate := row.get("perf/updates_per_second"):
+        if row["num_updates"] > after and (rate := row.get("perf/updates_per_second")):
             total += (row["num_updates"] - num_updates) / rate
             num_updates = row["num_updates"]
-    return total if num_updates else None
+    return total if num_updates > after else None
 
 
 def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:

@@ -9,16 +9,28 @@ import io
 import os
 import sys
 import threading
+import time
 from collections.abc import Generator
+from contextvars import ContextVar
 from typing import NoReturn
 
 _INJECTED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")
 """Variables that load a profiler into the process, which may write its results when Python has ended."""
 
 
+_began: ContextVar[float | None] = ContextVar("began", default=None)
+
+
+def seconds_of_call() -> float | None:
+    """Return how long the present call of Hydrant takes so far; None in a process that another one has started."""
+    began = _began.get()
+    return None if began is None else time.monotonic() - began
+
+
 @contextlib.contextmanager
 def process_settings() -> Generator[None]:
     """Set what a call needs, and restore this process's module search path and environment variables."""
+    token = _began.set(time.monotonic())
     path, variables = sys.path.copy(), os.environ.copy()
     # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
     # soon as other processes need the cores.
@@ -31,6 +43,7 @@ def process_settings() -> Generator[None]:
     try:
         yield
     finally:
+        _began.reset(token)
         sys.path[:] = path
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]

@@ -37,13 +37,14 @@ from hydrant.runs.folder import (
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
-from hydrant.runs.measurements import figures, measurements
+from hydrant.runs.measurements import figures, measurements, training_seconds
 from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.outcome import RunResult
+from hydrant.runs.process_settings import seconds_of_call
 from hydrant.runs.record import History, Record, last_values
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
 from hydrant.runs.stretches import stretches_of
-from hydrant.runs.summary_lines import end_lines, result_text
+from hydrant.runs.summary_lines import end_lines, is_shown, result_text
 from hydrant.terminal.console import show_activity
 from hydrant.terminal.notebook import show_picture
 from hydrant.terminal.progress_bar import ProgressBar
@@ -90,7 +91,8 @@ class RunReporter(RunLogger, Rows):
         self, job: Job, plan: Plan, history: History, environment: Mapping[str, Any] | None = None
     ) -> None:
         self._job, self._folder, self._plan, self._num_updates = job, job.folder, plan, history.num_updates
-        self._began = time.monotonic()
+        self._began = time.monotonic() - (seconds_of_call() or 0.0)
+        self._first_update = history.num_updates
         self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
@@ -147,7 +149,10 @@ class RunReporter(RunLogger, Rows):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
-            log.info("update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
+            level = (
+                logging.INFO if is_shown(self._plan, self._num_updates) else logging.DEBUG
+            )  # for train.log
+            log.log(level, "update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
         """Let `draw` write a picture into `pictures/<name>/`, and send it to the trackers."""
@@ -249,7 +254,8 @@ class RunReporter(RunLogger, Rows):
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
                 log.info("here: %s", performance_text(self._record.summary))
-            log_fields(end_lines(self._job, time.monotonic() - self._began, self._record.summary))
+            trained = training_seconds(rows, after=self._first_update)
+            log_fields(end_lines(self._job, time.monotonic() - self._began, self._record.summary, trained))
 
     def close(self, result: RunResult) -> None:
         """Write the plots and reports and finish the trackers, even if one of them fails.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from hydrant.clock import Duration
 from hydrant.optimizers.scheduled_fields import metric_prefix
-from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE
+from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.terminal.console import relative
@@ -21,6 +22,7 @@ from hydrant.training.profiling import count_parameters
 from hydrant.training.trainer import TrainState
 
 _MAX_POINTS = 200  # of a schedule, to find its largest value
+_MAX_EVALUATIONS = 20  # that are shown, besides the first and the last
 
 
 def start_lines(job: Job, plan: Plan) -> dict[str, str]:
@@ -33,7 +35,7 @@ def start_lines(job: Job, plan: Plan) -> dict[str, str]:
         "task": _choice(job, "task"),
         "optimizer": _optimizers(job, plan),
         "schedule": _schedules(job, plan),
-        "updates": f"{updates}: {clock.epochs_text(clock.total_updates)}",
+        "updates": f"{updates}: {clock.epochs_text(clock.total_updates)}{_hidden_evaluations(plan)}",
         "precision": f"{_choice(job, 'precision')}, compile {_choice(job, 'compile')}",
         "device": _device(plan),
         "run folder": relative(job.folder),
@@ -47,12 +49,33 @@ def batch_sizes_text(plan: Plan) -> str:
     return f"{sizes.values[0]:,}" + (f" ({', '.join(changes[1:])})" if changes[1:] else "")
 
 
-def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str, str]:
+def is_shown(plan: Plan, num_updates: int) -> bool:
+    """Return whether the terminal shows the evaluation after these updates; train.log has every one."""
+    number, is_end = (
+        plan.intervals.eval_every.count(num_updates),
+        num_updates in (0, plan.clock.total_updates),
+    )
+    return is_end or number % _evaluations_per_line(plan) == 0
+
+
+def _evaluations_per_line(plan: Plan) -> int:
+    return max(math.ceil(plan.intervals.eval_every.count(plan.clock.total_updates) / _MAX_EVALUATIONS), 1)
+
+
+def _hidden_evaluations(plan: Plan) -> str:
+    every = _evaluations_per_line(plan)
+    return f"; 1 of {every} evaluations is shown here, {LOG} has all" if every > 1 else ""
+
+
+def end_lines(
+    job: Job, seconds: float, summary: Mapping[str, Any], trained_seconds: float | None = None
+) -> dict[str, str]:
     """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
 
     Args:
-        seconds: since this start of the run.
+        seconds: since the command began.
         summary: summary.json.
+        trained_seconds: of the updates since then; None: unknown.
     """
     folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
     speed = "" if rate is None else f", {rate:.3g} updates/s"
@@ -60,7 +83,8 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:
         speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
-    lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
+    training = "" if trained_seconds is None else f"{format_duration(trained_seconds)} training of "
+    lines = {"duration": training + format_duration(seconds) + speed, "run folder": folder}
     has_curves = summary.get("metrics") and not job.sweep_folder
     lines |= {"curves": f"{folder}/{CURVES_PICTURE}"} if has_curves else {}
     return lines | next_commands(job, summary)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import textwrap
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from hydrant.errors import HydrantError
@@ -39,27 +43,52 @@ _COUNTED_FIRST = (RunStatus.FINISHED, RunStatus.RUNNING, RunStatus.QUEUED)
 
 
 def render_table(
-    title: str, runs: Sequence[RunProgress], width: int, height: int | None = None, mode: str = ""
+    title: str,
+    runs: Sequence[RunProgress],
+    width: int,
+    height: int | None = None,
+    mode: str = "",
+    *,
+    reasons_below: bool = False,
+    rest: str = "",
 ) -> list[str]:
     """Return the lines of the table: title, column names and a line per run, each at most `width` long.
 
     If `height` lines are too few, they show the most urgent runs, and of runs in the same state the best by `mode`.
+    The last line then counts the others, followed by `rest`.
+
+    Args:
+        reasons_below: show why a run failed on lines below it; else in a column, cut where the line ends.
     """
     states = Counter(run.state for run in runs)
     summary = f": {len(runs)} run{'s' * (len(runs) != 1)}: {format_counts(states)}"
     title = title if len(title + summary) <= width else title.rpartition("/")[2]
-    room = len(runs) if height is None else max(height - 3, 1)
-    shown = runs
-    if len(runs) > room:  # the last line counts the hidden runs
-        places = most_urgent([(run.state, run.best) for run in runs], room - 1, mode)
-        shown = [runs[n] for n in sorted(places)]
+    reasons = [_reason(run.message, width) if reasons_below else [] for run in runs]
+    places = list(range(len(runs)))
+    if height is not None and len(runs) + sum(map(len, reasons)) > (room := max(height - 2, 1)):
+        places = most_urgent([(run.state, run.best) for run in runs], len(runs), mode)
+        ends = list(accumulate(1 + len(reasons[n]) for n in places))
+        places = sorted(places[: bisect(ends, room - 1)])  # the last line counts the hidden runs
+    shown = [runs[n] for n in places]
+    if reasons_below:
+        shown = [replace(run, message="") for run in shown]
     cells = _columns(shown, {run.metric for run in runs if run.metric is not None})
     labels = _labels(shown, _differing_keys([run.choices for run in runs]), max(width - 42, 16))
     rows = [[label, *row] for label, row in zip(labels, cells, strict=True)]
-    lines = align_columns(rows, {0, 1, len(cells[0])})
+    names, *aligned = align_columns(rows, {0, 1, len(cells[0])})
+    lines = [
+        names,
+        *chain.from_iterable([line, *reasons[n]] for n, line in zip(places, aligned, strict=True)),
+    ]
     hidden = states - Counter(run.state for run in shown)
-    lines += [f"and {format_counts(hidden)}"] if hidden else []
+    lines += [_cut(f"and {format_counts(hidden)}", width - len(rest)) + rest] if hidden else []
     return [_cut(public(line.rstrip()), width) for line in (title + summary, *lines)]
+
+
+def _reason(message: str, width: int) -> list[str]:
+    """Return the lines that say why a run failed, broken between words."""
+    text, indent = " ".join(public(message).split()), "    "
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _labels(shown: Sequence[RunProgress], keys: Sequence[str], width: int) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.csv_text import as_csv
-from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
+from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text
 from hydrant.sweeps.live_table import format_counts, most_urgent
 from hydrant.terminal.console import relative, say
+from hydrant.terminal.styled import format_duration
 
 MAX_PRINTED = 20
 """The most runs of a table that a sweep prints at its end."""
@@ -35,7 +36,7 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
 
 
 def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], mode: str) -> None:
-    """Print a line per run: the choices that differ between the runs, its state, and its best value or its error.
+    """Print a line per run: the choices that differ between the runs, its state and best value; below it, its error.
 
     Of many runs, the most urgent ones are printed, then the best ones.
 
@@ -57,12 +58,28 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
     for place in places:
         run, value, best = runs[place], values[place], runs[place].summary.get("best") or {}
         details = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
-        details += [run.error, performance_text(run.summary) if claims else ""]
-        say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}")
+        details += [performance_text(run.summary)] if claims else []
+        say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}".rstrip())
+        if run.error:
+            say(f"    {run.error}")
     if hidden := Counter(states) - Counter(states[place] for place in places):
         say(f"  and {format_counts(hidden)}: hydrant status {shlex.quote(str(folder))} lists all")
     for claim in claims:
         say(f"claim: {claim}")
+
+
+def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode: str) -> dict[str, str]:
+    """Return the last lines of a sweep by their labels: its best run, its duration, and what shows more."""
+    name, fields = relative(folder), dict[str, str]()
+    results = [(best["value"], best, run) for run in runs if (best := run.summary.get("best"))]
+    if results and mode:
+        value, best, run = (max if mode == "max" else min)(results, key=lambda result: result[0])
+        label = labels_of(runs)[list(runs).index(run)]
+        fields["best run"] = f"{label}: {best['metric']} {value:.4f} at update {best['num_updates']}"
+    fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
+    if (folder / SWEEP_PICTURE).exists():
+        fields["curves"] = f"{name}/{SWEEP_PICTURE}"
+    return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if len(results) > 1 else {})
 
 
 def labels_of(runs: Sequence[RunFolder]) -> list[str]:

@@ -39,12 +39,12 @@ from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import MAX_PRINTED, print_table, write_sweep_csv
+from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, write_sweep_csv
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
 from hydrant.terminal.console import is_terminal, notice, relative, say, show_activity
-from hydrant.terminal.styled import console
+from hydrant.terminal.styled import console, say_fields
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _TEMPORARY_SECONDS = 60.0
@@ -211,9 +211,9 @@ class Sweep:
             print_table(folder, runs, list(self._claims), self._mode)
         if is_stopped:
             say(self._stopped_text(runs))
-        elif self._has_table and not self._claims:
-            name = relative(folder)
-            say(f"\n{name}/{SWEEP_TABLE} has the results; hydrant compare {shlex.quote(name)} compares them")
+        else:
+            say("")
+            say_fields(closing_fields(folder, runs, time.time() - self._began, self._mode))
         for line in self.closing_lines:
             say(line)
         has_refused = any(job.refused for job in self._jobs.values())
@@ -222,10 +222,11 @@ class Sweep:
 
     def _print_styled_table(self, folder: Path) -> None:
         name, runs = relative(folder), sweep_progress(folder)
-        lines = render_table(name, runs, console().width, MAX_PRINTED + 3, self._mode)
+        rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
+        lines = render_table(
+            name, runs, console().width, MAX_PRINTED + 3, self._mode, reasons_below=True, rest=rest
+        )
         console().print(styled(lines))
-        if len(runs) > MAX_PRINTED:
-            say(f"hydrant status {shlex.quote(name)} lists all runs")
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self._jobs)

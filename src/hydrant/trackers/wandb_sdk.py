@@ -297,6 +297,9 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
         sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
 
 
+def _look_for_nothing(run: object) -> None: ...
+
+
 @contextlib.contextmanager
 def without_launch() -> Generator[None]:
     """Keep `wandb.init` from importing W&B Launch, which takes half a second, for inputs that were staged there.
@@ -310,7 +313,7 @@ def without_launch() -> Generator[None]:
     if look is None:
         yield
         return
-    setattr(Run, name, lambda run: None)
+    setattr(Run, name, _look_for_nothing)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from gpu import build
 from repository import ROOT
 
 TESTS = """
@@ -121,10 +122,39 @@ def test_the_workers_of_xdist_report_the_same(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_compiler_they_are_skipped_with_what_installs_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mark", "ending"), [("", "skipped"), ("cuda", "error"), ("cuda(stub=True) or not slow", "error")]
+)
+def test_without_a_compiler_they_are_skipped_unless_cuda_is_asked_for(
+    mark: str, ending: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    ending, message = outcomes(folder, "-n", "0", "-k", "test_skips")["test_skips"]
-    assert ending == "skipped"
+    found, message = outcomes(folder, "-n", "0", "-k", "test_skips", "-m", mark)["test_skips"]
+    assert found == ending
     assert "apt-get install g++ binutils" in message
+
+
+@pytest.mark.slow
+def test_they_fail_if_the_stub_does_not_compile(folder: Path) -> None:
+    broken = (
+        "import gpu.plugin\ndef environment(gpus): raise gpu.plugin.DoesNotCompile('error: no member cudaNew')\n"
+        "gpu.plugin.environment = environment\n"
+    )
+    with (folder / "conftest.py").open("a") as file:
+        file.write(broken)
+    ending, message = outcomes(folder, "-n", "0", "-k", "test_skips")["test_skips"]
+    assert ending == "error"
+    assert "error: no member cudaNew" in message
+
+
+def test_sources_that_do_not_compile_are_told_from_a_lack_of_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\necho error: no member cudaNew >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(build, "BUILDS", tmp_path / "builds")
+    with pytest.raises(build.DoesNotCompile, match="error: no member cudaNew"):
+        build.library_folder()
+    assert list(build.BUILDS.iterdir()) == []

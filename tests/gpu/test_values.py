@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gpu
@@ -65,6 +66,23 @@ def test_fused_attention_is_that_of_the_cpu(dtype: torch.dtype, is_causal: bool)
     kernel = "efficient" if dtype == torch.float32 else "flash"
     assert len(calls.of("launch", f"{kernel}_attention")) == 2
     for one, other in zip(on_gpu, attended("cpu", dtype, None, is_causal=is_causal), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("function", [functional.softmax, functional.log_softmax])
+def test_softmax_under_autocast_is_that_of_float32(function: Callable[..., torch.Tensor]) -> None:
+    x = torch.randn(4, 9, dtype=torch.float16)
+
+    def with_gradient(x: torch.Tensor) -> list[torch.Tensor]:
+        x = x.detach().requires_grad_()
+        output = function(x.float() if x.device.type == "cpu" else x, 1)
+        output.square().sum().backward()
+        assert output.dtype == torch.float32
+        return [output.detach().cpu(), x.grad.cpu()]  # type: ignore[union-attr]
+
+    with torch.autocast("cuda", torch.float16):
+        on_gpu = with_gradient(x.cuda())
+    for one, other in zip(on_gpu, with_gradient(x), strict=True):
         assert torch.equal(one, other)
 
 

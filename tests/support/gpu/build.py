@@ -35,11 +35,16 @@ class CannotBuild(Exception):
     """What the machine lacks, and what installs it."""
 
 
+class DoesNotCompile(Exception):
+    """The errors of g++: the sources do not fit this compiler, torch or CUDA."""
+
+
 def library_folder() -> Path:
     """Return the folder of the library for the installed torch; build it if it is not there.
 
     Raises:
         CannotBuild: without g++ and nm, or without a CUDA build of torch.
+        DoesNotCompile: g++ rejects the sources.
     """
     version, cuda = _versions()
     if missing := [name for name in ("g++", "nm") if shutil.which(name) is None]:
@@ -87,7 +92,7 @@ def _build(folder: Path, cuda: str) -> None:
         [*command, *sources, "-o", folder / LIBRARY, "-ldl"], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise CannotBuild(f"the stub of CUDA did not compile:\n{done.stderr}")
+        raise DoesNotCompile(f"the stub of CUDA did not compile:\n{done.stderr}")
     for link in ("libcuda.so", "libnvidia-ml.so.1"):
         (folder / link).symlink_to(LIBRARY)
     (folder / UNCHECKED).write_text("\n".join(_unchecked()))

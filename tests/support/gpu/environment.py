@@ -42,6 +42,7 @@ def environment(gpus: Gpus, base: Mapping[str, str] = os.environ) -> dict[str, s
 
     Raises:
         CannotBuild: what the stub is built with is not here.
+        DoesNotCompile: g++ rejects its sources.
     """
     folder = library_folder()
     own = {f"{_VARIABLE}{key.upper()}": str(value) for key, value in asdict(gpus).items()}

@@ -6,7 +6,8 @@
     @pytest.mark.cuda(memory_gib=1)               needs the stub too, for the size of its memory; so does `level`
     @pytest.mark.real_gpu                         needs what only a GPU computes: Triton's kernels, cuDNN, speed
 
-The tests of a module with the same arguments share a process. It starts when the first of them comes.
+The tests of a module with the same arguments share a process. It starts when the first of them comes. Where the stub
+cannot be built, they are skipped with what it lacks. They fail if `-m` asks for `cuda`, or if the stub does not compile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu.build import CannotBuild
+from gpu.build import CannotBuild, DoesNotCompile
 from gpu.environment import Gpus, environment, is_stub
 
 _REPORTS = "GPU_STUB_REPORTS"
@@ -95,8 +96,10 @@ def _results_of(session: pytest.Session, group: Group) -> dict[str, list[Report]
     items = [item for item in session.items if _group(item) == group]
     try:
         variables = environment(group[1])
-    except CannotBuild as error:
-        return {item.nodeid: [_made_report(item, "skipped", str(error))] for item in items}
+    except (CannotBuild, DoesNotCompile) as error:
+        is_wanted = "cuda" in session.config.option.markexpr or isinstance(error, DoesNotCompile)
+        outcome = "failed" if is_wanted else "skipped"
+        return {item.nodeid: [_made_report(item, outcome, str(error))] for item in items}
     with tempfile.TemporaryDirectory() as folder:
         output = _run(session.config, [item.nodeid for item in items], variables, Path(folder))
         reports = _read(Path(folder, "reports"))

@@ -57,7 +57,28 @@ def _scaled(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     return (x.to(torch.promote_types(x.dtype, torch.float32)) * mask * scale).to(x.dtype)
 
 
+# Softmax under autocast: CUDA reads float16 and writes float32, which the CPU refuses. The gradient is the other way.
+
+
+def _softmax_of(operation: OpOverload) -> Callable[..., Tensor]:
+    def compute(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+        return operation(x.float() if half_to_float else x, dim, False)
+
+    return compute
+
+
+def _softmax_gradient_of(operation: OpOverload) -> Callable[..., Tensor]:
+    def compute(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        return operation(grad, output, dim, grad.dtype).to(dtype)
+
+    return compute
+
+
 _AS_ON_CUDA: dict[str, Callable[..., Any]] = {
+    "aten::_softmax": _softmax_of(torch.ops.aten._softmax.default),
+    "aten::_log_softmax": _softmax_of(torch.ops.aten._log_softmax.default),
+    "aten::_softmax_backward_data": _softmax_gradient_of(torch.ops.aten._softmax_backward_data.default),
+    "aten::_log_softmax_backward_data": _softmax_gradient_of(torch.ops.aten._log_softmax_backward_data.default),
     "aten::native_dropout": _dropout,
     "aten::native_dropout_backward": _dropout_backward,
 }

@@ -28,21 +28,25 @@ def test_equals_the_plain_loop_bit_for_bit(
              f"data.root={tmp_path / 'data'}", *SMALL)  # fmt: skip
     folder = train(*words)
     p = prepare(check(compose(words)))
-    model, total = p.task.model, p.clock.total_updates
+    device, total = p.world.device, p.clock.total_updates
+    model = p.task.to(device).model
     assert [tuple(parameter.shape) for parameter in model.parameters()] == [(10, 28 * 28), (10,)]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     size = p.clock.updates(step_size, "step_size")
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.1 ** (n // size))
     half = precision == "fp16"
-    scaler, stream = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=half), p.train.stream(p.spec)
+    scaler, stream = (
+        torch.amp.GradScaler(device.type, init_scale=1024.0, enabled=half),
+        p.train.stream(p.spec),
+    )
     for n in range(total):
         (batch,) = stream.micro_batches(n)
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16, enabled=half):
-            loss = F.cross_entropy(model(batch.inputs), batch.targets)
+        with torch.autocast(device.type, dtype=torch.float16, enabled=half):
+            loss = F.cross_entropy(model(batch.inputs).float(), batch.targets)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         scheduler.step()
     assert total >= 2 * size or step_size == "3ep"
-    assert_same_state(dict(model.state_dict()), weights(folder))
+    assert_same_state({name: value.cpu() for name, value in model.state_dict().items()}, weights(folder))

@@ -115,6 +115,13 @@ def test_attention_with_dropout_has_the_gradient_of_its_output() -> None:
     torch.testing.assert_close((above - below) / 2e-2, slope, rtol=1e-3, atol=1e-3)
 
 
+def test_kernels_are_not_traced_in_code_that_is_compiled_in_parts() -> None:
+    def doubled(x: torch.Tensor) -> list[float]:
+        return (2 * x).sum(0).tolist()
+
+    assert torch.compile(doubled, backend="eager")(torch.ones(3, 2, device="cuda")) == [6, 6]
+
+
 def test_results_are_views_where_those_of_the_cpu_are() -> None:
     x = torch.zeros(2, 3, device="cuda")
     x.t()[1].add_(1)

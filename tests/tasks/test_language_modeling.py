@@ -152,7 +152,8 @@ def test_the_data_say_what_is_measured() -> None:
 def trained_by_hand(num_updates: int, batch_size: int) -> dict[str, Tensor]:
     """Train like `TINY` in plain PyTorch; return the weights."""
     seeding.seed_process(0, seeding.MODEL)
-    model, data = gpt(), torch.load("tokens.pt")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, data = gpt().to(device), torch.load("tokens.pt", map_location=device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     order = SampleOrder(0, len(data["inputs"]), torch.device("cpu"))
     for update in range(num_updates):
@@ -163,7 +164,7 @@ def trained_by_hand(num_updates: int, batch_size: int) -> dict[str, Tensor]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return model.state_dict()
+    return {name: value.cpu() for name, value in model.state_dict().items()}
 
 
 def test_a_run_equals_a_loop_written_by_hand_bit_for_bit(

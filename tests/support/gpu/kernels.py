@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
@@ -35,6 +36,7 @@ _WAITS = {
 }
 """Operations that wait for the GPU because a size or their result depends on values."""
 
+_SKIP = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 _TENSOR = torch._C.TensorType.get()
 _library: list[torch.library.Library] = []
 
@@ -49,6 +51,9 @@ def install() -> None:
         # As a whole: CUDA's parts of it, such as _conv_depthwise2d, have no CPU kernel.
         convolution = torch.ops.aten.convolution.default
         library.impl("convolution", _CudaKernel(convolution), "CUDA", allow_override=True)
+        for kernel in (_CudaKernel.__call__, copies.copy_, copies.copy_each_):
+            # In a function that `torch.compile` compiles in parts, Dynamo would trace it.
+            eval_frame.set_code_exec_strategy(kernel.__code__, _SKIP)
         library.impl("copy_", copies.copy_, "CUDA", allow_override=True)
         library.impl("_foreach_copy_", copies.copy_each_, "CUDA", allow_override=True)
     _library.append(library)

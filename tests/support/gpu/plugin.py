@@ -7,7 +7,7 @@
     @pytest.mark.real_gpu                         needs what only a GPU computes: Triton's kernels, cuDNN, speed
 
 The tests of a module with the same arguments share a process. It starts when the first of them comes. Where the stub
-cannot be built, they are skipped with what it lacks. They fail if `-m` asks for `cuda`, or if the stub does not compile.
+cannot be built, they are skipped with what it lacks, or fail if `-m` asks for `cuda`. They fail if it does not compile.
 """
 
 from __future__ import annotations

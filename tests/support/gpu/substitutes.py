@@ -78,7 +78,9 @@ _AS_ON_CUDA: dict[str, Callable[..., Any]] = {
     "aten::_softmax": _softmax_of(torch.ops.aten._softmax.default),
     "aten::_log_softmax": _softmax_of(torch.ops.aten._log_softmax.default),
     "aten::_softmax_backward_data": _softmax_gradient_of(torch.ops.aten._softmax_backward_data.default),
-    "aten::_log_softmax_backward_data": _softmax_gradient_of(torch.ops.aten._log_softmax_backward_data.default),
+    "aten::_log_softmax_backward_data": _softmax_gradient_of(
+        torch.ops.aten._log_softmax_backward_data.default
+    ),
     "aten::native_dropout": _dropout,
     "aten::native_dropout_backward": _dropout_backward,
 }

@@ -55,9 +55,15 @@ def _timeout() -> float:
     return backend.options._timeout.total_seconds()
 
 
+def _launched(rank: int, port: int) -> World:
+    """Return one of two ranks on the CPU, as a launcher starts them."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "CUDA_VISIBLE_DEVICES": "", **address}
+    return World.from_launcher()
+
+
 def _meet_twice(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = World.from_launcher()
+    ranks = _launched(rank, port)
     for timeout in (60.0, 90.0, 120.0):
         with ranks.process_group(timeout):
             assert ranks.all_gather(rank) == [0, 1]
@@ -94,8 +100,7 @@ def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _meet_once_of_twice(rank: int, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = World.from_launcher()
+    ranks = _launched(rank, port)
     with ranks.process_group(60):
         ranks.all_gather(rank)
     if rank == 0:

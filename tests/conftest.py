@@ -23,7 +23,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli
 
-pytest_plugins = ["strange_experiments", "wandb_fixtures", "gpu.plugin"]
+pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
 # device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.

@@ -1,4 +1,4 @@
-"""The command line: `hydrant <command> ...`. An error is one line on stderr."""
+"""The command line: `hydrant <command> ...`. An error is one line on stderr; with `--json`, it is JSON."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 import pkgutil
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, typed_line, unknown_name
 from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
+from hydrant.terminal.answer import FLAG, answer_status, json_output, key_of, say_error, wants_json
 from hydrant.terminal.console import begin_activity, notice, output_status, standard_streams
 
 
@@ -27,7 +30,12 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with process_settings(), standard_streams():
+    wants_text = FLAG not in arguments or not {"-h", "--help"}.isdisjoint(arguments)
+    with (
+        process_settings(),
+        standard_streams(),
+        nullcontext() if wants_text else json_output(arguments[0]),
+    ):
         return _run(arguments)
 
 
@@ -48,11 +56,9 @@ def _run(arguments: list[str]) -> int:
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
-        notice("stopped by SIGINT")
-        return 128 + signal.SIGINT
+        return say_error("stopped by SIGINT", 128 + signal.SIGINT)
     except Stopped as request:
-        notice(f"stopped by {signal_name(request.exit_status - 128)}")
-        return request.exit_status
+        return say_error(f"stopped by {signal_name(request.exit_status - 128)}", request.exit_status)
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
@@ -63,7 +69,10 @@ def _run(arguments: list[str]) -> int:
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
-            raise
+            if not wants_json():
+                raise
+            traceback.print_exc()
+            return say_error(typed_line(error), 1)
         return _report(explain(error))
 
 
@@ -95,7 +104,7 @@ def _call(command: str, *arguments: str) -> int:
         function = _function_of(command)
     with preserve_loggers():
         status = function(list(arguments))
-    return status if known.writes else status or output_status()
+    return status if known.writes else status or answer_status()
 
 
 def _print(text: str) -> int:
@@ -138,9 +147,7 @@ def _no_command(word: str) -> ConfigError:
 
 
 def _report(error: HydrantError) -> int:
-    sys.stdout.flush()
-    notice(f"error: {' '.join(str(error).split())}")
-    return error.exit_status
+    return say_error(str(error), error.exit_status, key_of(error))
 
 
 def _complete(arguments: list[str]) -> int:

@@ -106,10 +106,10 @@ def _call(commands: Sequence[Sequence[str]], report: Path) -> None:
 def table_command(sweep: Path, rng: random.Random) -> list[list[str]]:
     """Return a command that reads every run of a sweep."""
     page = f"--html={sweep.parent / 'page.html'}"
-    forms = ["--json", "--csv", page, "--target=val/loss<=0.9", "--by=seed,optimizer.lr"]
+    forms = ["--json --details", "--csv", page, "--target=val/loss<=0.9", "--by=seed,optimizer.lr"]
     commands = [
         ["status", *rng.choice([[], ["--json"]])],
-        ["compare", *rng.choice([[], *([form] for form in forms)])],
+        ["compare", *rng.choice([[], *(form.split() for form in forms)])],
         ["sync", "--dry-run"],
     ]
     return [[*rng.choice(commands), str(sweep)]]
@@ -121,7 +121,7 @@ def hidden(printed: Printed, fault: Fault, sweep: Path) -> Iterator[str]:
         yield f"exit status {printed.status}, although the other run can be shown: {printed.err[-300:]}"
     elif "--json" in printed.words:
         content: Any = json.loads(printed.out, parse_constant=_refuse)
-        runs = content["runs"] if "compare" in printed.words else next(iter(content.values()))
+        runs = content["runs"] if "compare" in printed.words else next(iter(content["folders"].values()))
         states = {Path(run.get("name", run.get("run"))).name: run["state"] for run in runs}
         if states.get("other") != "finished" and "repeat" not in states.values():
             yield f"the other run is shown as {states}"

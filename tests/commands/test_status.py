@@ -31,7 +31,7 @@ def status_text(sweep: Path, capsys: pytest.CaptureFixture[str], *flags: str) ->
 
 def test_the_states_of_a_running_sweep(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with shared(sweep), exclusive(sweep / "running"):
-        [runs] = json.loads(status_text(sweep, capsys, "--json")).values()
+        [runs] = json.loads(status_text(sweep, capsys, "--json"))["folders"].values()
     by_name = {run["choices"]["model"]: run for run in runs}
     assert {name: run["state"] for name, run in by_name.items()} == {name: name for name in by_name} | {
         "before": "queued", "waiting": "queued"
@@ -62,7 +62,7 @@ def test_a_folder_of_sweeps_shows_all_of_them(
         shutil.copytree(sweep, workdir / "multirun" / name, ignore=shutil.ignore_patterns("multirun", "src"))
     (workdir / "src").mkdir()
     assert cli.main(["status", "multirun", "--json"]) == 0
-    sweeps = json.loads(capsys.readouterr().out)
+    sweeps = json.loads(capsys.readouterr().out)["folders"]
     assert list(sweeps) == ["multirun/2025-01-01/10-00-00", "multirun/lr_study"]
     assert cli.main(["status", "multirum"]) == 2
     error = capsys.readouterr().err

@@ -61,7 +61,7 @@ def sync(capsys: pytest.CaptureFixture[str]) -> Callable[..., Report]:
     def run(*words: str, status: int = 0) -> Report:
         capsys.readouterr()
         assert cli.main(["sync", "--json", *words]) == status
-        return json.loads(capsys.readouterr().out)
+        return json.loads(capsys.readouterr().out)["runs"]
 
     return run
 

@@ -36,9 +36,10 @@ def test_the_numbers_are_those_of_the_command(
         f"--{key.replace('_', '-')}={','.join(v) if isinstance(v, list) else v}" for key, v in options.items()
     ]
     comparison = hydrant.compare(study, **options)
-    assert cli.main(["compare", str(study), "--json", *words]) == 0
+    assert cli.main(["compare", str(study), "--json", "--details", *words]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert json.loads(json.dumps(comparison.to_dict())) == printed
+    shown = {"version": 1, "command": "compare", **comparison.to_dict()}
+    assert json.loads(json.dumps(shown)) == printed
     assert comparison.winner == printed["winner"]
     assert len(comparison.warnings) == len(printed["warnings"]) > 0
     for (name, shown), group in zip(comparison.groups.iterrows(), printed["groups"], strict=True):

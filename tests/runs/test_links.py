@@ -45,7 +45,7 @@ def test_runs_behind_links_are_known_by_one_name(
     assert "already finished: outputs/one, 4 updates" in told[1]
     assert told[1].count("already finished: multirun/two/seed-") == 2
     runs = ["outputs", "multirun", *(str(place / "multirun" / "two") for place in places)]
-    assert cli.main(["compare", *runs, "--json"]) == 0
+    assert cli.main(["compare", *runs, "--json", "--details"]) == 0
     names = [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]]
     assert len(names) == len(set(names)) == 3
     assert len(list(places[0].rglob("summary.json"))) == 3

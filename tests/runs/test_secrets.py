@@ -115,5 +115,5 @@ def test_printed_text_contains_no_secret(
     assert capsys.readouterr().out == "  python train.py +tracker.tags=[***] +data.api_key=***\n"
     write_plan(tmp_path, Plan(0.0, [PlannedJob(tmp_path / "job", ["+data.api_key=***"])]))
     assert cli.main(["status", str(tmp_path), "--json"]) == 0
-    ((job,),) = json.loads(capsys.readouterr().out).values()
+    ((job,),) = json.loads(capsys.readouterr().out)["folders"].values()
     assert job["choices"] == {"data.api_key": "***"}

@@ -22,6 +22,7 @@ from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_
 from hydrant.runs.lock import is_in_use
 from hydrant.signals import killed_by
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import relative, say
 from hydrant.trackers.wandb import STOPPED_FILE
 from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
@@ -88,6 +89,8 @@ class _Agent:
                 self._wait(_HEARTBEAT_SECONDS)
         counts = ", ".join(f"{num} {outcome}" for outcome, num in self._outcomes.items())
         say(f"{relative(self._folder)}: {counts or 'nothing was run'}")
+        if wants_json():
+            answer({"folder": relative(self._folder), "outcomes": dict(self._outcomes)})
         if self._signals.signum is not None:
             return 128 + self._signals.signum
         return int(self._outcomes[RunStatus.FAILED] > 0)

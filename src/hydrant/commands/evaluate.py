@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.files.atomic_write import json_safe
-from hydrant.terminal.console import emit, relative, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import relative, say
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run and return the exit status."""
     parser = Flags("evaluate")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--split", default="val")
     parser.add_argument("--weights", default="model")
     options, words = parser.split(arguments)
@@ -26,9 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     saved = open_run(words[0], words[1:], weights=options.weights)
     split = saved.split(options.split, "--split")
     values = evaluate_saved(saved, split)
-    if options.json:
-        content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
-        emit(json.dumps(json_safe(content)))
+    if wants_json():
+        answer({"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values})
         return 0
     say(f"{relative(saved.checkpoint)} (update {saved.num_updates}), {split.source.num_samples:,} samples")
     for name, value in values.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,6 +14,7 @@ from hydrant.config.foreign_words import own_words
 from hydrant.config.groups import conf_dir, group_options, option_path, options_with
 from hydrant.editor.option_files import Key, read_option
 from hydrant.errors import ConfigError, first_line, shown, unknown_name
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns
 
@@ -23,15 +26,50 @@ _PLACED = {"hooks": "hook", "trackers": "tracker"}
 """Keys that hold options by name, and the group of these options."""
 
 
+@dataclass(frozen=True)
+class _Explained:
+    """What is known about a word: files, the options of a group, or a key in the options that have it."""
+
+    files: Sequence[Path] = ()
+    group: str = ""
+    options: Mapping[str, str] = field(default_factory=dict[str, str])  # the first comment of each
+    keys: Sequence[tuple[str, str, Key]] = ()  # option, path and key
+
+    def text(self) -> str:
+        """Return it as lines."""
+        parts = [f"# {path}\n{_text(path)}" for path in self.files]
+        if self.options:
+            rows = [[f"{self.group}={name}", comment] for name, comment in self.options.items()]
+            first = f"{self.group}={next(iter(self.options))}"
+            parts.append("\n".join(_columns(rows)))
+            parts.append(f"hydrant explain {first} prints the file of an option.")
+        if self.keys:
+            rows = [[option, f"{path}: {_default(key)}", _comment(key)] for option, path, key in self.keys]
+            parts.append("\n".join(line.strip() for line in _columns(rows)))
+        return "\n\n".join(parts)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it in plain types."""
+        keys = [
+            {"option": option, "key": path, "default": key.default, "comment": key.comment}
+            for option, path, key in self.keys
+        ]
+        files = [{"file": str(path), "text": _text(path)} for path in self.files]
+        return {"files": files, "options": dict(self.options), "keys": keys}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Explain options, groups and keys, and return the exit status."""
     _, words = Flags("explain").split(arguments)
     groups = _groups()
     try:
-        texts = [_explained(word, groups) for word in words or [_PRIMARY]]
+        explained = {word: _explained(word, groups) for word in words or [_PRIMARY]}
     except yaml.YAMLError as error:
         raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
-    emit("\n\n".join(texts))
+    if wants_json():
+        answer({"explained": {word: found.plain() for word, found in explained.items()}})
+    else:
+        emit("\n\n".join(found.text() for found in explained.values()))
     return 0
 
 
@@ -40,23 +78,23 @@ def _groups() -> dict[str, list[str]]:
     return group_options() | {_WANDB_SWEEPS: sorted(path.stem for path in files)}
 
 
-def _explained(word: str, groups: dict[str, list[str]]) -> str:
+def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
     group, equals, option = word.partition("=")
     if word == _PRIMARY:
-        return _file(option_path("", _PRIMARY))
+        return _Explained([option_path("", _PRIMARY)])
     if group not in groups or "." in group:
-        return _key(group, groups)
+        return _Explained(keys=_key(group, groups))
     if not equals:
-        return _group(group, groups[group])
+        options = {name: _first_comment(option_path(group, name)) for name in groups[group]}
+        return _Explained(group=group, options=options)
     if option not in groups[group]:
         raise unknown_name("", f"{group} option", option, groups[group])
-    return "\n\n".join(_file(path) for path in _with_bases(group, option))
+    return _Explained(list(_with_bases(group, option)))
 
 
-def _file(path: Path) -> str:
-    """Return the text of a file after its path. An installed Hydrant has no train.py."""
-    text = path.read_text(encoding="utf-8-sig").rstrip().replace("python train.py", "hydrant train")
-    return f"# {path}\n{text}"
+def _text(path: Path) -> str:
+    """Return the text of a file. An installed Hydrant has no train.py."""
+    return path.read_text(encoding="utf-8-sig").rstrip().replace("python train.py", "hydrant train")
 
 
 def _with_bases(group: str, option: str) -> Iterator[Path]:
@@ -69,13 +107,6 @@ def _with_bases(group: str, option: str) -> Iterator[Path]:
             yield from _with_bases(group, item)
 
 
-def _group(group: str, options: Sequence[str]) -> str:
-    lines = [[f"{group}={option}", _first_comment(option_path(group, option))] for option in options]
-    return "\n".join(
-        [*_columns(lines), f"\nhydrant explain {group}={options[0]} prints the file of an option."]
-    )
-
-
 def _first_comment(path: Path) -> str:
     comments = [
         line.lstrip("# ")
@@ -86,8 +117,12 @@ def _first_comment(path: Path) -> str:
     return text.partition("    ")[0]  # without the example
 
 
-def _key(key: str, groups: dict[str, list[str]]) -> str:
-    """Return the default and the comment of a key, in each option of its group that has it."""
+def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
+    """Return a key in each option of its group that has it, as option, path and key.
+
+    Raises:
+        ConfigError: no option has it.
+    """
     top, _, inner = key.partition(".")
     if top in _PLACED:
         name, _, inner = inner.partition(".")
@@ -96,17 +131,17 @@ def _key(key: str, groups: dict[str, list[str]]) -> str:
         files = {f"{top}={name}": (top, name) for name in groups.get(top, [])} or {"": ("", _PRIMARY)}
     keys = {option: read_option(*file).keys for option, file in files.items()}
     path = inner if "" not in files else key
-    lines = [[option, *_parts(key, found)] for option in keys if (found := _inner(keys[option], path))]
-    if not lines and not inner and (having := [group for group in groups if options_with(group, top)]):
-        return "\n".join(_key(f"{group}.{top}", groups) for group in having)
-    if not lines and (words := own_words(key, "<value>")):
+    found = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
+    if not found and not inner and (having := [group for group in groups if options_with(group, top)]):
+        return [row for group in having for row in _key(f"{group}.{top}", groups)]
+    if not found and (words := own_words(key, "<value>")):
         raise ConfigError("", f"no key {key!r}; {words}")
-    if not lines:
+    if not found:
         known = [f"{top}.{name}" for of_option in keys.values() for name in of_option if name[0] != "_"]
         raise unknown_name(
             "", "group or key", key, dict.fromkeys(known) if "" not in files else [*keys[""], *groups]
         )
-    return "\n".join(line.strip() for line in _columns(lines))
+    return found
 
 
 def _inner(keys: Mapping[str, Key], path: str) -> Key | None:
@@ -115,10 +150,12 @@ def _inner(keys: Mapping[str, Key], path: str) -> Key | None:
     return _inner(key.inner, rest) if key and rest else key
 
 
-def _parts(path: str, key: Key) -> list[str]:
-    """Return a key with its default, and the comment."""
-    default = key.default if isinstance(key.default, str) else shown(key.default)
-    return [f"{path}: {default}", f"# {key.comment}" if key.comment else ""]
+def _default(key: Key) -> str:
+    return key.default if isinstance(key.default, str) else shown(key.default)
+
+
+def _comment(key: Key) -> str:
+    return f"# {key.comment}" if key.comment else ""
 
 
 def _columns(lines: Sequence[Sequence[str]]) -> list[str]:

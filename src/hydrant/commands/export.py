@@ -15,6 +15,7 @@ from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import relative, say
 
 if TYPE_CHECKING:
@@ -50,8 +51,13 @@ def main(arguments: Sequence[str]) -> int:
     names = saved.plan.data.class_names
     metadata = {} if names is None else {"class_names": json.dumps(names)}
     difference = _write(options.format, model, _sample_inputs(saved), metadata, path)
+    file, checkpoint = relative(path.resolve()), relative(saved.checkpoint)
+    if wants_json():
+        content = {"file": file, "format": options.format, "checkpoint": checkpoint}
+        answer({**content, "largest_difference": difference})
+        return 0
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
-    say(f"{relative(path.resolve())}: {options.format} of {relative(saved.checkpoint)}; {equal}")
+    say(f"{file}: {options.format} of {checkpoint}; {equal}")
     return 0
 
 

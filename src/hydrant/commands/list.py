@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -11,20 +10,19 @@ from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
 from hydrant.errors import unknown_name
+from hydrant.terminal.answer import answer, wants_json
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a list and return the exit status."""
-    parser = Flags("list")
-    parser.add_argument("--json", action="store_true")
-    options, words = parser.split(arguments)
+    _, words = Flags("list").split(arguments)
     lists = {"backends": backends, "groups": group_options}
     kind = " ".join(words) or "backends"
     if kind not in lists:
         raise unknown_name("", "list", kind, lists)
     rows = lists[kind]()
-    if options.json:
-        print(json.dumps(rows))
+    if wants_json():
+        answer({kind: rows})
         return 0
     print(page("\n".join(f"  {name}  {_text(value)}" for name, value in rows.items())))
     return 0

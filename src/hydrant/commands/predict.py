@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import relative, say
 
 
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         Prediction,
         find_inputs,
         format_of,
+        predictions_of,
         print_predictions,
         write_predictions,
     )
@@ -42,10 +44,18 @@ def main(arguments: Sequence[str]) -> int:
         saved.check_classes()
     batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
     prediction = Prediction(saved, samples, batch_size, options.probabilities)
+    if options.out is None and wants_json():
+        columns, rows = predictions_of(prediction)
+        answer({"checkpoint": relative(saved.checkpoint), "columns": columns, "rows": rows})
+        return 0
     if options.out is None:
         return print_predictions(prediction)
     count = write_predictions(prediction, options.out)
     left_out = samples.source.num_samples - count
+    if wants_json():
+        counts = {"num_predictions": count, "num_damaged": left_out}
+        answer({"checkpoint": relative(saved.checkpoint), "file": str(options.out), **counts})
+        return 0
     more = f", without {left_out:,} damaged" if left_out else ""
     noun = "prediction" if count == 1 else "predictions"
     say(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {relative(saved.checkpoint)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
-from hydrant.terminal.console import emit, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import say
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
 
 
-_MAX_POINTS = 100_000  # of a schedule that is shown
+_MAX_POINTS = 100_000
+"""The most points of a schedule in the picture and in the terminal."""
+_MAX_JSON_POINTS = 200
+_GIB = 2**30
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
     parser = Flags("preview")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--png", type=Path)
     options, overrides = parser.split(arguments)
     config = check(compose(overrides))
@@ -32,16 +34,15 @@ def main(arguments: Sequence[str]) -> int:
 
     plan = prepare(config, is_preview=True)
     total = plan.clock.total_updates
-    step = 1 if options.json else max(total // _MAX_POINTS, 1)
+    step = max(total // _MAX_POINTS, 1)
     updates = [*range(0, total - 1, step), total - 1]
     schedules = plan.schedule_values(updates)
     curves = schedule_curves(plan, schedules)
     if options.png is not None:
         with writing_to("--png", options.png):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
-    if options.json:
-        is_assumed = bool(plan.clock.unmeasured_sizes)
-        emit(json.dumps({"total_updates": total, "is_assumed": is_assumed, "schedules": schedules}))
+    if wants_json():
+        answer(_plain(plan))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
@@ -49,6 +50,44 @@ def main(arguments: Sequence[str]) -> int:
     for field, groups in curves.items():
         _print_schedule(field, groups)
     return 0
+
+
+def _plain(plan: Plan) -> dict[str, Any]:
+    """Return the plan in plain types."""
+    from hydrant.optimizers.kinds import arguments_of
+    from hydrant.training.profiling import count_parameters
+
+    clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
+    last, (total, trained) = clock.total_updates - 1, count_parameters(plan.task)
+    updates = sorted({n * last // (_MAX_JSON_POINTS - 1) for n in range(_MAX_JSON_POINTS)})
+    sizes = spec.batch_sizes
+    groups = [
+        {
+            "group": f"{name}.{group_idx}",
+            "name": group.get("name", "-"),
+            "num_parameters": sum(p.numel() for p in group["params"]),
+            "values": _numbers(group, arguments_of(entry.optimizer)),
+        }
+        for name, entry in plan.optimizers.entries.items()
+        for group_idx, group in enumerate(entry.optimizer.param_groups)
+    ]
+    return {
+        "total_updates": clock.total_updates,
+        "is_assumed": bool(clock.unmeasured_sizes),
+        "global_batch_sizes": {str(n): size for n, size in zip(sizes.starts, sizes.values, strict=True)},
+        "micro_batch_size": spec.micro_batch_size,
+        "world_size": spec.world_size,
+        "num_samples": {name: split.source.num_samples for name, split in plan.splits.items()},
+        "num_parameters": total,
+        "num_trained_parameters": trained,
+        "flops_per_sample": plan.flops_per_sample,
+        "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
+        "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
+        "groups": groups,
+        "warnings": [plan.uncounted] if plan.uncounted else [],
+        "updates": updates,
+        "schedules": plan.schedule_values(updates),
+    }
 
 
 def _print_plan(plan: Plan) -> None:
@@ -102,6 +141,11 @@ def _describe_curve(field: str, group: str, values: Sequence[float]) -> str:
 def _describe_group(group: Mapping[str, Any], arguments: Collection[str]) -> str:
     """Return the name, the number of parameters and those numeric fields of a param group that are arguments."""
     num_parameters = sum(p.numel() for p in group["params"])
-    numbers = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    text = ", ".join(f"{k} {v:g}" for k, v in numbers.items() if k in arguments)
+    text = ", ".join(f"{k} {v:g}" for k, v in _numbers(group, arguments).items())
     return f"({group.get('name', '-')}): {num_parameters:,} parameters; {text}"
+
+
+def _numbers(group: Mapping[str, Any], arguments: Collection[str]) -> dict[str, float]:
+    """Return the numeric fields of a param group that are arguments of its optimizer."""
+    numbers = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return {k: v for k, v in numbers.items() if k in arguments}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -12,12 +11,12 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, near_folders
-from hydrant.files.atomic_write import json_safe
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
-from hydrant.terminal.console import emit, is_terminal, notice, relative, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import is_terminal, notice, relative, say
 from hydrant.terminal.styled import console, has_style
 
 _WATCH_SECONDS = 1
@@ -28,14 +27,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("status")
     parser.add_argument("--watch", action="store_true")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--json", action="store_true")
     options, words = parser.split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         raise ConfigError(
             "FOLDER", f"give a sweep or a run{newest_folders('hydrant status multirun/lr_study')}"
         )
-    if options.watch and (options.json or not is_terminal(sys.stdout)):
+    if options.watch and (wants_json() or not is_terminal(sys.stdout)):
         raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
     if options.watch:
         _watch(folders)
@@ -43,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
         if damage := usable_plan(folder)[1]:
             notice(damage)
     progress = {relative(folder): sweep_progress(folder) for folder in folders}
-    if options.json:
-        emit(json.dumps(json_safe({f: [run.to_json() for run in runs] for f, runs in progress.items()})))
+    if wants_json():
+        answer({"folders": {f: [run.to_json() for run in runs] for f, runs in progress.items()}})
     else:
         has_colours = has_style(sys.stdout)
         width = console().width if has_colours else sys.maxsize

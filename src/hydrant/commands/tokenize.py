@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from hydrant.config.command_line import Flags
 from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError, DataError
-from hydrant.terminal.console import show_activity
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import say, show_activity
 
 if TYPE_CHECKING:
     from hydrant.data.tokenizers import Tokenizer
@@ -78,17 +79,26 @@ def main(arguments: Sequence[str]) -> int:
     tokenizer = _tokenizer(options.encoding, [*splits["train"], *splits["val"]])
     try:
         with new_folder(options.out) as folder:
-            lines = [
-                _write(folder, name, parts, tokenizer, options.shard_size) for name, parts in splits.items()
-            ]
+            counts = {
+                name: _write(folder, name, parts, tokenizer, options.shard_size)
+                for name, parts in splits.items()
+            }
             tokenizer.vocabulary.write(folder)
     except OSError as error:
         message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
         raise ConfigError("--out", message) from error
-    from hydrant.terminal.console import say
-
-    written = f"{', '.join(lines)}; a vocabulary of {tokenizer.vocabulary.size:,}"
-    say(f"{options.out}: {written}. Train on them: data=tokens data.root={options.out}")
+    size, overrides = tokenizer.vocabulary.size, ["data=tokens", f"data.root={options.out}"]
+    if wants_json():
+        splits_written = {
+            name: {"num_tokens": num, "num_files": files} for name, (num, files) in counts.items()
+        }
+        written = {"folder": str(options.out), "splits": splits_written, "vocabulary_size": size}
+        answer({**written, "overrides": overrides})
+        return 0
+    lines = [
+        f"{num:,} {name} tokens in {files} file{'s' * (files != 1)}" for name, (num, files) in counts.items()
+    ]
+    say(f"{options.out}: {', '.join(lines)}; a vocabulary of {size:,}. Train on them: {' '.join(overrides)}")
     return 0
 
 
@@ -163,8 +173,10 @@ def _tokenizer(encoding: str, parts: Sequence[Part]) -> Tokenizer:
     return CharTokenizer(characters)
 
 
-def _write(folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer, shard_size: int) -> str:
-    """Write the tokens of a split, one document per part, and return a text with their number."""
+def _write(
+    folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer, shard_size: int
+) -> tuple[int, int]:
+    """Write the tokens of a split, one document per part, and return the number of tokens and of files."""
     import numpy as np
 
     vocabulary = tokenizer.vocabulary
@@ -174,8 +186,7 @@ def _write(folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer
             for text in _cut(part.texts(), tokenizer):
                 writer.write(np.asarray(tokenizer.encode(text)))
             writer.write(np.array([vocabulary.separator]))
-        files = f"{writer.num_files} file{'' if writer.num_files == 1 else 's'}"
-        return f"{writer.num_tokens:,} {split} tokens in {files}"
+        return writer.num_tokens, writer.num_files
 
 
 def _cut(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[str]:

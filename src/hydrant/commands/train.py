@@ -20,11 +20,12 @@ from hydrant.config.hydra_main import parse_flags, primary_of, prints
 from hydrant.config.job_composer import JobComposer
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
 from hydrant.imports.without_gc import import_without_gc
-from hydrant.runs.folder import missing_folders, remove_if_empty
+from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
-from hydrant.terminal.console import notice, output_status, relative, show_activity
+from hydrant.terminal.answer import FLAG, answer, say_error, wants_json
+from hydrant.terminal.console import output_status, relative, show_activity
 from hydrant.training.distributed.env import is_started_as_rank
 
 
@@ -42,13 +43,28 @@ def main(arguments: Sequence[str]) -> int:
             if config.hydra.mode == RunMode.MULTIRUN:
                 return _run_sweep(config, composer)
             job, _, logs = _job(config)
-        return report(_execute(job, logs))
+        return _ended(job, _execute(job, logs))
     except KeyboardInterrupt:
-        notice("stopped by SIGINT before anything was started")
-        return 130
+        return say_error("stopped by SIGINT before anything was started", 130)
+
+
+def _ended(job: Job, result: RunResult) -> int:
+    """Print how a run ended, and return the exit status."""
+    if wants_json() and result.exit_status != ConfigError.exit_status:
+        answer(_plain(RunFolder(job.folder)))
+    return report(result)
+
+
+def _plain(run: RunFolder) -> dict[str, Any]:
+    """Return what a run has come to, in plain types."""
+    summary = run.summary
+    fields = ("num_updates", "total_updates", "metrics", "best", "error")
+    return {"folder": relative(run.path), "status": run.status} | {key: summary.get(key) for key in fields}
 
 
 def _show(flags: Namespace, composer: Composer) -> int:
+    if wants_json():
+        raise ConfigError(FLAG, "is for a command that trains; the config is YAML, so leave the flag out")
     from hydrant.config.show import show
 
     show(flags, composer)
@@ -114,6 +130,8 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     finally:
         remove_if_empty(new_folders)
     has_failed = sweep.close(folder, is_stopped=stop_status != 0)
+    if wants_json():
+        answer(sweep.plain(folder))
     if failure and not stop_status:
         report(RunResult.failed(failure))
     return stop_status or int(has_failed or bool(failure))
@@ -156,7 +174,9 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     result = RunResult.finished() if job is None else execute(job)
     if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         write_error_file(result.message)
-    status = report(result) if world.is_rank_zero else result.exit_status
+    status = result.exit_status
+    if world.is_rank_zero:
+        status = report(result) if job is None else _ended(job, result)
     if dist.is_initialized() and not is_inside_group:  # a failed run has left its group
         end_process(status)
     return status

@@ -8,6 +8,7 @@ from pathlib import Path
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.safety import trust
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import say
 
 
@@ -21,18 +22,24 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", "takes one folder, or --list, or --remove and a folder")
     root = Path(*folders)
     if options.list:
-        for folder, packages in trust.trusted_projects().items():
-            say(described(Path(folder), packages))
+        projects = trust.trusted_projects()
+        lines = [described(Path(folder), packages) for folder, packages in projects.items()]
     elif options.remove:
         trust.distrust(root)
-        say(f"no longer trusted: {root.resolve()}")
+        projects, lines = {}, [f"no longer trusted: {root.resolve()}"]
     else:
-        _trust(root)
+        projects = {str(root.resolve()): _trust(root)}
+        lines = [f"trusted: {described(Path(folder), names)}" for folder, names in projects.items()]
+    if wants_json():
+        answer({"trusted": {folder: list(names) for folder, names in projects.items()}})
+    else:
+        for line in lines:
+            say(line)
     return 0
 
 
-def _trust(root: Path) -> None:
-    """Trust all packages that are in a folder now, and say which.
+def _trust(root: Path) -> Sequence[str]:
+    """Trust all packages that are in a folder now, and return them.
 
     Raises:
         ConfigError: it is no folder, belongs to another user, or anybody may write to it.
@@ -41,7 +48,7 @@ def _trust(root: Path) -> None:
         raise ConfigError("", f"{root} is not a folder; give the root of your project")
     packages = trust.packages_in(root)
     trust.trust(root, packages)
-    say(f"trusted: {described(root.resolve(), packages)}")
+    return packages
 
 
 def described(root: Path, packages: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, shown, suggestion
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.plain_values import children
+from hydrant.terminal.answer import FLAG
 
 MAX_JOBS = 10_000
 """The most jobs of a grid. Each has its own folder and process, and all are checked before the first one starts."""
@@ -33,6 +34,7 @@ class Flags(argparse.ArgumentParser):
 
     def __init__(self, command: str) -> None:
         super().__init__(prog=f"hydrant {command}", add_help=False, allow_abbrev=False)
+        self.add_argument(FLAG, action="store_true")  # `hydrant.cli` reads it
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, where argparse would print its usage and exit."""

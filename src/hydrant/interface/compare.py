@@ -78,7 +78,7 @@ class Comparison:
         return data_frame(rows).set_index("group")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the curves in plain types: what `hydrant compare --json` prints."""
+        """Return everything except the curves in plain types: what `hydrant compare --json --details` prints."""
         from hydrant.commands.compare.serialize import to_dict
 
         return to_dict(self._result)

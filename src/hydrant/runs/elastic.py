@@ -21,7 +21,7 @@ from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.runs.folder import SUMMARY, RunFolder, mark_failed, mark_preempted
 from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, signal_name
 from hydrant.terminal.console import clear_activity
 from hydrant.training.distributed.env import is_started_as_rank, num_cores
@@ -62,7 +62,7 @@ def launch_ranks(job: Job) -> RunResult:
         result, can_restart = _run_ranks(job)
         if not can_restart:
             return result
-        report(result, f"restart {restart} of {max_restarts}: ")
+        report_part(result, f"restart {restart} of {max_restarts}")
         if job.config["resume"] is None:  # resume=null would refuse the folder with its checkpoints
             job = dataclasses.replace(job, config={**job.config, "resume": "auto"})
     return _run_ranks(job)[0]

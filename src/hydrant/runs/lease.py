@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 import threading
 import time
 import uuid
@@ -55,7 +56,7 @@ class Lease:
     def __init__(self, path: Path, folder: int, *, is_alone: bool) -> None:
         """`folder` is the open folder. `is_alone`: it is locked, so another owner on this machine has ended."""
         self._path, self._folder, self._num_renewals = path, folder, 0
-        self._owner = f"{this_machine()}\n{platform.node()}\n{uuid.uuid4()}\n".encode()
+        self._owner = f"{this_machine()}\n{platform.node()}\n{uuid.uuid4()}\n{os.getpid()}\n".encode()
         try:
             self._write(os.O_CREAT | os.O_EXCL)
         except FileExistsError:
@@ -137,13 +138,24 @@ def owner(folder: int) -> str:
 
 def was_taken_here(folder: Path) -> bool:
     """Return whether the lease on a folder is, or was, that of a process of this machine."""
+    return _line(_content(folder), 0) == this_machine()
+
+
+def leasing_process(folder: Path) -> int | None:
+    """Return the process id in the lease on a folder, if it is one of this machine. Anybody may have written it."""
+    content = _content(folder)
+    pid = _line(content, 3)
+    return int(pid) if _line(content, 0) == this_machine() and re.fullmatch("[1-9][0-9]{0,8}", pid) else None
+
+
+def _content(folder: Path) -> bytes:
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            return _line(_read(descriptor), 0) == this_machine()
+            return _read(descriptor)
         finally:
             os.close(descriptor)
-    return False
+    return b""
 
 
 def is_recent(folder: Path) -> bool:
@@ -154,7 +166,7 @@ def is_recent(folder: Path) -> bool:
 
 
 def _line(content: bytes, index: int) -> str:
-    """Return a line of a lease: 0 is `this_machine()` of its owner, 1 the name of that machine."""
+    """Return a line of a lease: 0 is `this_machine()` of its owner, 1 the name of that machine, 3 the process id."""
     lines = content.decode(errors="replace").split("\n")
     return lines[index] if len(lines) > index else ""
 

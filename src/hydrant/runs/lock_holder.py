@@ -1,4 +1,4 @@
-"""Find the ancestor of this process that holds a lock, because to wait for an ancestor is to wait for ever."""
+"""Find the process that holds a lock: to stop it, or because to wait for an ancestor is to wait for ever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from hydrant.runs.lease import leasing_process
+
 _PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
 
 
@@ -15,7 +17,15 @@ def locking_ancestor(folder: Path) -> int | None:
     """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
     with suppress(OSError):
         status = folder.stat()
-        return next((pid for pid in _ancestors() if _locks(pid, status)), None)
+        return next((pid for pid in _ancestors() if locks(pid, status)), None)
+    return None
+
+
+def locking_process(folder: Path) -> int | None:
+    """Return the process of this machine that trains in a folder: the one that its lease names, if it has the lock."""
+    with suppress(OSError):
+        pid = leasing_process(folder)
+        return pid if pid is not None and locks(pid, folder.stat()) else None
     return None
 
 
@@ -28,7 +38,7 @@ def _ancestors() -> Iterator[int]:
         pid = int(parent[1]) if parent else 0
 
 
-def _locks(pid: int, folder: os.stat_result) -> bool:
+def locks(pid: int, folder: os.stat_result) -> bool:
     """Return whether a process has locked a folder; False if it may not be looked at."""
     with suppress(OSError):
         for descriptor in (_PROC / str(pid) / "fd").iterdir():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, typed_line
 from hydrant.runs.folder import LOG, RunStatus
 from hydrant.runs.log_setup import log_to
+from hydrant.terminal.answer import key_of, say_error
 from hydrant.terminal.console import notice, relative
 
 if TYPE_CHECKING:
@@ -118,10 +119,16 @@ def _or_rank_died(error: BaseException) -> BaseException:
     return RankDied("another rank has ended; the launcher, or the output of that rank, says why")
 
 
-def report(result: RunResult, label: str = "") -> int:
+def report(result: RunResult) -> int:
     """Print on stderr what went wrong, if anything, and return the exit status."""
     if result.message:
-        sys.stdout.flush()
-        kind, message = "" if result.exit_status > 128 else "error: ", " ".join(result.message.split())
-        notice(f"{label}{kind}{message}")
+        say_error(result.message, result.exit_status, key_of(result.exception))
     return result.exit_status
+
+
+def report_part(result: RunResult, label: str) -> None:
+    """Print on stderr what went wrong in a part of what this command does, such as a job of a sweep, which goes on."""
+    if result.message:
+        sys.stdout.flush()
+        kind = "" if result.exit_status > 128 else "error: "
+        notice(f"{label}: {kind}{' '.join(result.message.split())}")

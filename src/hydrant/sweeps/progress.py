@@ -19,7 +19,9 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.lock import is_held, is_in_use
+from hydrant.runs.lock_holder import locking_process
 from hydrant.sweeps.plan import PlannedJob, usable_plan
+from hydrant.terminal.console import relative
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
 
@@ -31,8 +33,10 @@ class RunProgress:
     """The progress of a run. Unknown values are None."""
 
     run: str  # its folder, relative to the sweep's
+    folder: str  # its folder
     choices: Mapping[str, str]
     state: str  # a RunStatus
+    pid: int | None = None  # of the process that trains it on this machine
     num_updates: int | None = None
     total_updates: int | None = None
     loss: float | None = None
@@ -85,8 +89,10 @@ def _run_progress(run: RunFolder, sweep: Path) -> RunProgress:
         state = RunStatus.RUNNING  # a process has just started to train
     progress = RunProgress(
         run=os.path.relpath(run.path, sweep),
+        folder=relative(run.path),
         choices=run.choices,
         state=state,
+        pid=locking_process(run.path) if state == RunStatus.RUNNING else None,
         num_updates=run.summary.get("num_updates"),
         total_updates=run.summary.get("total_updates"),
         metric=best.get("metric"),

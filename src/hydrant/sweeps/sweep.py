@@ -30,7 +30,7 @@ from hydrant.runs.folder import (
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, remove_dead_lease
 from hydrant.runs.metadata import write_records
-from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.executors.local import Sequential
@@ -67,6 +67,7 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
+        self.result: dict[str, Any] = {}  # what a search or a race has found, for `--json`
         self._same_command = (
             "the same command"  # the command in words, with the folder if the sweep has no name
         )
@@ -190,7 +191,7 @@ class Sweep:
         for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
             self._refresh(folder)
         for sweep_job, result in ended:
-            report(result, f"job {sweep_job.number}: ")
+            report_part(result, f"job {sweep_job.number}")
 
     def close(self, folder: Path, *, is_stopped: bool) -> bool:
         """Write and print the table of results; return whether the sweep failed, because a job failed in it.
@@ -219,6 +220,20 @@ class Sweep:
         has_refused = any(job.refused for job in self._jobs.values())
         has_failed = any(r.status == RunStatus.FAILED and r.summary_time >= self._began for r in runs)
         return not self.may_fail and (has_refused or has_failed)
+
+    def plain(self, folder: Path) -> dict[str, Any]:
+        """Return what the sweep has come to, in plain types: `hydrant status --json` has each run."""
+        runs = sweep_progress(folder)
+        values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
+        best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
+        troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
+        return {
+            "folder": relative(folder),
+            "states": dict(Counter(str(run.state) for run in runs)),
+            "best": None if best is None else best.to_json(),
+            "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
+            "result": self.result,
+        }
 
     def _print_styled_table(self, folder: Path) -> None:
         name, runs = relative(folder), sweep_progress(folder)

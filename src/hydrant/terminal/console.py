@@ -1,4 +1,7 @@
-"""Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run."""
+"""Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run.
+
+With `--json`, stdout has the answer of the command alone (terminal/answer.py); what else is printed goes to stderr.
+"""
 
 from __future__ import annotations
 
@@ -116,10 +119,36 @@ def standard_streams() -> Generator[None]:
         sys.stdout, sys.stderr = previous
 
 
-def output_status() -> int:
-    """Return the exit status of a command that prints its result: not 0 if stdout could not be written."""
-    sys.stdout.flush()
-    error = sys.stdout.descriptor.error if isinstance(sys.stdout, _Output) else None
+@contextlib.contextmanager
+def stdout_kept() -> Generator[TextIO]:
+    """Yield stdout, and send what is printed meanwhile to stderr, also by libraries and by child processes."""
+    stdout: TextIO = sys.stdout
+    if not isinstance(stdout, _Output):  # in a notebook
+        with contextlib.redirect_stdout(sys.stderr):
+            yield stdout
+        return
+    stdout.flush()
+    number = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        kept = _Output(number, stdout)
+        yield kept
+        kept.flush()
+    finally:
+        stdout.flush()
+        os.dup2(number, 1)
+        os.close(number)
+
+
+def output_status(stream: TextIO | None = None) -> int:
+    """Return the exit status of a command that prints its result: not 0 if stdout could not be written.
+
+    Args:
+        stream: where it printed, if that is not `sys.stdout`.
+    """
+    stream = stream or sys.stdout
+    stream.flush()
+    error = stream.descriptor.error if isinstance(stream, _Output) else None
     if error is None:
         return 0
     if isinstance(error, BrokenPipeError):  # `| head`

@@ -176,7 +176,8 @@ def test_all_files_contain_the_same_results(
     assert cli.main(["bench", *words, *QUICK, *flags, "name=speed"]) == 0
     folder = workdir / "outputs" / "speed"
     content = record(folder)
-    assert json.loads(capsys.readouterr().out) == content
+    answer = {"version": 1, "command": "bench", "folder": "outputs/speed", **content}
+    assert json.loads(capsys.readouterr().out) == answer
     assert content["overrides"] == [*words, "name=speed"]
     assert content["environment"]["torch"]
     with (workdir / "new" / "table.csv").open() as file:

@@ -95,7 +95,7 @@ def test_the_results_that_chose_count_as_many_comparisons(
     words = ["compare", str(tmp_path / "sweep"), "--by", "optimizer", "--best-over", "optimizer.lr"]
     assert cli.main(words) == 0
     assert "judged on the results that chose it, so their means are too good" in capsys.readouterr().out
-    assert cli.main([*words, "--json"]) == 0
+    assert cli.main([*words, "--json", "--details"]) == 0
     found = json.loads(capsys.readouterr().out)["best_over"]
     assert found["judged_on"] == "same results"
     assert found["values"]["optimizer=sgd"] == {"optimizer.lr": "0.1"}

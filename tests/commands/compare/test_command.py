@@ -61,7 +61,7 @@ def test_the_terminal_shows_the_verdict_and_what_casts_doubt_on_it(compare_plant
 
 
 def test_json_and_csv_hold_the_same_runs(compare_planted) -> None:
-    status, text = compare_planted("--json", "--target", "val/accuracy>=0.9")
+    status, text = compare_planted("--json", "--details", "--target", "val/accuracy>=0.9")
     assert status == 0
     record = json.loads(text)
     _, table = compare_planted("--csv", "--target", "val/accuracy>=0.9")
@@ -77,6 +77,22 @@ def test_json_and_csv_hold_the_same_runs(compare_planted) -> None:
     assert "nan" not in text.lower().replace("became nan", "")
 
 
+def test_json_is_small_without_details(compare_planted) -> None:
+    """The verdict, the groups, the best first, and the warnings: at most 4 KiB for 20 runs."""
+    everything = json.loads(compare_planted("--json", "--details")[1])
+    _, text = compare_planted("--json")
+    assert len(text) <= 4096
+    brief = json.loads(text)
+    assert brief["verdict"] == everything["verdict"]
+    assert brief["states"] == {"finished": 17, "failed": 2, "missing": 1}
+    means = [group["mean"] for group in brief["groups"]]
+    assert means == sorted((group["mean"] for group in everything["groups"]), reverse=True)
+    assert (brief["num_runs"], brief["num_groups"]) == (20, len(everything["groups"]))
+    assert brief["num_warnings"] == len(everything["warnings"])
+    assert "runs" not in brief
+    assert json.loads(compare_planted("--json", "--csv")[1])["key"] == "--csv"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -88,7 +104,6 @@ def test_json_and_csv_hold_the_same_runs(compare_planted) -> None:
         (["--baseline", "optimizer=adamw"], "--baseline: 'optimizer=adamw' matches 2 groups; give one of: optimizer="),
         (["--baseline", "lr=1"], "--baseline: unknown key 'lr'. Options: optimizer, scheduler"),
         (["--price-per-hour", "nan"], "--price-per-hour: nan is not a price; give what one run costs per hour"),
-        (["--json", "--csv"], "hydrant compare: --csv: not allowed with argument --json"),
         (["--html", "/proc/report.html"], "--html: /proc/report.html cannot be written ("),
         (["swep"], "RUNS: 'swep' is not a folder; did you mean 'sweep'? Folders in .: sweep"),
     ],

@@ -15,7 +15,7 @@ from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.serialize import to_csv, to_json
+from hydrant.commands.compare.serialize import to_csv, to_dict
 from hydrant.commands.compare.text_report import to_text
 
 
@@ -43,7 +43,7 @@ def test_a_report_of_many_runs_fits_on_a_screen_and_the_files_have_all() -> None
     assert any(line.startswith("and 397 more runs, which are not better") for line in detailed)
     assert comparison.winner is not None
     assert f" {comparison.winner.name} " in lines[0]
-    assert len(json.loads(to_json(comparison))["runs"]) == len(to_csv(comparison).splitlines()) - 1 == 400
+    assert len(to_dict(comparison)["runs"]) == len(to_csv(comparison).splitlines()) - 1 == 400
 
 
 def test_a_report_of_a_hundred_runs_lists_them() -> None:
@@ -93,4 +93,4 @@ def test_extreme_numbers_give_no_nan(values: Sequence[float], tmp_path: Path, co
     data = page[page.index('{"metric":') :]
     decoded, _ = json.JSONDecoder(parse_constant=refuse).raw_decode(data)
     assert [run["name"] for run in decoded["runs"]] == ["0", "1", "2", "3"]
-    json.loads(to_json(comparison), parse_constant=refuse)
+    json.loads(json.dumps(to_dict(comparison)), parse_constant=refuse)

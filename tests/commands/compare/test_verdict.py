@@ -252,7 +252,7 @@ def test_json_python_and_csv_of_the_verdict(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_sweep(tmp_path / "sweep", CLEAR)
-    assert cli.main(["compare", "sweep", "--json"]) == 0
+    assert cli.main(["compare", "sweep", "--json", "--details"]) == 0
     record = json.loads(capsys.readouterr().out)
     found = record["verdict"]
     assert (found["status"], found["winner"]) == ("decided", "optimizer=adamw")

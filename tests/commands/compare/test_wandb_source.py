@@ -71,7 +71,7 @@ def test_wandb_and_the_folders_show_the_same(
     assert remote == local
 
     def as_json(word: str) -> dict[str, Any]:
-        assert cli.main(["compare", word, "--json", "--target", "val/accuracy>=0.9"]) == 0
+        assert cli.main(["compare", word, "--json", "--details", "--target", "val/accuracy>=0.9"]) == 0
         return json.loads(capsys.readouterr().out)
 
     assert as_json("wandb:tester/study") == as_json("study")

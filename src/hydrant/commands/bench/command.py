@@ -26,7 +26,6 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--png", type=Path)
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--wandb", action="store_true")
     options, overrides = parser.split(arguments)
     for flag, minimum in {"repeats": 1, "updates": 1, "warmup": 0}.items():

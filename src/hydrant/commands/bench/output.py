@@ -22,7 +22,8 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.redaction import redacted
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import SUMMARY, missing_folders, remove_if_empty
-from hydrant.terminal.console import emit, notice, relative, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import notice, relative, say
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import WandbTracker
 from hydrant.training.distributed.world import World
@@ -69,20 +70,21 @@ class BenchOutput:
 
     def write(self, results: Sequence[CellResult], claims: Sequence[str], exit_status: int) -> None:
         """Write all files, log to W&B, and print the table (or the JSON) with the claims of the experiment."""
-        json, picture = self.folder / "bench.json", self.folder / "bench.png"
-        with writing_to("--output", json):
-            write_json(json, self._record(results))
+        file, picture = self.folder / "bench.json", self.folder / "bench.png"
+        record = self._record(results)
+        with writing_to("--output", file):
+            write_json(file, record)
         for path in filter(None, (self.folder / "bench.csv", self._options.csv)):
             with writing_to("--csv", path):
                 write_csv(results, path)
         for path in filter(None, (picture, self._options.png)):
             with writing_to("--png", path):
                 draw(results, self._words, path)
-        if self._options.json:
-            emit(json.read_text(encoding="utf-8").rstrip())
+        folder = relative(self.folder.absolute())
+        if wants_json():
+            answer({"folder": folder, **record})
         else:
             claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
-            folder = relative(self.folder.absolute())
             say(f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {folder}")
         self._exit_status = exit_status
         if self._tracker is not None:

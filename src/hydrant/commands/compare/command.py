@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, writing_to
+from hydrant.errors import ConfigError
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import emit, notice, say
 
 
@@ -17,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.commands.compare.comparison import compare  # slow: imports scipy
     from hydrant.commands.compare.page import write_page
     from hydrant.commands.compare.question import Question
-    from hydrant.commands.compare.serialize import to_csv, to_json
+    from hydrant.commands.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text
     from hydrant.commands.compare.wandb_views import check_login, save_views
@@ -29,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.html is not None:
         with writing_to("--html", options.html):
             write_page(comparison, options.html)
-    if options.json:
-        emit(to_json(comparison))
+    if wants_json():
+        answer(to_dict(comparison) if options.details else to_brief(comparison))
     elif options.csv:
         emit(to_csv(comparison))
     else:
@@ -51,12 +53,14 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(flag, type=float)
     parser.add_argument("--mode", choices=["max", "min"])
     parser.add_argument("--html", type=Path)
-    formats = parser.add_mutually_exclusive_group()
-    formats.add_argument("--json", action="store_true")
-    formats.add_argument("--csv", action="store_true")
-    for flag in ("--details", "--wandb"):
+    for flag in ("--csv", "--details", "--wandb"):
         parser.add_argument(flag, action="store_true")
-    return parser.split(arguments)
+    options, words = parser.split(arguments)
+    if options.csv and wants_json():
+        raise ConfigError(
+            "--csv", "prints a table for programs, as --json prints an object; give one of them"
+        )
+    return options, words
 
 
 def _keys(text: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -67,6 +69,32 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     )
 
 
+_BRIEF = ("metric", "mode", "moment", "verdict", "caution", "num_runs")
+_BRIEF_GROUP = ("name", "num", "num_runs", "mean", "low", "high", "best", "shortfall")
+_MAX_BRIEF_GROUPS = 10
+_MAX_BRIEF_WARNINGS = 5
+
+
+def to_brief(comparison: Comparison) -> dict[str, Any]:
+    """Return the verdict, the best groups and the first warnings: at most 4 KiB for 20 runs with usual names."""
+    everything: dict[str, Any] = {**to_dict(comparison), "num_runs": len(comparison.runs)}
+    warnings, groups = everything["warnings"], everything["groups"]
+    best_first = sorted(groups, key=lambda group: _place(group, comparison))[:_MAX_BRIEF_GROUPS]
+    return {field: everything[field] for field in _BRIEF} | {
+        "states": dict(Counter(run.state for run in comparison.runs)),
+        "groups": [{field: group[field] for field in _BRIEF_GROUP} for group in best_first],
+        "num_groups": len(groups),
+        "warnings": [f"{warning['about']}: {warning['text']}" for warning in warnings[:_MAX_BRIEF_WARNINGS]],
+        "num_warnings": len(warnings),
+    }
+
+
+def _place(group: Mapping[str, Any], comparison: Comparison) -> float:
+    """Return a number by which the best group comes first."""
+    mean = group["mean"]
+    return math.inf if mean is None else -mean if comparison.metric.mode == "max" else mean
+
+
 def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
     """Return the verdicts by name, with the width of each basin and whether each prediction is a hit."""
     plain = asdict(verdicts)
@@ -108,10 +136,6 @@ def _group(group: Group, comparison: Comparison) -> dict[str, Any]:
         "runs": [run.name for run in group.runs],
         **times,
     }
-
-
-def to_json(comparison: Comparison) -> str:
-    return json.dumps(to_dict(comparison), indent=2)
 
 
 def to_csv(comparison: Comparison) -> str:

@@ -66,7 +66,7 @@ def _table(table: Table, max_rows: int) -> list[str]:
     if num_more := len(table.rows) - len(places):
         worse = ", which are not better" if table.ranks else ""
         shown.append(
-            f"and {num_more:,} more {table.items}{worse}; --csv, --json and the page (--html) have all"
+            f"and {num_more:,} more {table.items}{worse}; --csv, --json --details and the page (--html) have all"
         )
     return [
         title.rstrip(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from itertools import takewhile
@@ -15,7 +14,8 @@ from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import ProcessDied
-from hydrant.terminal.console import emit, notice, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import notice, say
 
 if TYPE_CHECKING:  # these import torch
     from hydrant.commands.diagnose.minify import SmallestFailure
@@ -30,7 +30,6 @@ _STAGE_OF_BACKEND = {"eager": "dynamo", "aot_eager": "aot_eager"}
 def main(arguments: Sequence[str]) -> int:
     """Print a diagnosis and return the exit status: 1 if it has findings."""
     parser = Flags("diagnose")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-timing", action="store_true")
     parser.add_argument("--updates", type=int, default=10)
     options, overrides = parser.split(arguments)
@@ -40,8 +39,8 @@ def main(arguments: Sequence[str]) -> int:
 
     variants = make_variants(overrides, on_cuda=torch.cuda.is_available())
     diagnosis = _diagnose(variants, 0 if options.no_timing else options.updates)
-    if options.json:
-        emit(json.dumps(as_json(diagnosis)))
+    if wants_json():
+        answer(as_json(diagnosis))
     else:
         say(as_text(diagnosis))
     return 1 if diagnosis.findings() else 0

@@ -22,6 +22,7 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.safety.targets import targets_of
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import say
 
 _LINE_LENGTH = 110
@@ -45,7 +46,11 @@ def main(arguments: Sequence[str]) -> int:
     with writing_to("--out", options.out), options.out.open("x", encoding="utf-8") as file:
         file.write(text)
     command = "python" if num_ranks == 1 else f"torchrun --nproc-per-node {num_ranks}"
-    say(f"{options.out}: {text.count(chr(10))} lines; start it with: {command} {options.out}")
+    num_lines, command = text.count("\n"), f"{command} {options.out}"
+    if wants_json():
+        answer({"file": str(options.out), "num_lines": num_lines, "start": command})
+    else:
+        say(f"{options.out}: {num_lines} lines; start it with: {command}")
     return 0
 
 

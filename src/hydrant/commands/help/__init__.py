@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hydrant.commands.registry import COMMANDS, SECTIONS
+from hydrant.terminal.answer import FLAG
 from hydrant.terminal.styled import has_style
 
 _MAX_WIDTH = 110
+_JSON = (
+    f"\n\n{FLAG} prints the answer as one JSON object, and an error as one on stderr: docs/reference/json.md."
+)
 _HEADING = re.compile(r"^(Examples|Options|Groups|Exit status):", re.MULTILINE)
 
 
@@ -29,7 +33,7 @@ def overview() -> str:
 
 def help_of(command: str) -> str:
     """Return what `hydrant <command> --help` prints."""
-    return page(_text_of(command).replace("{train}", _train_command()) + _groups(command))
+    return page(_text_of(command).replace("{train}", _train_command()) + _JSON + _groups(command))
 
 
 def page(text: str) -> str:
@@ -51,7 +55,7 @@ def flags_of(command: str) -> list[str]:
     ['--dry-run', '--help', '--jobs', '--json', '--timeout']
     """
     rows = re.findall(r"^  (--.+?)(?:  |$)", _text_of(command), flags=re.M)
-    return sorted({flag for row in rows for flag in re.findall(r"--[a-z-]+", row)} | {"--help"})
+    return sorted({flag for row in rows for flag in re.findall(r"--[a-z-]+", row)} | {"--help", FLAG})
 
 
 def _text_of(command: str) -> str:

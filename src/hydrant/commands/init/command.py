@@ -15,6 +15,7 @@ from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, naming
 from hydrant.imports.distribution import NAME, requirement, version
 from hydrant.safety.trust import trust, trusted_projects
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import notice, say
 
 _TEMPLATE = Path(__file__).parent / "template"
@@ -30,26 +31,30 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", "needs one folder for the project: hydrant init my_project")
     root = Path(folders[0])
     package = package_name(root)
-    write_project(root, package)
+    files = write_project(root, package)
+    trusted = _trust(root, package)
+    first = "hydrant train experiment=first name=first"
+    if wants_json():
+        names = [str(file.relative_to(root)) for file in files]
+        answer({"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first})
+        return 0
     say(f"written: {root}, a project with the package {package}")
-    _trust(root, package)
+    if trusted:
+        say(f"trusted: {described(root.resolve(), trusted)}")
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
-    say(
-        "\n".join(
-            ["next:", *enter, "  hydrant train experiment=first name=first", "  README.md has the others"]
-        )
-    )
+    say("\n".join(["next:", *enter, f"  {first}", "  README.md has the others"]))
     return 0
 
 
-def _trust(root: Path, package: str) -> None:
-    """Trust the new package, and none that others have put into the folder before."""
+def _trust(root: Path, package: str) -> list[str]:
+    """Trust the new package, and none that others have put into the folder before; return what is trusted there."""
+    packages = {*trusted_projects().get(str(root.resolve()), ()), package}
     try:
-        packages = {*trusted_projects().get(str(root.resolve()), ()), package}
         trust(root, packages)
-        say(f"trusted: {described(root.resolve(), sorted(packages))}")
     except ConfigError as error:  # the files are written
         notice(f"not trusted yet: {error}. Then run in {root}: hydrant trust")
+        return []
+    return sorted(packages)
 
 
 def package_name(root: Path) -> str:
@@ -79,8 +84,8 @@ def _is_importable_elsewhere(name: str, root: Path) -> bool:
     return not Path(spec.origin).resolve().is_relative_to(root)
 
 
-def write_project(root: Path, package: str) -> None:
-    """Write the files of the template into a folder, which need not be empty.
+def write_project(root: Path, package: str) -> list[Path]:
+    """Write the files of the template into a folder, which need not be empty; return them.
 
     Raises:
         ConfigError: one of the files is there already; nothing was written. Or a file cannot be written.
@@ -104,6 +109,7 @@ def write_project(root: Path, package: str) -> None:
                 file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError("", f"{error.filename} cannot be written ({error.strerror})") from error
+    return list(files)
 
 
 def _source(requirement: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,9 @@ from pathlib import Path
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, near_folders
-from hydrant.files.redaction import redacted
 from hydrant.runs.folder import ROOTS
-from hydrant.terminal.console import emit, notice, relative, say
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import notice, relative, say
 from hydrant.terminal.text_table import align_columns
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
@@ -34,9 +33,8 @@ def main(arguments: Sequence[str]) -> int:
             results[folder] = result
             text = f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}"
             notice(text)
-    if options.json:
-        values = {relative(folder): vars(result) for folder, result in results.items()}
-        emit(json.dumps(redacted(values)))
+    if wants_json():
+        answer({"runs": {relative(folder): vars(result) for folder, result in results.items()}})
     else:
         say(_table(results))
     return int(any(result.state == "failed" for result in results.values()))
@@ -47,7 +45,6 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--timeout", type=float, default=3600.0)
     parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--json", action="store_true")
     options, words = parser.split(arguments)
     if options.jobs < 1:
         raise ConfigError("--jobs", f"needs 1 or more, not {options.jobs}")

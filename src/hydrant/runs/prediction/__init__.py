@@ -2,7 +2,7 @@
 
 from hydrant.runs.prediction.formats import format_of
 from hydrant.runs.prediction.inputs import Inputs, find_inputs, of_tensors
-from hydrant.runs.prediction.output import print_predictions, write_predictions
+from hydrant.runs.prediction.output import predictions_of, print_predictions, write_predictions
 from hydrant.runs.prediction.prediction import Prediction
 from hydrant.runs.prediction.table import Table
 
@@ -13,6 +13,7 @@ __all__ = [
     "find_inputs",
     "format_of",
     "of_tensors",
+    "predictions_of",
     "print_predictions",
     "write_predictions",
 ]

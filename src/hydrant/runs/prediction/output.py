@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hydrant.config.command_line import writing_to
 from hydrant.errors import DataError
@@ -34,6 +35,22 @@ def print_predictions(prediction: Prediction) -> int:
     if table is None:
         raise _no_samples(prediction)
     return 0
+
+
+def predictions_of(prediction: Prediction) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and the rows of what `print_predictions` prints.
+
+    Raises:
+        ConfigError: they have no place in a table.
+        DataError: no sample can be read.
+    """
+    table, rows = None, list[list[Any]]()
+    for arrays in prediction.batches():
+        table = table or prediction.table(arrays)
+        rows += table.rows(arrays)
+    if table is None:
+        raise _no_samples(prediction)
+    return list(table.columns), rows
 
 
 def write_predictions(prediction: Prediction, out: Path) -> int:

@@ -22,7 +22,7 @@ from hydrant.runs.folder import (
     remove_if_empty,
     runs_of_sweep,
 )
-from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors import Executor, SweepJob
 from hydrant.sweeps.executors.base import lane_results
@@ -163,7 +163,7 @@ class SearchLoop:
         self._failures[trial.number] = message
         self._trials.tell(trial.number, None)
         if not is_reported:
-            report(RunResult.failed(message), f"job {trial.number}: ")
+            report_part(RunResult.failed(message), f"job {trial.number}")
 
     def _say(self, sweep_job: SweepJob, text: str) -> None:
         if not sweep_job.in_table:
@@ -186,6 +186,7 @@ class SearchLoop:
             return
         parse = self._space.parse_choices
         solutions = [{"params": parse(trial.params), "values": list(trial.values)} for trial in best]
+        self._sweep.result = {"best": solutions}
         results: dict[str, Any] = {"name": "optuna"}
         if len(self._objectives) > 1:
             results["solutions"] = solutions

@@ -61,6 +61,7 @@ class RaceSweeper(GridSweeper):
         with exclusive(folder), self.sweep.active(folder, {}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
             verdict = self._run_pairs(folder, pairs, rule, began)
+        self.sweep.result = {"winner": verdict.winner, "decided_at": verdict.decided_at}
         names = {name: ",".join(words) for name, words in self._settings.items()}
         self.sweep.closing_lines += sentences(verdict, rule, names)
 

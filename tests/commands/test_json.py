@@ -1,0 +1,188 @@
+"""Every command answers programs in JSON. `answers.py` checks each answer against the schema of its command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import check
+from repository import ROOT
+from run_folders import summary
+
+from hydrant import cli
+from hydrant.commands.answers import ERROR, schemas
+from hydrant.commands.answers.page import page
+from hydrant.commands.registry import COMMANDS
+from hydrant.errors import NonFiniteError
+from hydrant.terminal.answer import divided, json_line
+
+HYDRANT = str(Path(sys.executable).with_name("hydrant"))
+TINY = ("tracker=local", "model.hidden=[4]", "duration=4", "eval_every=2", "limit_val_samples=32")
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """`ask(*words, status=0)`: call a command with --json; return its answer, or its error if it has no answer."""
+
+    def call(*words: str, status: int = 0) -> dict[str, Any]:
+        assert cli.main([*words, "--json"]) == status
+        printed = capsys.readouterr()
+        lines = printed.out.splitlines() or printed.err.splitlines()[-1:]
+        assert len(lines) == 1
+        return check(lines[0])
+
+    return call
+
+
+def test_every_command_has_a_schema_and_the_page_has_all_fields() -> None:
+    assert schemas().keys() == {*COMMANDS, ERROR}
+    text = (ROOT / "docs" / "reference" / "json.md").read_text()
+    assert page(text) == text, "python -m hydrant.commands.answers.page"
+
+
+def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))
+    run = ask("train", "name=run", *TINY)
+    assert (run["folder"], run["status"], run["num_updates"], run["error"]) == (
+        "outputs/run",
+        "finished",
+        4,
+        None,
+    )
+    assert run["metrics"] == summary(workdir / "outputs" / "run")["metrics"]
+    assert ask("train", "name=run", *TINY) == run, "already finished"
+    assert ask("evaluate", "outputs/run")["val/loss"] == run["metrics"]["val/loss"]
+    assert ask("export", "outputs/run")["largest_difference"] == 0
+    written = ask("predict", "outputs/run", "val", "--out", "predictions.csv")
+    assert (written["num_predictions"], written["num_damaged"]) == (32, 0)
+    assert len(ask("predict", "outputs/run", "val")["rows"]) == 32
+    [[entry]] = ask("status", "outputs/run")["folders"].values()
+    assert (entry["folder"], entry["state"], entry["pid"]) == ("outputs/run", "finished", None)
+    assert ask("compare", "outputs/run")["verdict"]["status"] == "one_setting"
+    assert len(ask("compare", "outputs/run", "--details")["runs"]) == 1
+    assert ask("sync")["runs"] == {}
+
+
+def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))
+    project = ask("init", "study")
+    assert all((workdir / "study" / file).is_file() for file in project["files"])
+    assert ask("trust", "--list")["trusted"] == {str(workdir / "study"): ["study"]} != {}
+    assert ask("trust", "--remove", "study")["trusted"] == ask("trust", "--list")["trusted"] == {}
+    (workdir / "text.txt").write_text("a line\n" * 20)
+    assert ask("tokenize", "text.txt", "--out", "tokens")["splits"]["val"] == {
+        "num_tokens": 8,
+        "num_files": 1,
+    }
+    assert "adamw" in ask("list", "groups")["groups"]["optimizer"]
+    assert all((workdir / ".schemas" / file).is_file() for file in ask("schema")["files"])
+    [key] = ask("explain", "patience")["explained"]["patience"]["keys"]
+    assert (key["default"], key["option"]) == (None, "")
+    assert ask("explain", "scheduler")["explained"]["scheduler"]["options"]["cosine"]
+    assert ask("eject", *TINY)["start"] == "python run.py"
+    assert ask("preview", *TINY)["schedules"].keys() == {"main.0.lr"}
+
+
+def test_a_preview_has_at_most_200_points_of_a_schedule(ask: Ask) -> None:
+    plan = ask("preview", "duration=50000", "scheduler=linear", "scheduler.warmup=0", "optimizer.lr=1")
+    assert (len(plan["updates"]), plan["updates"][0], plan["updates"][-1]) == (200, 0, 49999)
+    assert plan["schedules"]["main.0.lr"] == pytest.approx([1 - n / 50000 for n in plan["updates"]], abs=1e-4)
+    assert len(json.dumps(plan)) < 8192
+
+
+def test_a_sweep_answers_with_its_states_and_its_best_run(ask: Ask, workdir: Path) -> None:
+    words = ("train", "--multirun", "name=sweep", "seed=0,1", *TINY)
+    sweep = ask(*words)
+    assert (sweep["folder"], sweep["states"], sweep["errors"]) == ("multirun/sweep", {"finished": 2}, [])
+    runs = ask("status", "multirun/sweep")["folders"]["multirun/sweep"]
+    assert sweep["best"] == max(runs, key=lambda run: run["best"])
+    failed = ask("train", "name=failed", *TINY, "hook=stop_at", "hooks.stop_at.target=val/los>1", status=2)
+    assert (failed["key"], failed["exit_status"]) == ("hooks.stop_at.target", 2)
+
+
+def test_a_run_that_fails_has_an_answer_and_an_error(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "--json", "name=hot", *TINY, "optimizer=sgd", "optimizer.lr=1e38"]) == 1
+    printed = capsys.readouterr()
+    run, error = check(printed.out), check(printed.err.splitlines()[-1])
+    assert (run["status"], run["error"]["type"], error["exit_status"]) == ("failed", "NonFiniteError", 1)
+    assert error["message"] in run["error"]["message"]
+    assert error["remedy"].startswith("Lower optimizer.lr")
+
+
+def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask) -> None:
+    assert ask("train", "optimizer=adamv", status=2) | {"remedy": ""} == {
+        "version": 1, "key": "optimizer", "message": "no option 'adamv'", "remedy": "", "exit_status": 2
+    }  # fmt: skip
+    assert ask("status", "nowhere", status=2)["key"] == "FOLDER"
+    assert ask("unknown", status=2)["message"] == "unknown command 'unknown'"
+    assert ask("train", "--cfg", "job", status=2)["key"] == "--json"
+    assert divided(str(NonFiniteError("train/loss", 1, 2)))[1].startswith("Lower optimizer.lr")
+
+
+def test_a_fault_of_a_command_is_json_too(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: list[str]) -> int:
+        print("printed by a library")
+        raise KeyError("lost")
+
+    def interrupt(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hydrant.commands.list.main", fail)
+    assert ask("list", status=1)["message"] == "KeyError: 'lost'"
+    monkeypatch.setattr("hydrant.commands.list.main", interrupt)
+    assert ask("list", status=130)["message"] == "stopped by SIGINT"
+
+
+def test_strange_values_are_valid_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "abcdefgh12")
+    values = {
+        "nan": float("nan"),
+        "inf": [-float("inf")],
+        "key": "x abcdefgh12",
+        "name": os.fsdecode(b"a\xff\xf0"),
+    }
+    strange = "\ud83d\udc1b \\ud83d \x1b \u2028 \U0001f41b".encode("utf-16", "surrogatepass").decode("utf-16")
+    content = json.loads(json_line({**values, "strange": strange}), parse_constant=pytest.fail)
+    assert content == {
+        "nan": None,
+        "inf": [None],
+        "key": "x ***",
+        "name": r"a\udcff\udcf0",
+        "strange": strange,
+    }
+
+
+def test_stdout_has_the_answer_alone(workdir: Path) -> None:
+    """Also if a part of the user's prints into it, a C library writes to its descriptor, or a process inherits it."""
+    (workdir / "loud.py").write_text(
+        "import os, subprocess\n"
+        "def cosine(*args, **kwargs):\n"
+        "    print('python'); os.write(1, b'c\\n'); subprocess.run(['echo', 'child'])\n"
+        "    from hydrant.schedules import cosine as real\n"
+        "    return real(*args, **kwargs)\n"
+    )
+    loud = ("allow_targets=[loud]", "scheduler._target_=loud.cosine")
+    done = subprocess.run([HYDRANT, "preview", "--json", *loud], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert check(done.stdout)["command"] == "preview"
+    assert {"python", "c", "child"} <= set(done.stderr.split())
+
+
+def test_a_closed_pipe_ends_an_answer_like_a_signal() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [HYDRANT, "list", "groups", "--json"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

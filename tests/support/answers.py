@@ -1,0 +1,48 @@
+"""Check each answer and each error that a test gets in JSON against the schema of its command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NoReturn
+
+import pytest
+
+from hydrant.commands.answers import ERROR, schemas
+from hydrant.terminal import answer
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _answers_follow_their_schemas() -> Iterator[None]:
+    make_line = answer.json_line
+
+    def checked(content: Mapping[str, Any]) -> str:
+        line = make_line(content)
+        check(line)
+        return line
+
+    answer.json_line = checked
+    yield
+    answer.json_line = make_line
+
+
+def check(line: str) -> dict[str, Any]:
+    """Check an answer or an error against its schema, and return it."""
+    content = json.loads(line, parse_constant=refuse)
+    line.encode("ascii")
+    _validator(content.get("command", ERROR)).validate(content)
+    return content
+
+
+def refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+@cache
+def _validator(name: str) -> Any:
+    import jsonschema
+
+    schema = schemas()[name]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)

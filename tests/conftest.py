@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # Set before torch is imported, because the workers of pytest-xdist share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,6 +23,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli
+from hydrant.training import plotting
 
 pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -107,6 +109,27 @@ def _restore_torch_settings() -> Iterator[None]:
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
         torch.compiler.set_stance("default")
+
+
+_PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture(autouse=True)
+def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let this process write a pixel for each figure: drawing takes a third of a short run's time."""
+
+    def save(_: object, path: Path | BinaryIO) -> None:
+        path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
+
+    draws = request.node.get_closest_marker("figures") is not None
+    if draws and (files := sys.modules.get("hydrant.runs.schedule_files")):
+        files._picture.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
+        if not draws:
+            patch.setattr(plotting, "_save", save)
+        yield
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ def job_with_test(folder: Path) -> Job:
     return dataclasses.replace(tiny_job(folder), config=check(compose(words)))
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_or_in_its_test_ends_like_a_whole_one(trials: Trials, workdir: Path) -> None:
     assert attack(trials, starts(train, lambda folder: (job_with_test(folder),)), workdir) == []
 

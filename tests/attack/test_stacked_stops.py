@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from attacks import Trials
+from marks import slow
 from run_folders import assert_same_state, rows, training, weights
 from tiny_runs import tiny_job
 
@@ -71,7 +72,7 @@ def assert_same_runs(folder: Path, whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("skip_non_finite=true", "micro_batch_size=4")], ids=["plain", "skipping"]
+    "words", [(), *slow((("skip_non_finite=true", "micro_batch_size=4"),))], ids=["plain", "skipping"]
 )
 def test_a_stopped_stack_continues_to_the_rows_of_a_whole_one(
     words: Sequence[str], trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +82,7 @@ def test_a_stopped_stack_continues_to_the_rows_of_a_whole_one(
     cases = [
         (first, rng.choices(range(1, NUM_MOMENTS), k=rng.randrange(3))) for first in range(1, NUM_MOMENTS)
     ]
-    for first, later in trials.of(cases, minimum=4):
+    for first, later in trials.of(cases, minimum=2):
         folder = tmp_path / f"stopped_{first}"
         for num_calls in (first, *later):
             moments.stop_after(num_calls, rng.choice(STOPS))

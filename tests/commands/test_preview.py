@@ -27,6 +27,7 @@ def test_preview_shows_the_schedules_of_the_run(train: Train, capsys: pytest.Cap
     assert plan["schedules"]["main.0.weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
 
 
+@pytest.mark.figures
 def test_a_very_long_run_is_sampled(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*RUN[:1], "duration=1e12", "scheduler=linear", "scheduler.warmup=50%")
     assert cli.main(["preview", *words, "--png", "plan.png"]) == 0

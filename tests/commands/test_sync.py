@@ -205,6 +205,7 @@ def test_settings_in_a_run_folder_choose_no_server(
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.slow
 def test_settings_in_a_strangers_working_folder_choose_no_server(
     run_offline: Callable[..., Path], study: Path, their_server: socket.socket
 ) -> None:

@@ -105,11 +105,15 @@ LONG = (
     "compile/max_autotune_no_cudagraphs",
     "experiment/all_reduce_net",
     "experiment/compiled_optimizer",
+    "experiment/distill_vit",
     "experiment/gpt_tiny",
     "experiment/mup_lr",
     "experiment/vit_fake",
+    "experiment/vit_tiny_fake",
     "optimizer/kron",
-)  # these compile, or read a corpus, for longer than they train
+    "profiler/torch",
+    "tracker/mlflow",
+)  # these compile, read a corpus or start slowly, for longer than they train
 
 
 def options() -> list[str]:

@@ -86,6 +86,7 @@ def test_the_strings_of_modules_classes_and_functions_are_documents(library: Pat
     ]  # nothing temporary is left
 
 
+@pytest.mark.slow
 def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
     (workdir / "library").mkdir()
     for n in range(300):

@@ -166,6 +166,7 @@ def test_evaluation_workers_are_kept_over_passes() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_an_unclosed_stream_ends_with_the_program(tmp_path: Path) -> None:
     script = tmp_path / "unclosed.py"
     script.write_text(

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from run_folders import summary
 from sources import as_input
 from training_runs import Train, run_command
@@ -166,7 +167,7 @@ def test_workers_that_are_not_forked_read_the_same(method: str, monkeypatch: pyt
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", [*slow("spawn"), "forkserver"])
 def test_a_data_set_that_cannot_be_pickled_is_refused_in_words(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

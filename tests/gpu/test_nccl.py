@@ -22,6 +22,7 @@ def test_collectives_give_the_right_numbers(num_ranks: int, tmp_path: Path) -> N
 
 
 # torch's elastic agent does not close the files with the output of the ranks.
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
 )

@@ -97,7 +97,7 @@ ROUNDS, ROUNDS_WEIGHTS = 1e-4, 5e-2
 
 @pytest.mark.cuda(stub=True)
 @pytest.mark.parametrize(
-    ("optimizer", "precision"), [*FAST, *slow(*(pair for pair in PAIRS if pair not in FAST))]
+    ("optimizer", "precision"), [FAST[-1], *slow(*(pair for pair in PAIRS if pair != FAST[-1]))]
 )
 def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., None]) -> None:
     rounds = ROUNDS_WEIGHTS if precision == "bf16_true" else ROUNDS

@@ -63,6 +63,7 @@ def test_freezes_imported_objects_but_no_later_garbage() -> None:
     subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -122,7 +122,7 @@ def test_a_restored_optimizer_continues_exactly(option: str) -> None:
         assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("option", ["kron", "soap"])
+@pytest.mark.parametrize("option", [*slow("kron"), "soap"])
 def test_an_option_with_nested_state_resumes(
     option: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +287,7 @@ def test_schedule_free_is_evaluated_with_its_average(
 @pytest.mark.parametrize(
     "words",
     [
-        ("optimizer=timm", "optimizer.name=lookahead_adamw"),
+        *slow((("optimizer=timm", "optimizer.name=lookahead_adamw"),)),
         pytest.param(("optimizer=timm", "optimizer.name=lookahead_sgd"), marks=pytest.mark.slow),
         ("optimizer=lookahead",),
     ],

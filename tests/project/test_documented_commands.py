@@ -25,7 +25,7 @@ PAGES = [
     page for page in ALL_PAGES if re.search(r"^```(bash|python)$", (ROOT / page).read_text(), re.MULTILINE)
 ]
 
-QUICK = ("README.md", "docs/tutorials/your-own-parts.md")
+QUICK = ("README.md",)
 """The pages that the default tests run. The others take two minutes together, or a minute and more each."""
 
 

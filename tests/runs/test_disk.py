@@ -112,6 +112,7 @@ def test_an_error_of_a_full_disk_names_the_file(write: Callable[[Path], None], t
         write(tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path) -> None:
     """In a process of its own: a fork server that starts with the limit would keep it for later tests."""
     words = [sys.executable, str(ROOT / "train.py"), "--multirun", *WORDS, "name=study", "seed=0,1"]

@@ -30,6 +30,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.figures
 def test_every_file_describes_the_run(folder: Path) -> None:
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["seed"] == 3

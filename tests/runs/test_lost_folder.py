@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from training_runs import DIGITS, Train
 
 from hydrant.training import loop
@@ -41,10 +42,10 @@ def change_folder(
 @pytest.mark.parametrize(
     "words",
     [
-        [],
+        *slow([]),
         ["log_every=1"],
         ["eval_every=2", "save_every=2", "save_async=false"],
-        ["save_every=4", "save_async=true"],
+        *slow(["save_every=4", "save_async=true"]),
         ["save_every=4", "keep_last=1", "histogram_every=2"],
     ],
 )

@@ -21,6 +21,7 @@ def curves_of(*words: str) -> tuple[Any, dict[str, dict[str, Any]]]:
     return plan, schedule_curves(plan, plan.schedule_values(range(20)))
 
 
+@pytest.mark.figures
 def test_the_layers_of_a_model_share_a_panel(tmp_path: Path) -> None:
     plan, panels = curves_of(*VIT, "param_groups.layer_decay=0.75", "param_groups.no_decay=true")
     assert list(panels) == ["lr"]

@@ -69,6 +69,7 @@ def test_more_lanes_start_no_more_processes_and_groups(
     assert counts[0][1] == 0
 
 
+@pytest.mark.figures
 def test_equal_schedules_are_drawn_once_and_look_as_those_of_a_run_alone(
     lanes: Callable[[int], list[Job]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

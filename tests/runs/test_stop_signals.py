@@ -72,6 +72,7 @@ class Hanging(Dataset):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, *slow(1)])
 def test_a_second_sigterm_ends_a_run_that_waits_for_a_drive(num_workers: int, workdir: Path) -> None:
     (workdir / "hanging.py").write_text(HANGING)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from marks import slow
 from run_folders import rows, summary
 from training_runs import Train
 
@@ -41,10 +42,10 @@ TWO = [stretch(0, 4, 4, 0.001), stretch(4, None, 6, 0.5)]
     "words",
     [
         ("optimizer.lr=0.5",),
-        ("optimizer.lr=0.5", "duration=3"),  # known only when the config is prepared
+        *slow((("optimizer.lr=0.5", "duration=3"),)),  # known only when the config is prepared
         ("optimizer.lr=0.5", "duration=16sa", "global_batch_size=4"),  # four updates
         ("test_at_end=true", "data.test_ratio=0", "seed=1"),
-        ("patience=9", "optimizer.lr=0.5"),
+        *slow((("patience=9", "optimizer.lr=0.5"),)),
     ],
 )
 def test_a_config_that_trains_no_update_does_not_become_the_record(

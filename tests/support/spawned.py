@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch.multiprocessing as mp
+from killing import PRELOAD
+
+from hydrant.sweeps.fork_server.call import start_server
 
 
-def spawn(function: Callable[..., None], *arguments: object, num_ranks: int, join: bool = True) -> Any:
+def spawn(
+    function: Callable[..., None], *arguments: object, num_ranks: int, join: bool = True, forks: bool = True
+) -> Any:
     """Call `function(rank, *arguments)` in a process for each rank, like `torch.multiprocessing.spawn`.
 
     When the function returns, the rank leaves with `os._exit`, as the commands of `hydrant` do: gloo's threads
     sometimes abort a process while its interpreter shuts down (github.com/pytorch/pytorch/pull/179291).
+
+    Args:
+        forks: the ranks are forks of the fork server of sweeps, which has imported torch. Otherwise each imports it.
     """
-    return mp.spawn(_call_and_exit, args=(function, arguments), nprocs=num_ranks, join=join)  # type: ignore[no-untyped-call]
+    method, environment = "spawn", MappingProxyType[str, str]({})
+    if forks:
+        start_server(PRELOAD)
+        method, environment = "forkserver", os.environ  # the server has that of its start
+    call = (dict(environment), function, arguments)
+    return mp.start_processes(_call_and_exit, args=call, nprocs=num_ranks, join=join, start_method=method)  # type: ignore[no-untyped-call]
 
 
-def _call_and_exit(rank: int, function: Callable[..., None], arguments: tuple[object, ...]) -> None:
+def _call_and_exit(
+    rank: int, environment: Mapping[str, str], function: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
+    if environment:
+        os.environ.clear()
+        os.environ.update(environment)
     function(rank, *arguments)
     sys.stdout.flush()
     sys.stderr.flush()

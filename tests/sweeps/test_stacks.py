@@ -149,6 +149,7 @@ def test_a_sweep_begun_alone_is_finished_by_a_stack(workdir: Path) -> None:
     assert statuses(study) == ["finished"] * 4
 
 
+@pytest.mark.slow
 def test_trials_of_optuna_that_are_drawn_together_are_a_stack(
     workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

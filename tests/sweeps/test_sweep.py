@@ -14,24 +14,22 @@ import pytest
 from processes import wait_for
 from run_folders import assert_same_state, rows, training, weights
 from sweeps import SHORT, short_with_fault, sweep_table
-from training_runs import command, run_command
+from training_runs import Train, command, run_command
 
 
-def test_each_job_equals_the_same_run_outside_of_the_sweep(tmp_path: Path) -> None:
+def test_each_job_equals_the_same_run_outside_of_the_sweep(train: Train, workdir: Path) -> None:
     """Also the last job, after others."""
     words = (*SHORT, "optimizer=lamb")
-    study = tmp_path / "multirun" / "study"
-    swept = run_command("--multirun", *words, "name=study", "precision=fp16,fp32", cwd=tmp_path)
-    assert swept.returncode == 0, swept.stderr
+    study = workdir / "multirun" / "study"
+    train("--multirun", *words, "precision=fp16,fp32", name="study")
     assert [(row["precision"], row["status"]) for row in sweep_table(study)] == [
         ("fp16", "finished"), ("fp32", "finished"),
     ]  # fmt: skip
-    alone = run_command(*words, "name=alone", "precision=fp32", cwd=tmp_path)
-    assert alone.returncode == 0, alone.stderr
+    alone = train(*words, "precision=fp32", name="alone")
     [job] = [p for p in study.iterdir() if "precision-fp32" in p.name]
-    assert rows(job) == rows(tmp_path / "outputs" / "alone")
-    assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
-    assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
+    assert rows(job) == rows(alone)
+    assert_same_state(weights(job), weights(alone))
+    assert_same_state(training(job), training(alone))
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ def test_every_prediction_is_counted_and_the_worst_mistakes_come_first() -> None
     assert images[:, 0, 0, 0].tolist() == [2, 0, 0]
 
 
+@pytest.mark.figures
 def test_classes_have_their_names(tmp_path: Path) -> None:
     names = ("cat", "dog", "a very long name of a class")
     pictures = EvaluationPictures("end", 3, names, torch.device("cpu"))
@@ -97,6 +98,7 @@ def test_no_host_sync_during_an_evaluation() -> None:
             observe(batch, Outcome({}, {}, torch.empty(size, 10), size))
 
 
+@pytest.mark.figures
 @pytest.mark.parametrize(
     ("when", "updates"),
     [

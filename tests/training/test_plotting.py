@@ -11,6 +11,8 @@ from PIL import Image
 from hydrant.training import plotting
 from hydrant.training.plotting import draw_curves
 
+pytestmark = pytest.mark.figures
+
 
 def panels(*labels: str, peak: float, num_updates: int = 50) -> dict[str, Any]:
     curves = {

@@ -26,6 +26,7 @@ def written(words: str) -> str:
     return program(check(compose([*TINY, *words.split()])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -8,6 +8,7 @@ import pytest
 from data_files import STEMS, Published, image_root, published, write_idx_set
 from eject_files import save_tensors, write_arrays, write_files, write_houses
 from ejected import TINY, check_equal, rows_of, run_program, unchanged_process
+from marks import slow
 from training_runs import Train
 
 from hydrant import cli
@@ -22,7 +23,8 @@ def words_of(published: Published) -> str:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "data.val_ratio=0.5 limit_train_samples=null precision=bf16", "data.augment.max_shift=0"]
+    "words",
+    ["", "data.val_ratio=0.5 limit_train_samples=null precision=bf16", *slow("data.augment.max_shift=0")],
 )
 def test_published_images(words: str, published: Published, workdir: Path) -> None:
     check_equal(f"{words_of(published)} {words}", workdir)
@@ -48,9 +50,11 @@ def test_the_augmentation_of_airbench(published: Published, workdir: Path) -> No
     ("kind", "words"),
     [
         ("points", "data.input_shape=[4]"),
-        ("points", "data.input_shape=[4] data.mean=[0.5] data.std=[2]"),
+        *slow(("points", "data.input_shape=[4] data.mean=[0.5] data.std=[2]")),
         ("bytes", "data.input_shape=[3,8,8] data.mean=[0.5,0.4,0.3] data.std=[0.2,0.3,0.4] mixing=mixup"),
-        ("images", "data.input_shape=[3,8,8] data.mean=[0.5,0.4,0.3] data.std=[0.2,0.3,0.4] limit_val_samples=null"),
+        *slow(
+            ("images", "data.input_shape=[3,8,8] data.mean=[0.5,0.4,0.3] data.std=[0.2,0.3,0.4] limit_val_samples=null")
+        ),
         ("signals", "data.input_shape=[2,6] data.mean=[0.5,0.4] data.std=[0.2,0.3] limit_train_samples=null"),
     ],
 )  # fmt: skip
@@ -71,13 +75,17 @@ def test_synthetic_images(words: str, workdir: Path) -> None:
     "words",
     [
         "data.target=price task=regression",
-        "data.target=price task=regression task.loss=huber task.delta=0.5 data.val=val.csv precision=bf16",
-        "data.target=[price,area] task=regression task.loss=mae data.test_ratio=0.1 data.standardize=false",
+        *slow(
+            "data.target=price task=regression task.loss=huber task.delta=0.5 data.val=val.csv precision=bf16",
+            "data.target=[price,area] task=regression task.loss=mae data.test_ratio=0.1 data.standardize=false",
+        ),
         "data.target=price task=regression data.train=gaps.csv data.missing=mean data.standardize_targets=false "
         "data.features=[area,city,rooms]",
-        "data.target=price task=regression micro_batch_size=8 data.categorical=[rooms,kind] ~task.metrics.r2",
+        *slow(
+            "data.target=price task=regression micro_batch_size=8 data.categorical=[rooms,kind] ~task.metrics.r2"
+        ),
         "data.target=size data.test_ratio=0.1 data.features=[city]",
-        "data.target=kind data.features=[area,rooms] task.label_smoothing=0.1",
+        *slow("data.target=kind data.features=[area,rooms] task.label_smoothing=0.1"),
         "data.target=kind data.classes=true data.categorical=[rooms] averaging=ema",
     ],
 )
@@ -92,9 +100,9 @@ def test_tables(words: str, workdir: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "data.num_workers=1",
+        *slow("data.num_workers=1"),
         "data.num_workers=0 micro_batch_size=8 precision=fp16 precision.init_scale=1e6",
-        "data.num_workers=0 mixing=mixup optimizer=sam",  # evaluates each batch twice
+        *slow("data.num_workers=0 mixing=mixup optimizer=sam"),  # evaluates each batch twice
     ],
 )
 def test_arrays_in_files(words: str, workdir: Path) -> None:
@@ -107,10 +115,12 @@ def test_arrays_in_files(words: str, workdir: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "data.num_workers=2",
+        *slow("data.num_workers=2"),
         "data.num_workers=0 data.augment.auto_augment=rand-m9-mstd0.5 micro_batch_size=2 precision=bf16",
-        "data.num_workers=0 data.augment.color_jitter=null data.interpolation=bilinear limit_train_samples=9 "
-        "mixing=mixup",
+        *slow(
+            "data.num_workers=0 data.augment.color_jitter=null data.interpolation=bilinear limit_train_samples=9 "
+            "mixing=mixup"
+        ),
     ],
 )
 def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:

@@ -120,6 +120,7 @@ def test_the_programs_of_all_options_are_short_clean_and_typed(files: Path, tmp_
     check_programs([option for option in every_option() if option not in PUBLISHED], checked)
 
 
+@pytest.mark.slow
 def test_programs_of_published_images_are_clean(published: Published, tmp_path: Path, workdir: Path) -> None:
     checked = tmp_path / "checked"
     checked.mkdir()

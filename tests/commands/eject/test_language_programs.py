@@ -8,6 +8,7 @@ import pytest
 from eject_files import write_texts
 from ejected import check_equal, unchanged_process
 from language_models import TINY, save_tokens
+from marks import slow
 
 __all__ = ["unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
@@ -19,7 +20,7 @@ RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_sa
 @pytest.mark.parametrize(
     "words",
     [
-        MODEL,
+        *slow(MODEL),
         f"{MODEL} data.train=train_0.bin data.sampling=contiguous precision=bf16 micro_batch_size=4",
         f"{MODEL} data.sampling=documents micro_batch_size=4 averaging=ema",
         pytest.param(

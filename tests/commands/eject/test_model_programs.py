@@ -8,6 +8,7 @@ import pytest
 from cuda_rounding import CudaRounding
 from eject_files import save_tensors, spoil
 from ejected import check_equal, rows_of, unchanged_process
+from marks import slow
 
 __all__ = ["unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
@@ -20,14 +21,18 @@ NOISE = (
 @pytest.mark.parametrize(
     "words",
     [
-        "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4]",
+        *slow("data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4]"),
         "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] optimizer=lbfgs optimizer.max_iter=2 "
         "micro_batch_size=8 mixing=mixup_cutmix",  # of which a layer is frozen
-        "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] model.views=mirror averaging=ema "
-        "precision=bf16",
+        *slow(
+            "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] model.views=mirror averaging=ema "
+            "precision=bf16"
+        ),
         "data.input_shape=[3,16,16] model=timm model.name=vit_tiny_patch16_224 +model.kwargs.img_size=16 "
         "+model.kwargs.patch_size=8 +model.kwargs.depth=2 +model.kwargs.embed_dim=12 mixing=mixup_cutmix",
-        "data.input_shape=[1,16,16] model=timm model.name=test_resnet averaging=ema micro_batch_size=16",
+        *slow(
+            "data.input_shape=[1,16,16] model=timm model.name=test_resnet averaging=ema micro_batch_size=16"
+        ),
     ],
 )
 def test_models_of_images(words: str, workdir: Path) -> None:
@@ -68,10 +73,12 @@ def test_weights_of_classes(words: str, workdir: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "",
+        *slow(""),
         "micro_batch_size=8 task.class_weights=[1,2,1,1,0.5] averaging=ema",
-        "task.label_smoothing=0.1 precision=bf16 best.metric=val/exact_match",
-        "task.class_weights=[1,2,1,1,0.5] task.label_smoothing=0.1 compile=aot_eager",
+        *slow(
+            "task.label_smoothing=0.1 precision=bf16 best.metric=val/exact_match",
+            "task.class_weights=[1,2,1,1,0.5] task.label_smoothing=0.1 compile=aot_eager",
+        ),
     ],
 )
 def test_several_labels_for_a_sample(words: str, workdir: Path) -> None:
@@ -85,8 +92,7 @@ def test_several_labels_for_a_sample(words: str, workdir: Path) -> None:
     "words",
     [
         "model=convnet model.widths=[4,8] log_every=1 micro_batch_size=8 averaging=ema",
-        "max_grad_norm=0.1 patience=1",
-        "max_skipped=0",  # both fail
+        *slow("max_grad_norm=0.1 patience=1", "max_skipped=0"),  # both fail
     ],
 )
 def test_updates_of_nan_that_are_skipped(words: str, workdir: Path) -> None:

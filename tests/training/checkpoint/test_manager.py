@@ -154,6 +154,7 @@ with World.from_launcher().process_group(), manager as checkpoints:
 """
 
 
+@pytest.mark.slow
 def test_a_kill_during_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, env=os.environ)
     assert killed.returncode == -signal.SIGKILL

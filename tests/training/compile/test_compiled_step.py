@@ -219,9 +219,9 @@ def test_the_code_contains_neither_lr_nor_weight_decay(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("adam", ["+optimizer.maximize=true"]),
+        *slow(("adam", ["+optimizer.maximize=true"])),
         ("adam", ["+optimizer.decoupled_weight_decay=true", "+optimizer.maximize=true"]),
-        ("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"]),
+        *slow(("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"])),
         ("timm adoptw", []),
         pytest.param("timm madgradw", [], marks=pytest.mark.slow),
         pytest.param("timm adafactorbv", ["+optimizer.kwargs.unscaled_wd=true"], marks=pytest.mark.slow),
@@ -272,7 +272,7 @@ def test_groups_do_not_share_their_lr(name: str) -> None:
     assert len({id(rate) for rate in rates}) == len(rates)
 
 
-@pytest.mark.parametrize("kernel", ["fused", "foreach"])
+@pytest.mark.parametrize("kernel", ["fused", *slow("foreach")])
 def test_kernels_that_take_numbers_stay_eager(kernel: str, train: Train) -> None:
     folder = train("tracker=local", "compile=default", "compile.backend=aot_eager", "compile.optimizer=true",
                    f"optimizer.{kernel}=true", "duration=4", "log_every=1", "model.hidden=[8]")  # fmt: skip
@@ -310,6 +310,7 @@ class Flaky(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_step_that_recompiles_becomes_eager_and_stays_so_after_a_resume(
     train: Train, user_module: UserModule
 ) -> None:

@@ -347,6 +347,7 @@ def test_the_steps_are_eager_too_after_a_fallback_before_the_first_update(
     assert isinstance(state["optimizers"]["main"]["param_groups"][0]["lr"], float)
 
 
+@pytest.mark.slow
 def test_recompilations_are_logged_and_limited(
     net: Callable[[str], tuple[str, ...]], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -371,7 +372,7 @@ LONG = ("compile=dynamo", "duration=12", "eval_every=4")
 @pytest.mark.parametrize(
     ("kind", "words", "logged"),
     [
-        ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
+        *slow(("changing", (), "eager from update 8 on, because torch allows no more recompilations: ")),
         ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
         *slow(
             (
@@ -406,7 +407,7 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
 @pytest.mark.parametrize(
     ("kind", "key", "remedy"),
     [
-        ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_failure="),
+        *slow(("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail")),
         ("changing", "compile.max_recompiles=2", "make it a tensor, for example a buffer. Use compile=eager, or "),
         ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
     ],
@@ -448,6 +449,7 @@ def test_runs_share_the_cache_dir(train: Train, workdir: Path) -> None:
     assert (workdir / "compiled").is_dir()
 
 
+@pytest.mark.slow
 def test_a_scope_that_the_task_lacks_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in {
         ("compile=blocks",): "compile.scope: this model has no repeated blocks; use compile.scope=task",

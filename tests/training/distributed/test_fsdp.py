@@ -177,6 +177,7 @@ def test_synchronized_batch_norms_keep_their_names_and_activations() -> None:
     assert all(isinstance(synced.get_submodule(name).act, nn.ReLU | nn.Identity) for name in with_activation)
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_synchronized_batch_norms_train(parallel: str, train: Train) -> None:

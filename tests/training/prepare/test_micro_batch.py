@@ -63,6 +63,7 @@ def test_auto_leaves_headroom(free: float, size: int, train: Train, monkeypatch:
     assert min(fractions) == pytest.approx(0.91 * free / total)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limited_model")
 def test_a_continued_run_keeps_its_size(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*LIMITED_RUN, "+model.train_limit=7", "micro_batch_size=auto")
@@ -87,6 +88,7 @@ def test_a_run_of_which_no_sample_fits_is_rejected(train: Train, capsys: pytest.
     assert not (folder / "config.yaml").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limited_model")
 @pytest.mark.parametrize(
     "words",

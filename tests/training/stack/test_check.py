@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from lanes import TINY, plan_of
+from marks import slow
 from torch import Tensor, nn
 
 from hydrant.data import LoaderSource
@@ -87,7 +88,14 @@ def plans_to_try(*words: str, others: Sequence[str] = ("seed=1", "optimizer.lr=2
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("duration=1",), ("duration=2",), ("optimizer=lion",), ("precision=bf16",)]
+    "words",
+    [
+        *slow(((),)),
+        ("duration=1",),
+        *slow((("duration=2",),)),
+        *slow((("optimizer=lion",),)),
+        ("precision=bf16",),
+    ],
 )
 def test_the_trial_returns_the_memory_of_a_lane(words: Sequence[str]) -> None:
     plans = plans_to_try(*words)

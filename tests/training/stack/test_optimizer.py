@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from lanes import TINY, trainers_of
+from marks import slow_but
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -56,7 +57,7 @@ def runs_of(option: str) -> list[list[str]]:
     return [[*TINY, *f"optimizer={option}".split(), f"optimizer.weight_decay={decay}"] for decay in DECAYS]
 
 
-@pytest.mark.parametrize("option", MAPPED)
+@pytest.mark.parametrize("option", slow_but(("sgd", "adamw", "asgd", "muon", "lamb", "radam"), MAPPED))
 def test_steps_equal_those_of_the_class(option: str) -> None:
     runs = runs_of(option)
     with trainers_of(*runs, *runs) as trainers:

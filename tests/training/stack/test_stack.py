@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from lanes import CASES, SEEDS, TINY, differences, trainers_of
+from marks import slow_but
 from torch import Tensor, nn
 
 from hydrant.batch import tensors_of
@@ -23,7 +24,23 @@ from hydrant.training.stack.tensors import StackedTensors
 from hydrant.training.trainer import Trainer
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    slow_but(
+        (
+            "dropout",
+            "batch norm and augmentation",
+            "documents",
+            "schedules",
+            "weight decay",
+            "groups",
+            "norm",
+            "ema",
+            "micro-batches",
+        ),
+        CASES,
+    ),
+)
 def test_lanes_train_as_alone(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=10)

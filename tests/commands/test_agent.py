@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from marks import slow
 from repository import ROOT
 from training_runs import run_command
 from wandb_rows import without_sdk_keys
@@ -143,13 +144,15 @@ def a_run(run_id: Any, **values: Any) -> dict[str, Any]:
             a_run("run0", **{"+hydra.job.env_set.LD_PRELOAD": "x.so"}),
             "+hydra.job.env_set.LD_PRELOAD: is not a key",
         ),
-        (a_run("run0", **{"hydra.run.dir": "elsewhere"}), "hydra.run.dir: is no hyperparameter"),
+        *slow((a_run("run0", **{"hydra.run.dir": "elsewhere"}), "hydra.run.dir: is no hyperparameter")),
         (
             a_run("../../../elsewhere", seed=0),
             "SWEEP: W&B sent '../../../elsewhere', which is not the id of a run",
         ),
-        (a_run("", seed=0), "SWEEP: W&B sent '', which is not the id of a run"),
-        (a_run(["x"], seed=0), "SWEEP: W&B sent"),
+        *slow(
+            (a_run("", seed=0), "SWEEP: W&B sent '', which is not the id of a run"),
+            (a_run(["x"], seed=0), "SWEEP: W&B sent"),
+        ),
     ],
     ids=["consent", "variables", "folder", "path as id", "no id", "list as id"],
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_but
 from PIL import Image
 
 import hydrant
@@ -98,7 +99,7 @@ def test_probabilities_of_classes(digits: hydrant.Run, predict: Predict) -> None
 
 
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.npz"])
-@pytest.mark.parametrize("num_lost_bytes", [0, 5])
+@pytest.mark.parametrize("num_lost_bytes", slow_but((5,), [0, 5]))
 def test_a_command_that_was_stopped_continues(
     out: str, num_lost_bytes: int, digits: hydrant.Run, predict: Predict, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -11,6 +11,7 @@ import pytest
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
+from marks import slow
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -107,7 +108,7 @@ UNPLACED: dict[str, str] = {
 
 
 @pytest.mark.parametrize(("text", "instead"), UNPLACED.items(), ids=range(len(UNPLACED)))
-@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
+@pytest.mark.parametrize("mark", ["", *slow("\ufeff")], ids=["", "BOM"])
 def test_an_experiment_without_its_place_is_named(
     text: str, instead: str, mark: str, theirs: Path, refused: Refused
 ) -> None:
@@ -141,7 +142,22 @@ def test_an_option_that_is_written_as_a_key_is_answered_with_the_defaults_list(
     assert refused("preview") == expected.replace("{file}", str(theirs))
 
 
-@pytest.mark.parametrize("name", ["1", "1.5", "1e3", "1_0", "true", "off", "null", "nan", "inf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1.5",
+        "true",
+        "null",
+        *slow(
+            "1",
+            "1e3",
+            "1_0",
+            "off",
+            "nan",
+            "inf",
+        ),
+    ],
+)
 def test_an_option_may_have_the_name_of_a_number(name: str, theirs: Path, refused: Refused) -> None:
     """The message has the override that chooses it."""
     theirs.with_name(f"{name}.yaml").write_text("# @package _global_\nseed: 7\n")
@@ -259,7 +275,21 @@ def test_folders_are_listed_as_hydra_lists_them(kind: ObjectType | None, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["1e5", "1_000", "1.50", "2026-11-25", "007", "0x1F", "1E5", "inf", "on1", "5"]
+    "name",
+    [
+        "1e5",
+        "1_000",
+        "2026-11-25",
+        "007",
+        "0x1F",
+        "on1",
+        *slow(
+            "1.50",
+            "1E5",
+            "inf",
+            "5",
+        ),
+    ],
 )
 def test_a_name_is_the_text_that_was_typed(name: str, theirs: Path) -> None:
     """On the command line and in a file."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from marks import slow
 from training_runs import Train
 
 Refused = Callable[..., str]
@@ -18,53 +19,56 @@ OS = "os.system, command: touch called"
     [
         (f"hydra:\n  callbacks:\n    x: {TARGET}", "hydra.callbacks.x._target_"),
         (f"schedules:\n  x: {TARGET}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks.x"),
-        ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
-        (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}", "hydra.callbacks.x._target_"),
         (f"hydra:\n  sweeper: {{sampler: {{_target_: optuna.logging.{OS}}}}}", "hydra.sweeper"),
-        ("hydra:\n  sweeper: {storage: {_target_: optuna.storages.RedisStorage}}", "hydra.sweeper"),
         (
             "hydra:\n  job_logging: {handlers: {file: {class: logging.FileHandler, filename: own.py}}}",
             "hydra.job_logging.handlers.file.filename",
         ),
-        ("hydra:\n  job: {name: ../own}", "hydra.job.name"),
-        (
-            f"hydra:\n  hydra_logging: {{handlers: {{x: {{class: logging.{OS}}}}}}}",
-            "hydra.hydra_logging.handlers.x.class",
-        ),
-        (f"hydra:\n  sweeper:\n    sampler: {TARGET}", "hydra.sweeper"),
         (
             "hydra:\n  job_logging:\n    version: 1\n    root: {handlers: [x]}\n    handlers:\n"
             "      x: {(): torch.utils.collect_env.run, command: touch called}",
             "hydra.job_logging.handlers.x.()",
         ),
-        ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
-        ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
         ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
-        ("hydra:\n  output_subdir: ../secrets", "hydra.output_subdir"),
         (
             "hydra:\n  runtime: {choices: {evil: {h: {(): subprocess.Popen, args: [touch, called]}}}}\n"
             "  job_logging: {handlers: '${hydra:runtime.choices.evil}'}",
             "hydra.job_logging.handlers",
         ),
-        (
-            f"hydra:\n  runtime: {{choices: {{evil: {TARGET}}}}}\n"
-            "  sweeper: {sampler: '${hydra:runtime.choices.evil}'}",
-            "hydra.sweeper",
-        ),
-        (
-            "x: 'xt://my_module.x'\nhydra:\n"
-            "  job_logging: {handlers: {x: {class: logging.StreamHandler, stream: 'e${x}'}}}",
-            "hydra.job_logging.handlers.x.stream",
-        ),
         ("x: {A: b}\nhydra:\n  job: {env_set: '${x}'}", "hydra.job.env_set: needs a mapping"),
-        ("hydra:\n  output_subdir: ${name}", "hydra.output_subdir"),
         (
             "hydra:\n  callbacks: {x: {_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}",
             "hydra.callbacks.x._target_",
         ),
-        ("hydra: {callbacks: {x: {verbose: true}}}", "hydra.callbacks: Hydra's callbacks are not called; "),
-        ("defaults:\n  - override /hydra/sweeper: basic", "hydra.sweeper._target_"),
-        ("hydra: {sweeper: {_target_: hydra_plugins.hydra_ax_sweeper.ax_sweeper.AxSweeper}}", "hydra/sweeper: "),
+        *slow(
+            ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
+            (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}",
+             "hydra.callbacks.x._target_"),
+            ("hydra:\n  sweeper: {storage: {_target_: optuna.storages.RedisStorage}}", "hydra.sweeper"),
+            ("hydra:\n  job: {name: ../own}", "hydra.job.name"),
+            (
+                f"hydra:\n  hydra_logging: {{handlers: {{x: {{class: logging.{OS}}}}}}}",
+                "hydra.hydra_logging.handlers.x.class",
+            ),
+            (f"hydra:\n  sweeper:\n    sampler: {TARGET}", "hydra.sweeper"),
+            ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
+            ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
+            ("hydra:\n  output_subdir: ../secrets", "hydra.output_subdir"),
+            (
+          f"hydra:\n  runtime: {{choices: {{evil: {TARGET}}}}}\n"
+          "  sweeper: {sampler: '${hydra:runtime.choices.evil}'}",
+          "hydra.sweeper",
+      ),
+            (
+                "x: 'xt://my_module.x'\nhydra:\n"
+                "  job_logging: {handlers: {x: {class: logging.StreamHandler, stream: 'e${x}'}}}",
+                "hydra.job_logging.handlers.x.stream",
+            ),
+            ("hydra:\n  output_subdir: ${name}", "hydra.output_subdir"),
+            ("hydra: {callbacks: {x: {verbose: true}}}", "hydra.callbacks: Hydra's callbacks are not called; "),
+            ("defaults:\n  - override /hydra/sweeper: basic", "hydra.sweeper._target_"),
+            ("hydra: {sweeper: {_target_: hydra_plugins.hydra_ax_sweeper.ax_sweeper.AxSweeper}}", "hydra/sweeper: "),
+        ),
     ],
 )  # fmt: skip
 def test_hydra_calls_nothing_that_a_config_file_names(

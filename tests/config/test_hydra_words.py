@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hydra.core.config_store import ConfigStore
+from marks import slow_but
 from repository import ROOT
 
 from hydrant import cli
@@ -52,7 +53,9 @@ def test_each_line_has_a_test() -> None:
 
 
 @pytest.mark.usefixtures("workdir", "capfd")
-@pytest.mark.parametrize("begin", rows(), ids=lambda row: re.sub(r"[^\w.=/-]+", " ", row)[:40])
+@pytest.mark.parametrize(
+    "begin", slow_but(rows()[::2], rows()), ids=lambda row: re.sub(r"[^\w.=/-]+", " ", row)[:40]
+)
 def test_a_line_of_the_table(begin: str, request: pytest.FixtureRequest) -> None:
     next(test for known, test in LINES.items() if begin.startswith(known))(request)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow_but
 from run_folders import assert_same_state, rows, weights
 from timm.data.mixup import Mixup
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -32,7 +33,7 @@ def mixing(*words: str, size: int = 8) -> Any:
     return instantiate(check(compose(list(words))), "mixing", 10, size)
 
 
-@pytest.mark.parametrize("option", ["mixup", "cutmix", "mixup_cutmix"])
+@pytest.mark.parametrize("option", slow_but(("mixup_cutmix",), ["mixup", "cutmix", "mixup_cutmix"]))
 @pytest.mark.parametrize(
     "words", [(), ("mode=pair", "prob=0.7"), ("mode=elem",), ("cutmix_minmax=[0.2,0.8]",)]
 )

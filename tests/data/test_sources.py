@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow
 from sources import GLOBAL_BATCH_SIZE, in_memory, joined, same, spec, update
 from token_folders import write_bin
 from torch import Tensor
@@ -145,7 +146,7 @@ def test_another_seed_is_another_stream(source: Source) -> None:
     assert not torch.equal(update(source, 0)[0], update(source, 0, seed=6)[0])
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, *slow(2), 3])
 def test_evaluation_yields_every_sample_once_in_order(source: Source, world_size: int) -> None:
     whole = joined(source.batches(spec(), batch_size=source.num_samples))
     assert len(whole[0]) == source.num_samples

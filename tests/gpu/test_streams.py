@@ -63,6 +63,7 @@ def test_a_copy_arrives_when_something_waits_for_it() -> None:
     assert side.query()
 
 
+@pytest.mark.slow
 @SIDE_FIRST
 def test_memory_that_another_stream_still_reads_is_overwritten() -> None:
     def sum_on_default_stream(*, is_recorded: bool) -> float:

@@ -101,11 +101,13 @@ def test_ranks_write_the_texts_of_one(parallel: str, workdir: Path) -> None:
     ("words", "message"),
     [
         (("eval_every=null", "best.metric=val/loss"), "eval_every: texts are made after evaluations"),
-        (("hooks.text_samples.prompts=[]",), "hooks.text_samples.prompts: needs the beginnings of texts"),
         (("hooks.text_samples.prompts=[a,'']",), "hooks.text_samples.prompts"),
-        (("hooks.text_samples.temperature=-1",), "hooks.text_samples.temperature"),
-        (("hooks.text_samples.top_k=0",), "hooks.text_samples.top_k"),
-        (("hooks.text_samples.num_tokens=0",), "hooks.text_samples.num_tokens"),
+        *slow(
+            (("hooks.text_samples.prompts=[]",), "hooks.text_samples.prompts: needs the beginnings of texts"),
+            (("hooks.text_samples.temperature=-1",), "hooks.text_samples.temperature"),
+            (("hooks.text_samples.top_k=0",), "hooks.text_samples.top_k"),
+            (("hooks.text_samples.num_tokens=0",), "hooks.text_samples.num_tokens"),
+        ),
     ],
 )
 def test_what_gives_no_text_is_refused(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow
 from own_parts import OwnModel, OwnTask, own_data, own_model
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -214,15 +215,19 @@ class WithExtraState(OwnModel):
     ("passed", "key", "words"),
     [
         ({"model": "mlp"}, "model", "needs a torch.nn.Module, not a str"),
-        ({"model": nn.LazyLinear(2)}, "model", "weight has no shape yet; call the model once"),
+        *slow(({"model": nn.LazyLinear(2)}, "model", "weight has no shape yet; call the model once")),
         ({"model": WithExtraState()}, "model", "_extra_state is not a tensor, so no checkpoint can hold it"),
-        ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
-        ({"task": nn.Linear(1, 1)}, "task", "a class or a function that takes the model"),
+        *slow(
+            ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
+            ({"task": nn.Linear(1, 1)}, "task", "a class or a function that takes the model"),
+        ),
         ({"task": lambda model: model}, "task", "returns a MLP; it must return a hydrant.tasks.Task"),
-        (
-            {"task": partial(Classification, label_smoothing=2.0, metrics={})},
-            "task.label_smoothing",
-            "from 0 to 1",
+        *slow(
+            (
+                {"task": partial(Classification, label_smoothing=2.0, metrics={})},
+                "task.label_smoothing",
+                "from 0 to 1",
+            )
         ),
     ],
     ids=["model", "lazy", "extra_state", "data", "task", "no_task", "argument"],

@@ -73,7 +73,7 @@ def test_documents_one_by_one_are_as_with_a_mask(numbers: np.ndarray, num_groups
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("num_groups", [1, 2])
+@pytest.mark.parametrize("num_groups", [1, *slow(2)])
 def test_on_a_gpu_documents_are_as_with_a_mask(dtype: torch.dtype, num_groups: int) -> None:
     tolerance = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
     for numbers in NUMBERS.values():
@@ -157,7 +157,15 @@ def close(one: Path, other: Path, rel: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("scope", "dropout"), [("task", 0), *slow(("task", 0.1)), *slow(("blocks", 0), ("blocks", 0.1))]
+    ("scope", "dropout"),
+    [
+        ("task", 0),
+        *slow(
+            ("task", 0.1),
+            ("blocks", 0),
+            ("blocks", 0.1),
+        ),
+    ],
 )
 def test_compiled_runs_are_the_same_and_do_not_recompile(scope: str, dropout: float, train: Train) -> None:
     write_texts(Path("texts"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from run_folders import assert_same_state, rows, summary, weights
 from timm.utils import ModelEmaV3
 from torch import nn
@@ -114,10 +115,12 @@ def test_the_average_does_not_recompile_a_task(train: Train) -> None:
     ("words", "message"),
     [
         (["train", *SHORT, "averaging.decay=1"], "averaging.decay: needs a number from 0 to below 1, not 1"),
-        (["train", *SHORT, "averaging=none", "~averaging.decay"], "averaging.decay"),
         (["train", "best.metric=val_ema/accuracy"], "best.metric: no evaluation gives 'val_ema/accuracy'"),
-        (["evaluate", "outputs/plain", "--weights", "ema"], "--weights: "),
         (["evaluate", "outputs/plain", "--weights", "bets"], "--weights: unknown weights 'bets'"),
+        *slow(
+            (["train", *SHORT, "averaging=none", "~averaging.decay"], "averaging.decay"),
+            (["evaluate", "outputs/plain", "--weights", "ema"], "--weights: "),
+        ),
     ],
 )  # fmt: skip
 def test_missing_averages_are_rejected(

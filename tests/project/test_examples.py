@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from documentation import blocks, path_of, write_files
 from killing import run_with_kills
+from marks import slow
 from run_folders import assert_close_rows, assert_same_state, rows, saved
 from training_runs import Train, train_in_child, whole_and_resumed
 
@@ -89,7 +90,9 @@ def words_of(example: Example) -> tuple[str, ...]:
     return (f"experiment={example.name}", *SHORT, *example.words)
 
 
-@each_example
+@pytest.mark.parametrize(
+    "example", [EXAMPLES[0], *slow(*EXAMPLES[1:])], ids=[example.name for example in EXAMPLES]
+)
 def test_an_example_learns_and_resumes_exactly(
     example: Example, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from marks import slow
 from repository import ROOT
 
 SCRIPT = ROOT / "scripts" / "quick"
@@ -56,7 +57,7 @@ def test_a_page_is_near_to_no_test(script: ModuleType) -> None:
     assert script.nearest_tests([Path("docs/README.md")]) == []
 
 
-@pytest.mark.parametrize(("body", "status"), [("pass", 0), ("assert False", 1)])
+@pytest.mark.parametrize(("body", "status"), [*slow(("pass", 0)), ("assert False", 1)])
 def test_the_exit_status_is_that_of_the_tests(body: str, status: int, tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "quick").write_bytes(SCRIPT.read_bytes())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from run_folders import rows, summary
 from training_runs import DIGITS, Train, UserModule, interrupt_at
 
@@ -90,7 +91,17 @@ class Exits(Classification):
 """
 
 
-@pytest.mark.parametrize("how", [0, 1, "'bad thing'", "wrong"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        0,
+        "'bad thing'",
+        *slow(
+            1,
+            "wrong",
+        ),
+    ],
+)
 def test_a_part_that_exits_while_it_trains_fails_the_run(
     how: object, train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:

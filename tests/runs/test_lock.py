@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from full_disk import file_size_limit
+from marks import slow
 from processes import fork, wait_for_row
 from training_runs import command, run_command
 
@@ -300,7 +301,16 @@ def test_a_lease_that_a_killed_process_of_this_machine_left_does_not_delay(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "pipe",
+        *slow(
+            "link",
+            "folder",
+        ),
+    ],
+)
 def test_a_lease_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
     """A stranger's folder must not make a start overwrite a file of the user, or wait for ever."""
     (victim := tmp_path / "victim").write_text("mine")

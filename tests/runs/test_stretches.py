@@ -165,7 +165,7 @@ def test_the_reason_of_a_hook_that_no_longer_holds_is_removed(train: Train) -> N
     assert summary(folder)["end_reason"] is None
 
 
-@pytest.mark.parametrize("launcher", ["basic", "stacked"])
+@pytest.mark.parametrize("launcher", [*slow("basic"), "stacked"])
 def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_recorded(
     launcher: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

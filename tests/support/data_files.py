@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import slow
 
 import hydrant.data
 from hydrant.data import Data
@@ -137,7 +138,7 @@ def write_cifar(cifar: Published, folder: Path) -> None:
     (folder / meta_file).write_bytes(pickle.dumps(names, protocol=2))
 
 
-@pytest.fixture(params=["mnist", "cifar10", "cifar100"])
+@pytest.fixture(params=["mnist", "cifar10", *slow("cifar100")])
 def published(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Published:
     """A data set with its files in `tmp_path/data`. torchvision has their checksums, but no server to download from."""
     from torchvision.datasets import CIFAR10, CIFAR100, MNIST

@@ -50,7 +50,9 @@ def test_the_end_of_a_sweep_names_its_best_run_and_says_why_others_failed(
     runs = [finished(tmp_path / str(seed), seed, seed / 10) for seed in (3, 1, 2)]
     (tmp_path / "4").mkdir()
     error = {"type": "NonFiniteError", "message": "loss became NaN"}
-    (tmp_path / "4" / "summary.json").write_text(json.dumps({"status": "failed", "num_updates": 0, "error": error}))
+    (tmp_path / "4" / "summary.json").write_text(
+        json.dumps({"status": "failed", "num_updates": 0, "error": error})
+    )
     runs.append(RunFolder(tmp_path / "4", ["seed=4", "model=mlp"]))
     print_table(tmp_path, runs, [], "min")
     assert capsys.readouterr().out.splitlines()[-2:] == ["  seed=4  failed", "    loss became NaN"]

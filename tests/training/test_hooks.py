@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hook_parts import HOOKS
+from marks import slow
 from PIL import Image
 from run_folders import assert_close_rows, assert_same_state, rows, summary, training, weights
 from training_runs import DIGITS, Train, UserModule, run_command, whole_and_resumed
@@ -51,12 +52,14 @@ def test_each_method_is_called_when_its_name_says(train: Train) -> None:
 @pytest.mark.parametrize(
     ("every", "updates"),
     [
-        ("null", list(range(1, 13))),
         ("5", [5, 10]),
         ("50%", [6, 12]),
-        ("160sa", [5, 10]),
-        ("0.1ep", [5, 9]),
         ("[8, 25%, 8]", [3, 8]),
+        *slow(
+            ("null", list(range(1, 13))),
+            ("160sa", [5, 10]),
+            ("0.1ep", [5, 9]),
+        ),
     ],
 )
 def test_the_cadence_is_a_duration(every: str, updates: list[int], train: Train) -> None:
@@ -173,20 +176,23 @@ def test_no_hook_costs_no_call() -> None:
     ("words", "message"),
     [
         ((hook("Lightning"),), "hooks.lightning._target_: nothing calls the method on_train_epoch_end of Lightning"),
-        ((hook("NoHook"),), "hooks.nohook._target_: NoHook is no hook: it has none of the methods check, on_start"),
         ((hook("FewArguments"),), "FewArguments.after_update is called as after_update(trainer, num_updates)"),
         ((hook("HalfState"),), "hooks.halfstate._target_: HalfState needs both state_dict and load_state_dict"),
         ((hook("Async"),), "Async.after_update is async or has a yield, so a call would not run it"),
-        ((hook("Yields"),), "hooks.yields._target_: Yields.on_evaluation is async or has a yield"),
         ((hook("Unwilling", size=2),), "hooks.unwilling.size: my_hooks.Unwilling refuses it: size is too large"),
-        ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),
         ((hook("Recorder", every="often"),), "hooks.recorder.every: 'often' is not a duration"),
-        ((hook("Recorder", every="[1ep, often]"),), "hooks.recorder.every: 'often' is not a duration"),
-        (("hooks.freeze=freeze",), "hooks.freeze: no such hook; choose it first: hook=freeze"),
         (("hooks=[freeze]",), "hooks: choose options of the group hook, such as hook=[freeze]"),
-        (("+hooks.freeze=freeze",), "hooks.freeze: 'freeze' is not a config with a _target_; choose an option: hook="),
         (("hook=[freezing]",), "hook: no option 'freezing'; did you mean 'freeze'"),
-        (("hook=null",), "hook: no option null"),
+        *slow(
+            ((hook("NoHook"),), "hooks.nohook._target_: NoHook is no hook: it has none of the methods check, on_start"),
+            ((hook("Yields"),), "hooks.yields._target_: Yields.on_evaluation is async or has a yield"),
+            ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),
+            ((hook("Recorder", every="[1ep, often]"),), "hooks.recorder.every: 'often' is not a duration"),
+            (("hooks.freeze=freeze",), "hooks.freeze: no such hook; choose it first: hook=freeze"),
+            (("+hooks.freeze=freeze",),
+             "hooks.freeze: 'freeze' is not a config with a _target_; choose an option: hook="),
+            (("hook=null",), "hook: no option null"),
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_hook_is_refused_before_the_run_starts(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from PIL import Image
 from repository import ROOT
 from training_runs import UserModule
@@ -201,18 +202,20 @@ def test_all_files_contain_the_same_results(
     ("words", "message"),
     [
         (("--repeats", "0"), "--repeats: needs at least 1, not 0"),
-        (("--updates", "ten"), "invalid int value: 'ten'"),
         (("--speed",), "has no flag --speed"),
-        (("fast",), "'fast' has no value"),
         (("compile=default", "compile.cache_dir=here"), "compile.cache_dir: each cell has"),
-        (("precision=choice()",), "precision: "),
-        (("optimizer.lr=interval(0,1)",), "optimizer.lr: a grid needs a list of values"),
-        (("name=a,b",), "name: is the folder"),
-        (("precision=fp31",), "precision: no option 'fp31'"),
         ((*MLP, "precision=fp32", "compile=blocks,eager", "duration=2"), "duration: the run has 2 updates, but 13 are"),
         ((*MLP, "--output", "file"), "--output: file/bench.json cannot be written"),
-        ((*MLP, "--png", "."), "--png: . cannot be written"),
-        ((*MLP, "--wandb", "tracker.project=a/b"), "tracker.project: 'a/b'"),
+        *slow(
+            (("--updates", "ten"), "invalid int value: 'ten'"),
+            (("fast",), "'fast' has no value"),
+            (("precision=choice()",), "precision: "),
+            (("optimizer.lr=interval(0,1)",), "optimizer.lr: a grid needs a list of values"),
+            (("name=a,b",), "name: is the folder"),
+            (("precision=fp31",), "precision: no option 'fp31'"),
+            ((*MLP, "--png", "."), "--png: . cannot be written"),
+            ((*MLP, "--wandb", "tracker.project=a/b"), "tracker.project: 'a/b'"),
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_command_line_is_refused(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from processes import wait_for
 from sweeps import SHORT
 
@@ -98,19 +99,25 @@ def test_no_pair_starts_after_the_time_is_spent(race: Race, monkeypatch: pytest.
     ("words", "arms", "message"),
     [
         ((), ("adamw", "optimizer=sgd"), "hydra.sweeper.a: 'adamw' is no override; write optimizer=sgd,"),
-        ((), ("seed=1", "optimizer=sgd"), "hydra.sweeper.a: 'seed=1' is not allowed"),
         ((), ("optimizer=sgd", "optimizer=sgd"), "hydra.sweeper.b: is the same setting as A"),
         (("seed=3",), ARMS, "seed: a race chooses the seeds itself"),
-        (("scheduler=cosine,wsd",), ARMS, "scheduler: a race has one value of each key"),
         (("optimizer=lion",), ARMS, "optimizer: is in A or B"),
         (("--alpha", "2"), ARMS, "hydra.sweeper.alpha: needs a probability between 0 and 1, not 2"),
-        (("--first-seed", "-1"), ARMS, "hydra.sweeper.first_seed: needs 0 or more, not -1"),
-        (("--max-seeds", "0"), ARMS, "hydra.sweeper.max_seeds: needs 1 or more, not 0"),
-        (("--negligible", "-1"), ARMS, "hydra.sweeper.negligible: needs a number above 0, or null, not -1"),
-        ((), ("optimizer.lr=x", "optimizer.lr=1"), "optimizer.lr"),
-        ((), ("optimizer.lr=0.1,0.2", "optimizer.lr=1"), "optimizer.lr: 0.1,0.2 are several values"),
         ((), ("optimizer=adamw", "model.dropout=0.1"), "hydra.sweeper.b: is the same config as A"),
-        (("--seeds", "3"), ARMS, "hydrant race has no flag --seeds"),
+        *slow(
+            ((), ("seed=1", "optimizer=sgd"), "hydra.sweeper.a: 'seed=1' is not allowed"),
+            (("scheduler=cosine,wsd",), ARMS, "scheduler: a race has one value of each key"),
+            (("--first-seed", "-1"), ARMS, "hydra.sweeper.first_seed: needs 0 or more, not -1"),
+            (("--max-seeds", "0"), ARMS, "hydra.sweeper.max_seeds: needs 1 or more, not 0"),
+            (
+                ("--negligible", "-1"),
+                ARMS,
+                "hydra.sweeper.negligible: needs a number above 0, or null, not -1",
+            ),
+            ((), ("optimizer.lr=x", "optimizer.lr=1"), "optimizer.lr"),
+            ((), ("optimizer.lr=0.1,0.2", "optimizer.lr=1"), "optimizer.lr: 0.1,0.2 are several values"),
+            (("--seeds", "3"), ARMS, "hydrant race has no flag --seeds"),
+        ),
     ],
 )
 def test_a_wrong_race_is_refused_before_it_starts(

@@ -127,9 +127,7 @@ def check_cell(name: str, field: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        pytest.param(
-            *cell, marks=[] if cell in (("adamw", "lr"), ("sgd", "weight_decay")) else pytest.mark.slow
-        )
+        pytest.param(*cell, marks=[] if cell == ("adamw", "lr") else pytest.mark.slow)
         for cell in COMPILED
         if not cell[0].startswith("timm")
     ],
@@ -219,14 +217,16 @@ def test_the_code_contains_neither_lr_nor_weight_decay(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        *slow(("adam", ["+optimizer.maximize=true"])),
         ("adam", ["+optimizer.decoupled_weight_decay=true", "+optimizer.maximize=true"]),
-        *slow(("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"])),
         ("timm adoptw", []),
         pytest.param("timm madgradw", [], marks=pytest.mark.slow),
         pytest.param("timm adafactorbv", ["+optimizer.kwargs.unscaled_wd=true"], marks=pytest.mark.slow),
         pytest.param("timm adabelief", ["+optimizer.kwargs.decoupled_decay=false"], marks=pytest.mark.slow),
         pytest.param("timm adabelief", ["+optimizer.kwargs.fixed_decay=true"], marks=pytest.mark.slow),
+        *slow(
+            ("adam", ["+optimizer.maximize=true"]),
+            ("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"]),
+        ),
     ],
 )
 def test_every_kind_of_weight_decay_equals_the_eager_one(name: str, words: list[str]) -> None:
@@ -420,6 +420,7 @@ ADAM = ("tracker=local", "optimizer=adam", "optimizer.foreach=false", "model.hid
 NUMBERS = (*ADAM, *COMPILE, "compile.hyperparameters=numbers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("specializes", "recompiles", "limits"), [(False, 1, 0), pytest.param(True, 7, 1, marks=pytest.mark.slow)]
 )

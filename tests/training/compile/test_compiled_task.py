@@ -372,9 +372,9 @@ LONG = ("compile=dynamo", "duration=12", "eval_every=4")
 @pytest.mark.parametrize(
     ("kind", "words", "logged"),
     [
-        *slow(("changing", (), "eager from update 8 on, because torch allows no more recompilations: ")),
         ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
         *slow(
+            ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
             (
                 "changing",
                 ("compile.fullgraph=true", "compile.on_failure=fallback"),
@@ -407,9 +407,11 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
 @pytest.mark.parametrize(
     ("kind", "key", "remedy"),
     [
-        *slow(("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail")),
         ("changing", "compile.max_recompiles=2", "make it a tensor, for example a buffer. Use compile=eager, or "),
-        ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
+        *slow(
+            ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail"),
+            ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
+        ),
     ],
 )  # fmt: skip
 def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
@@ -422,6 +424,7 @@ def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
     assert remedy in message
 
 
+@pytest.mark.slow
 def test_torch_s_limit_is_logged_with_its_remedy_in_evaluations_too(
     net: Callable[[str], tuple[str, ...]], train: Train
 ) -> None:

@@ -153,7 +153,8 @@ def variables(request: pytest.FixtureRequest) -> None:
     seen = list[Any]()
     patch.setattr("hydrant.commands.train._execute", lambda *_: seen.append(dict(os.environ)))
     patch.setattr(
-        "hydrant.commands.train.job_of", lambda config: (seen.append(dict(os.environ)), job_of(config))[1]
+        "hydrant.commands.train.job_of",
+        lambda config, placed: (seen.append(dict(os.environ)), job_of(config, placed))[1],
     )
     patch.setattr("hydrant.commands.train.report", lambda _: 0)
     printed(request, *TINY, "+hydra.job.env_set.SET=1", "hydra.job.env_copy=[COPIED]")

@@ -23,7 +23,7 @@ from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
-from hydrant.runs.folder import RunFolder
+from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
 from hydrant.runs.session import continued_state
@@ -214,6 +214,13 @@ def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a
     assert cli.main(["evaluate", str(folder)]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", [name for name in REPLACED if name != "config.yaml"])
+def test_no_file_that_a_run_replaces_may_be_of_the_user(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=f"{name} is of no run, and this run would replace it"):
+        starting_point(check(compose(["tracker=local"])), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "histograms.jsonl"])
 def test_a_file_that_no_run_wrote_is_not_replaced(
     name: str, train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
@@ -323,7 +330,7 @@ def test_another_deciding_metric_judges_all_evaluations_anew(
 
 @pytest.mark.parametrize(("mode", "num_updates"), [("max", 4), ("min", 2)])
 def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
-    mode: str, num_updates: int, stopped_run: Path
+    mode: str, num_updates: int, stopped_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its config does not tell it: a run that was killed has replaced that."""
     lines = rows(stopped_run)
@@ -331,6 +338,9 @@ def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     plan: Any = SimpleNamespace(early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)))
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
+    monkeypatch.setattr(
+        "hydrant.runs.session.validation_of", lambda _: checkpoint.plain_state("validated_by")
+    )
     best = continued_state(plan, Start(RunFolder(stopped_run), checkpoint), checkpoint).best
     assert best is not None
     assert best["num_updates"] == num_updates
@@ -466,3 +476,40 @@ def test_training_continues_when_the_disk_is_full(
         last = "update_00000008 cannot be written: No space left on device; update_00000002 is the newest checkpoint"
         assert last in capsys.readouterr().err.splitlines()[-1]
         assert json.loads((folder / "summary.json").read_text())["error"]["type"] == "CheckpointError"
+
+
+def test_a_run_continues_with_as_many_samples_and_the_same_classes_or_says_so(
+    tmp_path: Path, train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The order of all samples depends on their number; values on other validation samples do not compare."""
+    drawn = torch.Generator().manual_seed(0)
+    inputs = torch.randn(40, 16, generator=drawn)
+    everything = {"inputs": inputs, "targets": inputs[:, :3].argmax(1)}
+    of_one_class = {"inputs": inputs[:5], "targets": inputs[:5, :3].argmin(1)}
+
+    def put(name: str, content: dict[str, torch.Tensor], count: int) -> None:
+        torch.save({key: tensor[:count] for key, tensor in content.items()}, tmp_path / name)
+
+    put("train.pt", everything, 40)
+    put("val.pt", everything, 20)
+    put("other.pt", of_one_class, 5)
+    words = (*SHORT, "data=tensors", f"data.train={tmp_path}/train.pt", "data.input_shape=[16]",
+             "data.num_classes=3", "global_batch_size=8", "patience=2")  # fmt: skip
+    val, names = f"data.val={tmp_path}/val.pt", "data.class_names=[a,b,c]"
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 6)
+        folder = train(*words, val, names, name="cut", status=130)
+    put("train.pt", everything, 30)
+    train(*words, val, names, name="cut", status=2)
+    refusal = "data: the number of samples.train was 40 and is now 30; restore the files"
+    assert refusal in capsys.readouterr().err
+    continued = (*words, f"data.val={tmp_path}/other.pt", "data.class_names=[a,c,b]", "resume_strict=false")
+    train(*continued, name="cut")
+    log = (folder / "train.log").read_text()
+    assert "the number of samples.train was 40 and is now 30; the run continues with the new samples" in log
+    assert "the data have other classes than the run learned: class 1 was 'b' and is now 'c'" in log
+    assert "the best val/accuracy until here is of other validation samples" in log
+    assert summary(folder)["num_updates"] == 8  # patience counts from the first update with the new samples
+    last = next(row for row in rows(folder) if row["num_updates"] == 8)
+    assert summary(folder)["best"]["num_updates"] == 8
+    assert summary(folder)["best"]["value"] == last["val/accuracy"]

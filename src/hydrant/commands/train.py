@@ -75,14 +75,14 @@ def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
     """Return the job of a single run, `hydra.job.env_set`, and what `hydra.job_logging` and `hydra.verbose` say."""
     settings = config.hydra
     refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
-    place(config)
+    placed = place(config)
     with hydra_settings(settings):
         logs = OmegaConf.to_container(settings.job_logging, resolve=True), settings.verbose
         variables: Any = OmegaConf.to_container(settings.job.env_set, resolve=True)
     os.environ.update(
         variables
     )  # before `job_of` imports torch, which reads some. `hydrant.cli` restores them
-    return job_of(config), variables, logs
+    return job_of(config, placed), variables, logs
 
 
 def _execute(job: Job, logs: Any) -> RunResult:

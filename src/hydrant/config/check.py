@@ -61,18 +61,25 @@ def check(config: DictConfig) -> dict[str, Any]:
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
-    raw = OmegaConf.to_container(config, resolve=False)
-    for key, value in leaves(raw):
-        if value == "???":
-            raise ConfigError(key, f"needs a value; give {_EXAMPLES.get(key, f'{key}=<value>')}")
-    with explain_interpolation(config):
+    try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
+    except Exception:  # of any resolver; a missing value is the first thing to say
+        _check_complete(OmegaConf.to_container(config, resolve=False))
+        with explain_interpolation(config):
+            plain = OmegaConf.to_container(config, resolve=True)
+    _check_complete(plain)
     for key, value in leaves(plain):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
             raise ConfigError(
                 key, f"{shown(value)} is still an interpolation after it is resolved; write it without \\"
             )
     return {str(key): value for key, value in plain.items()}
+
+
+def _check_complete(plain: Any) -> None:
+    for key, value in leaves(plain):
+        if value == "???":
+            raise ConfigError(key, f"needs a value; give {_EXAMPLES.get(key, f'{key}=<value>')}")
 
 
 def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any]:

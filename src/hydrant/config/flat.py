@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -106,14 +107,29 @@ def group_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
 def redacted_yaml(config: Container | Mapping[str, Any]) -> str:
     """Return a config as YAML with unresolved interpolations and without secrets, as `OmegaConf.to_yaml` writes it.
 
-    That of a plain mapping takes a third of the time, because no config is made of it.
+    That of a plain mapping takes a third of the time, because no config is made of it. The jobs of a sweep share the
+    texts of most keys.
     """
     if isinstance(config, Container):
         config = cast("Mapping[str, Any]", OmegaConf.to_container(config, resolve=False, enum_to_str=True))
     public = redacted(config)
-    text = _dump(public, _FastDumper)
+    if not isinstance(public, dict) or not public:
+        return _yaml(pickle.dumps(public))
+    parts = cast("dict[str, Any]", public)
+    outer, inner = next(iter(parts.items()))
+    if len(parts) > 1 or not isinstance(inner, dict) or not inner:
+        return "".join(_yaml(pickle.dumps({key: value})) for key, value in parts.items())
+    below = cast("dict[str, Any]", inner)  # of `hydra`, of which a job changes a few keys
+    texts = [_yaml(pickle.dumps({outer: {key: value}})) for key, value in below.items()]
+    return "".join([texts[0], *(text.partition("\n")[2] for text in texts[1:])])
+
+
+@lru_cache(1000)
+def _yaml(pickled: bytes) -> str:
+    value = pickle.loads(pickled)
+    text = _dump(value, _FastDumper)
     # libyaml escapes more characters in double quotes, and breaks lines there at other places.
-    return text if text.isascii() and '"' not in text else _dump(public, _Dumper)
+    return text if text.isascii() and '"' not in text else _dump(value, _Dumper)
 
 
 def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:

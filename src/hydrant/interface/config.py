@@ -72,7 +72,7 @@ class Config(Mapping[str, Any]):
                 composed.hydra.runtime.choices[group] = str(node["type"]).rpartition(".")[2]
         begin_run()
         placed = place(composed, folder=folder)
-        path = placed if folder is None else Path(folder)
+        path = placed.folder if folder is None else Path(folder)
         settings, config = composed.hydra, without_hydra(composed)
         return Job(
             check(config),

@@ -37,6 +37,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.train_state import (
     check_class_names,
     check_optimizers,
+    check_samples,
     check_statistics,
     check_stream,
 )
@@ -121,18 +122,24 @@ def prepare_start(plan: Plan, start: Start) -> None:
         ):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-        check_statistics(start.checkpoint, plan.data.statistics, is_strict=config["resume_strict"])
-        if config["resume_strict"]:
-            remedy = "rename them back, or continue with the new names: resume_strict=false"
+        is_strict = config["resume_strict"]
+        check_samples(start.checkpoint, plan.data, is_strict=is_strict)
+        check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)
+        remedy = "rename them back, or continue with the new names: resume_strict=false"
+        try:
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
+        except ConfigError as error:
+            if is_strict:
+                raise
+            log.warning("%s", error.reason.removesuffix(f"; {remedy}"))
     check_stream(plan.train, is_continued=start.checkpoint is not None)
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:
     """Return whether a run that continues here has updates left. If hooks have ended it, they decide again."""
     num_updates = state.num_updates
-    has_ended = state.is_pruned or plan.early_stopping.has_stalled(state.best, num_updates)
-    return num_updates < plan.clock.total_updates and not has_ended
+    has_stalled = plan.early_stopping.has_stalled(state.best, num_updates, state.validated_since)
+    return num_updates < plan.clock.total_updates and not (state.is_pruned or has_stalled)
 
 
 def already_finished(job: Job, start: Start, world: World) -> RunResult:

@@ -53,6 +53,13 @@ _NUM_NEWEST = 6
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
 SWEEP_TABLE = "sweep.csv"
 SWEEP_PICTURE = "sweep.png"
+SWEEP_CONFIG = "multirun.yaml"
+
+REPLACED = (CONFIG, METRICS, HISTOGRAMS, SCHEDULE_VALUES, SCHEDULE_PICTURE, CURVES_PICTURE, COMPILE_REPORT, PICTURES,
+            TEXTS, TABLES, PROFILE)  # fmt: skip
+"""What a run replaces in its folder after its config is there."""
+REPLACED_BY_SWEEP = (SWEEP_PLAN, SWEEP_TABLE, SWEEP_PICTURE, SWEEP_CONFIG)
+"""What a sweep replaces in its folder, the plan first."""
 
 
 class RunStatus(StrEnum):

@@ -15,7 +15,7 @@ from hydrant.config.passed import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.added_keys import with_added_keys
-from hydrant.runs.folder import CHECKPOINTS, CONFIG, HISTOGRAMS, METRICS, RunFolder, RunStatus
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged
@@ -124,7 +124,7 @@ def _check_is_of_a_run(run: RunFolder) -> None:
     Raises:
         ConfigError: no run wrote them, so they must not be replaced.
     """
-    own = [name for name in (CONFIG, METRICS, HISTOGRAMS) if (run.path / name).exists()]
+    own = [name for name in REPLACED if (run.path / name).exists()]
     config = saved_config(run, "resume") if CONFIG in own else {}
     if own and not {"duration", "global_batch_size"} <= config.keys():
         message = f"{relative(run.path / own[0])} is of no run, and this run would replace it"

@@ -40,6 +40,7 @@ from hydrant.training.train_state import (
     checkpoint_content,
     restore,
     saved_state,
+    validation_of,
 )
 from hydrant.training.trainer import Trainer, TrainState
 
@@ -64,6 +65,7 @@ def open_session(
 
 def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> TrainState:
     """Return the state of a checkpoint. If `best` has changed, the best evaluation so far is that of the new metric.
+    If the validation samples have changed, there is none.
 
     The config of the folder does not tell it: a run that was killed soon after it continued has already replaced that.
 
@@ -76,6 +78,9 @@ def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> Tr
     judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
     if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
+    samples = validation_of(plan)
+    if state.best is not None and checkpoint.plain_state("validated_by", default=samples) != samples:
+        state.best, state.validated_since = None, state.num_updates
     return state
 
 
@@ -99,6 +104,10 @@ class Session:
         if (checkpoint := start.checkpoint) is not None:
             self._state = continued_state(plan, start, checkpoint)
             self._state.update_seconds = measured
+            if self._state.best is None and (best := saved_state(checkpoint).best) is not None:
+                log.warning(
+                    "the best %s until here is of other validation samples; it begins anew", best["metric"]
+                )
             history = _history(start, checkpoint)
         self._reporter = (
             self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))

@@ -27,7 +27,7 @@ from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import RunFolder, RunStatus, read_overrides
+from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
@@ -161,7 +161,7 @@ class GridSweeper:
         size = self._max_batch_size or len(jobs)
         overrides = {job.folder: job.job.overrides for job in jobs}
         with shared(self.folder), self.sweep.active(self.folder, overrides):
-            replace_file(self.folder / "multirun.yaml", redacted_yaml(self.config))
+            replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
             failures = [self._run_batch(jobs[n : n + size], n) for n in range(0, len(jobs), size)]
         if failed := list(filter(None, failures)):
             raise JobFailed(failed[0])
@@ -201,8 +201,9 @@ class GridSweeper:
         if subdir is not None:
             config.hydra.sweep.subdir = subdir
         environment = dict(config.hydra.job.env_set)
-        self._start_server(config, place(config, number))
-        job = job_of(config)
+        placed = place(config, number)
+        self._start_server(config, placed.folder)
+        job = job_of(config, placed)
         _check_folder(job, self.folder)
         return ComposedJob(words, job.folder.resolve(), job, environment)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hydrant.errors import RecordError
+from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
-from hydrant.runs.folder import SWEEP_PLAN
+from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
+from hydrant.terminal.console import relative
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,19 @@ def read_plan(sweep: Path) -> Plan:
         return Plan(0.0, [])
     jobs = [PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in plan["jobs"]]
     return Plan(plan["began"], jobs)
+
+
+def check_is_of_a_sweep(folder: Path) -> None:
+    """Check that a sweep wrote the files of a folder. It writes its plan first.
+
+    Raises:
+        ConfigError: no sweep wrote them, so they must not be replaced.
+    """
+    own = [name for name in REPLACED_BY_SWEEP if (folder / name).exists()]
+    plan, damage = usable_plan(folder) if SWEEP_PLAN in own else (Plan(0.0, []), "")
+    if own and not plan.began and not (damage and SWEEP_CONFIG in own):
+        message = f"{relative(folder / own[0])} is of no sweep, and this sweep would replace it"
+        raise ConfigError("hydra.sweep.dir", f"{message}; move it, or give another folder, or name=<folder>")
 
 
 def usable_plan(sweep: Path) -> tuple[Plan, str]:

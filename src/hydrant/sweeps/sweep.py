@@ -36,7 +36,7 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, resu
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.plan import Plan, PlannedJob, check_is_of_a_sweep, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, write_sweep_csv
@@ -79,7 +79,11 @@ class Sweep:
         """Plan `jobs` (overrides by folder), and show the progress of the sweep if stdout is a terminal.
 
         `add` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
+
+        Raises:
+            ConfigError: the folder holds files of the user that the sweep would replace.
         """
+        check_is_of_a_sweep(folder)
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
             remove_temporary(folder, _TEMPORARY_SECONDS)

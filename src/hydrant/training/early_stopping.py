@@ -82,9 +82,12 @@ class EarlyStopping:
                 best = self.improved(best, row, num_updates) or best
         return best
 
-    def has_stalled(self, best: Mapping[str, Any] | None, num_updates: int) -> bool:
-        """Return whether `patience` evaluations have followed the best one. Depends on its arguments only."""
+    def has_stalled(self, best: Mapping[str, Any] | None, num_updates: int, since: int = 0) -> bool:
+        """Return whether `patience` evaluations have followed the best one, or the update `since` without one.
+
+        Depends on its arguments only.
+        """
         if self.patience is None:
             return False
-        best_at = 0 if best is None else best["num_updates"]
+        best_at = since if best is None else best["num_updates"]
         return self.eval_every.count(num_updates) - self.eval_every.count(best_at) >= self.patience

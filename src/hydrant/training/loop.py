@@ -248,4 +248,6 @@ def ends_early(trainer: Trainer) -> bool:
     """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
     state = trainer.state
     has_ended = state.is_pruned or state.end_reason is not None
-    return has_ended or trainer.early_stopping.has_stalled(state.best, state.num_updates)
+    return has_ended or trainer.early_stopping.has_stalled(
+        state.best, state.num_updates, state.validated_since
+    )

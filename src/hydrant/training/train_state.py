@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
+from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, PositionedStream, Source
-from hydrant.data.base import changed_statistics
+from hydrant.data.base import Data, changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
@@ -24,10 +25,14 @@ from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoi
 from hydrant.training.checkpoint.manifest import TRAINING, count
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.metrics import merge_meters
+from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
 
 log = logging.getLogger("hydrant")
+
+_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
+"""The beginnings of the keys that choose the samples of evaluations."""
 
 
 @contextmanager
@@ -46,11 +51,13 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
         "judged_by": trainer.early_stopping.judges_by,
+        "validated_by": validation_of(trainer.plan),
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
         "stream": _stream_position(trainer),
         "class_names": None if class_names is None else list(class_names),
         "statistics": dict(trainer.plan.data.statistics),
+        "samples": num_samples(trainer.plan.data),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
@@ -138,6 +145,38 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
     log.warning("%s; the run continues with the new samples", message)
 
 
+def num_samples(data: Data) -> dict[str, int]:
+    """Return how many samples a run trains and validates on, by split. The test split belongs to no update."""
+    splits = {
+        "train": data.train,
+        "val": data.val,
+        **{f"val/{name}": s for name, s in data.extra_val.items()},
+    }
+    return {name: source.num_samples for name, source in splits.items()}
+
+
+def validation_of(plan: Plan) -> dict[str, Any]:
+    """Return which samples validate a run: values that are measured on others do not compare."""
+    counts = {name: count for name, count in num_samples(plan.data).items() if name != "train"}
+    keys = {key: value for key, value in flatten(plan.config).items() if key.startswith(_VALIDATION)}
+    return counts | keys
+
+
+def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> None:
+    """Check that the splits have as many samples as those of a checkpoint: the order of all depends on their number.
+
+    Raises:
+        ConfigError: they have more or fewer; without `is_strict`, a warning says so.
+    """
+    was = saved.plain_state("samples", default={})
+    if not was or (difference := changed_statistics(was, num_samples(data), "the number of samples")) is None:
+        return
+    if is_strict:
+        remedy = "restore the files, or continue with the new samples: resume_strict=false"
+        raise ConfigError("data", f"{difference}; {remedy}")
+    log.warning("%s; the run continues with the new samples", difference)
+
+
 def _stream_position(trainer: Trainer) -> dict[str, Any]:
     """Return the position in a stream of samples, the same on every rank; empty if the update determines it."""
     stream = trainer.stream
@@ -156,6 +195,7 @@ def saved_state(saved: SavedCheckpoint) -> TrainState:
         size = 1 if state.micro_batch_size is None else state.micro_batch_size
         is_possible = (
             count(state.num_updates) == saved.manifest.num_updates >= count(best["num_updates"])
+            and state.num_updates >= count(state.validated_since)
             and count(state.num_skipped) >= count(state.num_skipped_in_a_row)
             and count(size) > 0
             and isinstance(best["metric"], str)

@@ -35,6 +35,7 @@ class TrainState:
     num_skipped: int = 0  # updates that were tried but not applied, because a gradient was not finite
     num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
+    validated_since: int = 0  # the update from which on the same samples validate the run
     is_pruned: bool = False  # the pruner of an Optuna study ended the run
     end_reason: str | None = None  # why a hook ended the run
     micro_batch_size: int | None = None  # of the last update; None before the first

@@ -19,7 +19,7 @@ from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.folder import runs_of_sweep
+from hydrant.runs.folder import SWEEP_CONFIG, runs_of_sweep
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.local import Sequential
@@ -68,7 +68,7 @@ class OptunaSweeper(GridSweeper):
         with exclusive(folder):
             self._check_not_trained_elsewhere(folder)
             trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
-            replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
+            replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
 
             def compose_job(trial: PendingTrial) -> SweepJob:
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)

@@ -18,7 +18,7 @@ from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.plain_values import check_value
-from hydrant.runs.folder import RunFolder, read_metrics
+from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, read_metrics
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
@@ -59,7 +59,7 @@ class RaceSweeper(GridSweeper):
         say(f"{relative(folder)}: {num_done} of at most {len(pairs)} pairs are finished")
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         with exclusive(folder), self.sweep.active(folder, {}):
-            replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
+            replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
             verdict = self._run_pairs(folder, pairs, rule, began)
         self.sweep.result = {"winner": verdict.winner, "decided_at": verdict.decided_at}
         names = {name: ",".join(words) for name, words in self._settings.items()}

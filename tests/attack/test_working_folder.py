@@ -45,6 +45,7 @@ READING = [
     ["compare", "."],
     ["compare", "run", "--html=page.html"],
     ["sync", "--dry-run", "."],
+    ["stop", "run"],
     ["list"],
     ["explain", "optimizer=adamw"],
     ["schema", "--out=schemas"],

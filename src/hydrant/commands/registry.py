@@ -47,6 +47,7 @@ _COMMANDS = (
     Command("bench", "compare precisions and compile settings by speed, memory and result", groups=_ONE_RUN,
             writes=True),
     Command("status", "show the progress of a sweep's runs", runs_own_code=False),
+    Command("stop", "ask a run or a sweep to save and end", writes=True, reads_dotenv=False, runs_own_code=False),
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
     Command("agent", "train the runs that a W&B sweep hands out", groups=_ONE_RUN, writes=True),
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
@@ -62,7 +63,7 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 
 _FIRST = {
     "Start": ("init", "train", "preview"),
-    "Look": ("status", "compare"),
+    "Look": ("status", "stop", "compare"),
     "Use": ("evaluate", "predict", "export", "eject"),
 }
 

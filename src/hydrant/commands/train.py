@@ -132,6 +132,8 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     has_failed = sweep.close(folder, is_stopped=stop_status != 0)
     if wants_json():
         answer(sweep.plain(folder))
+        if stop_status:
+            say_error("stopped by a signal; the same command continues the sweep", stop_status)
     if failure and not stop_status:
         report(RunResult.failed(failure))
     return stop_status or int(has_failed or bool(failure))

@@ -38,6 +38,7 @@ class Environment(TypedDict, total=False):
     torch: str | None
     gpu: str | None
     world_size: int | None
+    slurm_job: str | None
     git_commit: str | None
     git_dirty: bool | None
 

@@ -17,16 +17,21 @@ def locking_ancestor(folder: Path) -> int | None:
     """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
     with suppress(OSError):
         status = folder.stat()
-        return next((pid for pid in _ancestors() if locks(pid, status)), None)
+        return next((pid for pid in _ancestors() if _locks(pid, status)), None)
     return None
 
 
 def locking_process(folder: Path) -> int | None:
     """Return the process of this machine that trains in a folder: the one that its lease names, if it has the lock."""
+    pid = leasing_process(folder)
+    return pid if pid is not None and locks(pid, folder) else None
+
+
+def locks(pid: int, folder: Path) -> bool:
+    """Return whether a process of this machine has locked a folder. The kernel knows: no file decides it."""
     with suppress(OSError):
-        pid = leasing_process(folder)
-        return pid if pid is not None and locks(pid, folder.stat()) else None
-    return None
+        return _locks(pid, folder.stat())
+    return False
 
 
 def _ancestors() -> Iterator[int]:
@@ -38,7 +43,7 @@ def _ancestors() -> Iterator[int]:
         pid = int(parent[1]) if parent else 0
 
 
-def locks(pid: int, folder: os.stat_result) -> bool:
+def _locks(pid: int, folder: os.stat_result) -> bool:
     """Return whether a process has locked a folder; False if it may not be looked at."""
     with suppress(OSError):
         for descriptor in (_PROC / str(pid) / "fd").iterdir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
+from hydrant.runs.lease import this_machine
 from hydrant.terminal.console import relative
 
 
@@ -30,6 +32,9 @@ class Plan:
 
     began: float  # when the newest command of the sweep started, in unix seconds
     jobs: Sequence[PlannedJob]
+    pid: int | None = None  # of the process that wrote it
+    machine: str = ""  # `this_machine()` of that process, and the name of it
+    host: str = ""
 
 
 class _Job(TypedDict):
@@ -38,18 +43,25 @@ class _Job(TypedDict):
     refused: str | None
 
 
-class _File(TypedDict):
+class _Writer(TypedDict, total=False):
+    pid: int
+    machine: str
+    host: str
+
+
+class _File(_Writer):
     began: float
     jobs: list[_Job]
 
 
 def write_plan(sweep: Path, plan: Plan) -> None:
-    """Write `sweep.json`, without secrets."""
+    """Write `sweep.json`, without secrets, for the sweep of this process."""
     root, jobs = sweep.resolve(), list[dict[str, Any]]()
     for job in plan.jobs:
         run = os.path.relpath(job.folder.resolve(), root)
         jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None})
-    write_json(sweep / SWEEP_PLAN, {"began": plan.began, "jobs": jobs})
+    writer = {"pid": os.getpid(), "machine": this_machine(), "host": platform.node()}
+    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, "jobs": jobs})
 
 
 def read_plan(sweep: Path) -> Plan:
@@ -62,7 +74,7 @@ def read_plan(sweep: Path) -> Plan:
     if plan is None:
         return Plan(0.0, [])
     jobs = [PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in plan["jobs"]]
-    return Plan(plan["began"], jobs)
+    return Plan(plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""))
 
 
 def check_is_of_a_sweep(folder: Path) -> None:

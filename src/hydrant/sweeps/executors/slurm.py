@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
+from hydrant.sweeps.executors.slurm_queue import SUBMITIT, queued
 from hydrant.terminal.console import notice, relative, say
 
 _POLL_SECONDS = 0.5
@@ -83,7 +83,7 @@ class Slurm:
                     _cancel(slurm_job)
             queued_ids = None
             if self._cluster == "slurm" and time.monotonic() > last_squeue + _SQUEUE_SECONDS:
-                queued_ids, last_squeue = _queued_ids(), time.monotonic()
+                queued_ids, last_squeue = queued(), time.monotonic()
             for slurm_job in [slurm_job for slurm_job in running if _has_ended(slurm_job, queued_ids)]:
                 sweep_job = running.pop(slurm_job)
                 slurm_job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it has secrets
@@ -104,7 +104,7 @@ class Slurm:
         lanes = [lane for sweep_job in sweep_jobs for lane in sweep_job.lanes]
         by_folder = {lane.job.folder.resolve(): replace(lane, others=()) for lane in lanes}
         submitted: dict[Any, SweepJob] = {}
-        for job_id in sorted(_queued_ids() or ()):
+        for job_id in sorted(queued() or ()):
             slurm_job = submitit.SlurmJob(folder / "%j", job_id)
             if not slurm_job.paths.submitted_pickle.exists():  # it belongs to another sweep
                 continue
@@ -200,7 +200,7 @@ class _Requeueable:
 def _submitit_folder(sweep_jobs: Sequence[SweepJob]) -> Path:
     """Return the folder of submitit's files for the jobs of a sweep."""
     job = sweep_jobs[0].job
-    return (job.sweep_folder or job.folder.parent) / ".submitit"
+    return (job.sweep_folder or job.folder.parent) / SUBMITIT
 
 
 @contextmanager
@@ -227,20 +227,10 @@ def _cancel(slurm_job: Any) -> None:
         notice(f"SLURM job {job_id} may still run ({first_line(error)}); stop it with scancel {job_id}")
 
 
-def _has_ended(slurm_job: Any, queued_ids: set[str] | None) -> bool:
+def _has_ended(slurm_job: Any, queued_ids: Container[str] | None) -> bool:
     if slurm_job.paths.result_pickle.exists() or hasattr(slurm_job, "_process"):
         return slurm_job.task(0).done()
     return queued_ids is not None and slurm_job.job_id not in queued_ids
-
-
-def _queued_ids() -> set[str] | None:
-    """Return the IDs of this user's waiting and running SLURM jobs; None if squeue fails."""
-    command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return set(done.stdout.split()) if done.returncode == 0 else None
 
 
 def _result(slurm_job: Any, sweep_job: SweepJob) -> RunResult:

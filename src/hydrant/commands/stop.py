@@ -1,0 +1,172 @@
+"""`stop`: ask runs and sweeps to save and end. Imports no torch, and nothing of the folders is run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError, near_folders
+from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
+from hydrant.runs.lease import leasing_process, this_machine
+from hydrant.runs.lock import is_held
+from hydrant.runs.lock_holder import locking_process
+from hydrant.runs.stopping import CannotStop, ask_to_stop
+from hydrant.sweeps.executors.slurm_queue import queued_in
+from hydrant.sweeps.plan import usable_plan
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import notice, relative, say
+
+_WAIT_SECONDS = 60.0
+"""How long the command waits until a process has saved and ended."""
+
+_EXAMPLE = "hydrant stop outputs/lr_study"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What became of a run or a sweep."""
+
+    folder: str
+    outcome: (
+        str  # "stopped", "stopping" (it still saves), "cancelled" (by SLURM), or "idle" (nothing was at work)
+    )
+    pids: list[int]
+    slurm_jobs: list[str]
+    state: str  # of a run; "" for a sweep
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Stop runs or sweeps and return the exit status."""
+    parser = Flags("stop")
+    parser.add_argument("--now", action="store_true")
+    options, words = parser.split(arguments)
+    if not words:
+        raise ConfigError("FOLDER", f"give a run or a sweep{newest_folders(_EXAMPLE)}")
+    folders = [_folder(word) for word in words]
+    stopped = [(_stop_run if is_run_folder(f) else _stop_sweep)(f, now=options.now) for f in folders]
+    if wants_json():
+        answer({"stopped": [asdict(entry) for entry in stopped]})
+    else:
+        for entry in stopped:
+            say(_text(entry))
+    return 0
+
+
+def _folder(word: str) -> Path:
+    folder = Path(os.path.abspath(word))  # noqa: PTH100  # a link stays
+    if not folder.is_dir():
+        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word))}")
+    if not is_run_folder(folder) and not usable_plan(folder)[0].jobs and not runs_of_sweep(folder):
+        raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
+    return folder
+
+
+def _stop_run(folder: Path, *, now: bool) -> Stopped:
+    """Stop a run.
+
+    Raises:
+        ConfigError: it trains in one process with others.
+        CannotStop: its process is not one of this machine that can be found.
+    """
+    if (pid := locking_process(folder)) is not None:
+        _check_alone(folder, pid)
+        return _signalled(folder, [pid], now=now)
+    state = RunFolder(folder).state
+    if state == RunStatus.RUNNING or is_held(folder):
+        remedy = "stop it where it was started, such as in another container"
+        raise CannotStop(f"{relative(folder)}: its lease names no process here that has its lock; {remedy}")
+    if state != RunStatus.RUNNING_ELSEWHERE:
+        return Stopped(relative(folder), "idle", [], [], state)
+    recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
+    if recorded in queued_in(folder.parent):  # the queue knows where a job comes from, not the summary
+        return _cancelled(folder, [recorded])
+    host = RunFolder(folder).summary.get("host")
+    raise CannotStop(
+        f"{relative(folder)} runs on {host}; call there: hydrant stop {shlex.quote(str(folder))}"
+    )
+
+
+def _check_alone(folder: Path, pid: int) -> None:
+    """Raise ConfigError if a process trains other runs of the same sweep too: a signal would stop them all."""
+    others = [run.path for run in runs_of_sweep(folder.parent) if leasing_process(run.path) == pid]
+    if len(others) > 1:
+        sweep = shlex.quote(relative(folder.parent))
+        message = f"{relative(folder)} is one of {len(others)} runs that train in one process"
+        raise ConfigError("FOLDER", f"{message}; stop them together: hydrant stop {sweep}")
+
+
+def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
+    """Stop the process of a sweep, which stops its jobs; without one, the jobs that it has left.
+
+    Raises:
+        CannotStop: it runs on another machine.
+    """
+    plan, damage = usable_plan(folder)
+    if damage:
+        notice(damage)
+    if plan.pid is not None and plan.pid > 0 and plan.machine == this_machine():
+        stopped = _signalled(folder, [plan.pid], now=now)
+        if stopped.outcome != "idle":
+            return stopped
+    if jobs := sorted(queued_in(folder)):
+        return _cancelled(folder, jobs)
+    known = [job.folder for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
+    inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
+    runs = {run for path in known if (run := path.resolve()).is_relative_to(inside)}
+    left = {pid: run for run in sorted(runs) if (pid := locking_process(run)) is not None}
+    outcomes = [_signalled(run, [pid], now=now).outcome for pid, run in left.items()]
+    if outcomes:
+        outcome = "stopping" if "stopping" in outcomes else "stopped"
+        return Stopped(relative(folder), outcome, list(left), [], "")
+    if any(RunFolder(run).state == RunStatus.RUNNING_ELSEWHERE for run in runs):
+        host = plan.host if plan.host != platform.node() else "another machine"
+        command = f"hydrant stop {shlex.quote(str(folder))}"
+        raise CannotStop(f"{relative(folder)} runs on {host or 'another machine'}; call there: {command}")
+    return Stopped(relative(folder), "idle", [], [], "")
+
+
+def _signalled(folder: Path, pids: list[int], *, now: bool) -> Stopped:
+    """Ask processes that have locked a folder to stop, and wait for them."""
+    name = relative(folder)
+    try:
+        ended = [ask_to_stop(folder, pid, now=now, seconds=_WAIT_SECONDS) for pid in pids]
+    except OSError as error:
+        raise CannotStop(f"{name}/.stop cannot be written ({error.strerror}), so nothing was sent") from error
+    state = RunFolder(folder).state if is_run_folder(folder) else ""
+    if all(has_ended is None for has_ended in ended):
+        return Stopped(name, "idle", [], [], state)
+    return Stopped(name, "stopping" if False in ended else "stopped", pids, [], state)
+
+
+def _cancelled(folder: Path, jobs: list[str]) -> Stopped:
+    """Let SLURM cancel jobs: it sends SIGTERM, by which they save, and ends them half a minute later.
+
+    Raises:
+        CannotStop: scancel fails.
+    """
+    done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = " ".join(done.stderr.split())
+        raise CannotStop(f"scancel {' '.join(jobs)} has failed ({reason}); try it again")
+    state = RunFolder(folder).state if is_run_folder(folder) else ""
+    return Stopped(relative(folder), "cancelled", [], jobs, state)
+
+
+def _text(entry: Stopped) -> str:
+    """Return what became of a folder, in words."""
+    state, processes = f" ({entry.state})" if entry.state else "", ", ".join(map(str, entry.pids))
+    match entry.outcome:
+        case "idle":
+            return f"{entry.folder}: nothing is at work there{state}"
+        case "cancelled":
+            return f"{entry.folder}: SLURM cancels {', '.join(entry.slurm_jobs)}; the same command continues"
+        case "stopping":
+            return f"{entry.folder}: process {processes} was asked to stop and still saves{state}"
+        case _:
+            return f"{entry.folder}: stopped{state}; the same command continues"

@@ -1,0 +1,101 @@
+"""Ask the process that works in the folder of a run or of a sweep to stop, and never another process.
+
+A file names the process, but anybody may have written it, and process ids are used again. So a handle of the process
+is opened (a pidfd), then the kernel is asked whether that process holds the lock of the folder, and the signal goes to
+the handle. A second request sends no second signal, because a run takes that for "at once": `.stop` in the folder
+names the process that was asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+
+from hydrant.errors import HydrantError
+from hydrant.files.atomic_write import open_beside
+from hydrant.runs.lock_holder import locks
+
+ASKED = ".stop"
+
+
+class CannotStop(HydrantError):
+    """The process cannot be asked to stop from here."""
+
+
+def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | None:
+    """Ask a process that has locked a folder to save and end, and wait; return whether it has ended.
+
+    Returns None if that process does not lock the folder, any more or at all: nothing is sent.
+
+    Args:
+        now: it ends at once, without saving.
+        seconds: how long to wait.
+
+    Raises:
+        CannotStop: this machine or the user may not signal the process.
+        OSError: `.stop` cannot be written.
+    """
+    with _handle(pid) as handle:
+        if handle is None or pid == os.getpid() or not locks(pid, folder):
+            return None
+        try:
+            with _asked(folder, f"{pid} {_started(pid)}") as is_first:
+                if is_first:
+                    signal.pidfd_send_signal(handle, signal.SIGTERM)
+                if now:
+                    signal.pidfd_send_signal(handle, signal.SIGINT)
+        except ProcessLookupError:  # it has just ended
+            return True
+        except PermissionError as error:
+            if error.filename is not None:  # of `.stop`
+                raise
+            raise CannotStop(f"process {pid} belongs to another user; ask that user to stop it") from error
+        has_ended = bool(select.select([handle], [], [], seconds)[0])
+    if has_ended:
+        with suppress(OSError):
+            (folder / ASKED).unlink()
+    return has_ended
+
+
+@contextlib.contextmanager
+def _handle(pid: int) -> Generator[int | None]:
+    """Yield a handle of a process, which stays that of this process; None if there is no such process."""
+    if not hasattr(os, "pidfd_open"):
+        raise CannotStop(f"this system has no handles of processes; stop it by kill -TERM {pid}")
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _asked(folder: Path, process: str) -> Generator[bool]:
+    """Yield whether a process has not been asked before. Others that ask wait until the block ends."""
+    descriptor = open_beside(folder / ASKED, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        is_first = os.read(descriptor, 100).decode(errors="replace") != process
+        if is_first:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, process.encode(), 0)
+        yield is_first
+    finally:
+        os.close(descriptor)
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in ticks of the kernel's clock: a later process with the same id has another."""
+    with suppress(OSError, IndexError):
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[19]
+    return ""

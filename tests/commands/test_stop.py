@@ -1,0 +1,257 @@
+"""`hydrant stop` signals the process that holds the lock of the folder, once, and no other process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import check
+from run_folders import summary
+
+from hydrant import cli
+from hydrant.runs.lease import LEASE, this_machine
+from hydrant.runs.lock import exclusive
+from hydrant.runs.stopping import ASKED, ask_to_stop
+
+HYDRANT = str(Path(sys.executable).with_name("hydrant"))
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from hydrant.runs.lock import exclusive, shared
+from hydrant.signals import StopRequest
+from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
+with {"run": exclusive, "sweep": shared}[sys.argv[1]](folder), StopRequest() as stop:
+    if sys.argv[1] == "sweep":
+        write_plan(folder, Plan(0.0, [PlannedJob(folder / "seed-0", ["seed=0"])]))
+    print("works", flush=True)
+    try:
+        while stop() is None:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        print("saved", flush=True)
+    except KeyboardInterrupt:
+        print("at once", flush=True)
+"""
+
+Work = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def work() -> Iterator[Work]:
+    """`work("run", folder, seconds=0)`: start a process that works in a folder; it needs these seconds to save."""
+    processes = list[subprocess.Popen[str]]()
+
+    def start(kind: str, folder: Path, seconds: float = 0) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", WORKER, kind, str(folder), str(seconds)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "works\n"
+        return process
+
+    yield start
+    for process in processes:
+        with process:  # closes its pipe
+            process.kill()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "run", "running")
+
+
+def make_run(folder: Path, status: str, host: str | None = None) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 0\n")
+    (folder / "summary.json").write_text(json.dumps({"status": status, "num_updates": 3, "host": host}))
+    return folder
+
+
+def stop(capsys: pytest.CaptureFixture[str], *words: str | Path, status: int = 0) -> dict[str, Any]:
+    """Return what became of one folder, or the error."""
+    assert cli.main(["stop", "--json", *map(str, words)]) == status
+    printed = capsys.readouterr()
+    return check(printed.err.splitlines()[-1]) if status else check(printed.out)["stopped"][0]
+
+
+def test_a_process_saves_and_ends(work: Work, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    process = work("run", run)
+    assert cli.main(["status", "--json", str(run)]) == 0
+    [[entry]] = check(capsys.readouterr().out)["folders"].values()
+    assert (entry["state"], entry["pid"]) == ("running", process.pid)
+    stopped = stop(capsys, run)
+    assert (stopped["outcome"], stopped["pids"]) == ("stopped", [process.pid])
+    assert process.communicate()[0] == "saved\n"
+    assert not (run / ASKED).exists()
+    again = stop(capsys, run)
+    assert (again["outcome"], again["pids"], again["state"]) == ("idle", [], "killed")
+
+
+def test_several_requests_let_it_save(work: Work, run: Path) -> None:
+    """A run takes a second SIGTERM, after a second, for "at once"."""
+    process = work("run", run, seconds=2.5)
+    ended = list[bool | None]()
+    for _ in range(3):
+        ask = threading.Thread(
+            target=lambda: ended.append(ask_to_stop(run, process.pid, now=False, seconds=20))
+        )
+        ask.start()
+        time.sleep(0.7)
+    ask.join()
+    assert process.communicate()[0] == "saved\n"
+    assert ended == [True, True, True]
+
+
+def test_now_does_not_wait_for_saving(work: Work, run: Path) -> None:
+    process = work("run", run, seconds=60)
+    assert ask_to_stop(run, process.pid, now=False, seconds=0.5) is False
+    assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
+    assert process.communicate()[0] == "at once\n"
+
+
+def test_a_sweep_is_stopped_by_its_own_process(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = work("sweep", tmp_path / "sweep")
+    make_run(tmp_path / "sweep" / "seed-0", "running")
+    stopped = stop(capsys, tmp_path / "sweep")
+    assert (stopped["outcome"], stopped["pids"]) == ("stopped", [process.pid])
+    assert process.communicate()[0] == "saved\n"
+
+
+def test_the_runs_that_a_killed_sweep_left_are_stopped(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [make_run(tmp_path / "sweep" / f"seed-{n}", "running") for n in range(2)]
+    processes = [work("run", folder) for folder in runs]
+    assert sorted(stop(capsys, tmp_path / "sweep")["pids"]) == sorted(p.pid for p in processes)
+    assert [process.communicate()[0] for process in processes] == ["saved\n"] * 2
+
+
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_forged_lease_stops_nobody(
+    is_locked: bool, work: Work, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of a stranger names the process of another run; it is locked by a third one, or by none."""
+    bystander = work("run", make_run(tmp_path / "mine", "running"))
+    content = f"{this_machine()}\nhost\nuuid\n{bystander.pid}\n"
+    if not is_locked:
+        (run / LEASE).write_text(content)
+        assert stop(capsys, run)["outcome"] == "idle"
+    else:
+        with exclusive(run):
+            (run / LEASE).write_text(content)
+            assert "names no process here" in stop(capsys, run, status=1)["message"]
+    for pid in (0, -1, os.getpid(), 2**31):
+        (run / LEASE).write_text(f"{this_machine()}\nhost\nuuid\n{pid}\n")
+        assert stop(capsys, run)["outcome"] == "idle"
+    (run / "sweep.json").write_text(
+        json.dumps({"began": 0, "pid": bystander.pid, "machine": this_machine(), "jobs": []})
+    )
+    assert ask_to_stop(run, bystander.pid, now=True, seconds=0) is None
+    assert bystander.poll() is None
+    assert stop(capsys, tmp_path / "mine")["outcome"] == "stopped"
+
+
+def test_a_plan_or_a_link_of_a_stranger_stops_no_run_elsewhere(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bystander = work("run", make_run(tmp_path / "mine", "running"))
+    make_run(tmp_path / "theirs" / "seed-0", "finished")
+    (tmp_path / "theirs" / "linked").symlink_to(tmp_path / "mine")
+    job = {"run": "../mine", "overrides": [], "refused": None}
+    plan = {"began": 0, "pid": bystander.pid, "machine": this_machine(), "host": "x", "jobs": [job]}
+    (tmp_path / "theirs" / "sweep.json").write_text(json.dumps(plan))
+    assert stop(capsys, tmp_path / "theirs")["outcome"] == "idle"
+    assert bystander.poll() is None
+
+
+def test_a_planted_file_gets_no_text(work: Work, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    precious = run.parent / "precious"
+    precious.write_text("text")
+    (run / ASKED).symlink_to(precious)
+    process = work("run", run)
+    assert "cannot be written" in stop(capsys, run, status=1)["message"]
+    assert process.poll() is None
+    assert precious.read_text() == "text"
+
+
+def test_a_run_of_another_machine_is_stopped_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "sweep" / "seed-0", "running", host="node17")
+    (run / LEASE).write_text(f"another boot\nnode17\nuuid\n{os.getpid()}\n")
+    assert "runs on node17" in stop(capsys, run, status=1)["message"]
+    assert "another machine" in stop(capsys, tmp_path / "sweep", status=1)["message"]
+
+
+def test_runs_of_one_process_are_stopped_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lanes = [make_run(tmp_path / "sweep" / f"seed-{n}", "running") for n in range(2)]
+    with exclusive(lanes[0]), exclusive(lanes[1]):
+        error = stop(capsys, lanes[0], status=2)
+        assert error["message"].endswith("is one of 2 runs that train in one process")
+
+
+def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep whose process has ended. A summary names another job, which the queue knows as one of another sweep."""
+    sweep, tools = tmp_path / "sweep", tmp_path / "bin"
+    runs = [make_run(sweep / f"seed-{n}", "running", host="node17") for n in range(2)]
+    for run, number in zip(runs, ("12_1", "99"), strict=True):
+        content = {
+            "status": "running",
+            "num_updates": 3,
+            "host": "node17",
+            "environment": {"slurm_job": number},
+        }
+        (run / "summary.json").write_text(json.dumps(content))
+    tools.mkdir()
+    queue = f"12_0 {sweep}/.submitit/a.sh\n12_1 {sweep}/.submitit/a.sh\n99 {tmp_path}/mine/.submitit/b.sh\n7 (null)"
+    for name, script in {
+        "squeue": f"printf '%s\\n' '{queue}'",
+        "scancel": f'echo "$@" >> {tools}/cancelled',
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    assert "runs on node17" in stop(capsys, runs[1], status=1)["message"]
+    assert stop(capsys, runs[0])["slurm_jobs"] == ["12_1"]
+    assert stop(capsys, sweep)["outcome"] == "cancelled"
+    assert (tools / "cancelled").read_text() == "12_1\n12_0 12_1\n"
+
+
+def test_a_folder_without_runs_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "empty").mkdir()
+    assert stop(capsys, "empty", status=2)["key"] == "FOLDER"
+    assert stop(capsys, status=2)["message"].startswith("give a run or a sweep")
+
+
+def test_a_real_sweep_stops_its_job_and_starts_no_other(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["name=sweep", "tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null"]
+    command = [HYDRANT, "train", "-m", "--json", "seed=0,1", *words]
+    sweep = subprocess.Popen(
+        [*command, "duration=1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (rows := list(workdir.glob("multirun/sweep/seed-0*/metrics.jsonl"))):
+        assert sweep.poll() is None
+        time.sleep(0.1)
+    assert stop(capsys, "multirun/sweep")["outcome"] == "stopped"
+    printed, errors = sweep.communicate()
+    assert sweep.returncode == 128 + signal.SIGTERM, errors
+    assert check(printed)["states"] == {"preempted": 1, "not started": 1}
+    assert check(errors.splitlines()[-1])["exit_status"] == 143
+    assert summary(rows[0].parent)["status"] == "preempted"

@@ -122,7 +122,7 @@ def standard_streams() -> Generator[None]:
 @contextlib.contextmanager
 def stdout_kept() -> Generator[TextIO]:
     """Yield stdout, and send what is printed meanwhile to stderr, also by libraries and by child processes."""
-    stdout: TextIO = sys.stdout
+    stdout: Any = sys.stdout
     if not isinstance(stdout, _Output):  # in a notebook
         with contextlib.redirect_stdout(sys.stderr):
             yield stdout
@@ -146,7 +146,7 @@ def output_status(stream: TextIO | None = None) -> int:
     Args:
         stream: where it printed, if that is not `sys.stdout`.
     """
-    stream = stream or sys.stdout
+    stream = sys.stdout if stream is None else stream
     stream.flush()
     error = stream.descriptor.error if isinstance(stream, _Output) else None
     if error is None:

@@ -146,9 +146,9 @@ def output_status(stream: TextIO | None = None) -> int:
     Args:
         stream: where it printed, if that is not `sys.stdout`.
     """
-    stream = sys.stdout if stream is None else stream
-    stream.flush()
-    error = stream.descriptor.error if isinstance(stream, _Output) else None
+    printed: TextIO = stream or sys.stdout
+    printed.flush()
+    error = printed.descriptor.error if isinstance(printed, _Output) else None
     if error is None:
         return 0
     if isinstance(error, BrokenPipeError):  # `| head`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,6 +262,8 @@ def test_the_id_of_a_run_survives_a_move_of_its_folder(
         return tracker.describe()["id"]
 
     first = run_id(identity)
+    copied = replace(identity, folder=shutil.copytree(identity.folder, tmp_path / "copied"))
+    assert len({first, run_id(copied), run_id(identity)}) == 2  # a copy is another run
     moved = replace(identity, folder=identity.folder.rename(tmp_path / "moved"))
     assert run_id(moved) == first
     identity.folder.mkdir()  # another run in the place of the first one, as on another machine

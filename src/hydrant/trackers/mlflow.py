@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, shown
-from hydrant.files.atomic_write import locked, replace_file
-from hydrant.files.read_file import read_bytes
+from hydrant.files.atomic_write import locked
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import NullTracker, RunIdentity
+from hydrant.trackers.run_id import keep_id, read_id
 from hydrant.trackers.sender import Sender, call_with_timeout
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ class MlflowTracker(NullTracker):
 
     def _start(self, identity: RunIdentity, num_updates: int, experiment: str) -> str:
         """Return the id of the run, which is created, or runs again."""
-        file = identity.folder / ID_FILE
-        saved = (read_bytes(file) or b"").decode()
+        saved = (read_id(identity.folder, ID_FILE) or b"").decode()
         if saved and num_updates:
             self._client.update_run(saved, status="RUNNING")
             history = self._client.get_metric_history(saved, _LAST_KEY)
             self._last_logged = max((metric.step for metric in history), default=-1)
+            keep_id(identity.folder, ID_FILE, saved)
             return saved
         if saved:
             self._client.delete_run(saved)
@@ -155,8 +155,7 @@ class MlflowTracker(NullTracker):
         tags = {"group": identity.group, "job_type": identity.job_type, "mlflow.note.content": identity.notes}
         tags |= {_allowed(tag): "true" for tag in identity.tags}
         run_id = self._client.create_run(experiment_id, tags=tags, run_name=identity.name).info.run_id
-        file.parent.mkdir(exist_ok=True)
-        replace_file(file, run_id)
+        keep_id(identity.folder, ID_FILE, run_id)
         return run_id
 
     def _send_metrics(self) -> None:

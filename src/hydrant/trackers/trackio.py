@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, first_line, shown
-from hydrant.files.atomic_write import replace_file
-from hydrant.files.read_file import read_bytes
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity
+from hydrant.trackers.run_id import keep_id, read_id
 
 log = logging.getLogger("hydrant")
 
@@ -56,11 +55,9 @@ class TrackioTracker(NullTracker):
                 f"Trackio cannot write into {folder} ({first_line(error)}); set TRACKIO_DIR to another folder"
             )
             raise ConfigError("tracker", message) from error
-        file = identity.folder / ID_FILE
-        saved = (read_bytes(file) or b"").decode() if num_updates else ""
+        saved = (read_id(identity.folder, ID_FILE) or b"").decode() if num_updates else ""
         run_id = saved or secrets.token_hex(16)
-        file.parent.mkdir(exist_ok=True)
-        replace_file(file, run_id)
+        keep_id(identity.folder, ID_FILE, run_id)
         last = SQLiteStorage.get_max_step_for_run(project, identity.name, run_id=run_id) if saved else None
         self._last_logged = -1 if last is None else last
         self._num_updates = num_updates

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
-from hydrant.files.atomic_write import replace_file
-from hydrant.files.read_file import read_bytes
 from hydrant.files.redaction import redacted
 from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
+from hydrant.trackers.run_id import keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
     log_artifact,
@@ -362,16 +361,14 @@ def _run_id(folder: Path) -> str:
     Raises:
         RecordError: the file of the id is damaged.
     """
-    file = folder / ID_FILE
-    saved = read_bytes(file)
+    saved = read_id(folder, ID_FILE)
     if saved is None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         sweep_run_id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
-        replace_file(file, saved.decode())
     if not _RUN_ID.fullmatch(saved):
         damage = "it holds no id of a W&B run"
-        raise RecordError(f"{file} is damaged ({damage}); remove it to start another W&B run")
+        raise RecordError(f"{folder / ID_FILE} is damaged ({damage}); remove it to start another W&B run")
+    keep_id(folder, ID_FILE, saved.decode())
     return saved.decode()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
+from hydrant.runs.idle_keys import idle_keys
 from hydrant.runs.job import Job
 from hydrant.runs.optuna_trial import pruning_of
 from hydrant.runs.outcome import RunResult, first_failure
@@ -167,6 +168,8 @@ class Session:
             log_fields(start_lines(self._job, plan))
             if plan.uncounted:
                 log.warning("%s", plan.uncounted)
+            for sentence in idle_keys(self._job.overrides, plan.config, has_test=plan.data.test is not None):
+                log.warning("%s", sentence)
         with self._checkpoints:
             trainer = build(
                 plan,

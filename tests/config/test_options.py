@@ -45,6 +45,7 @@ NEEDS = {
     "hook/freeze": ("hooks.freeze.stages=[{match: hidden}]",),
     "hook/lr_finder": ("scheduler=exponential", "scheduler.end_ratio=10"),
     "hook/samples": ("hooks.samples.function._target_=pixel_bag.describe", "allow_targets=[pixel_bag]"),
+    "hook/stop_if": ("hooks.stop_if.rule='val/loss > 100'",),
     "hook/stop_at": ("hooks.stop_at.time=1h",),
     "averaging/tail": ("averaging.start=50%",),
 }  # fmt: skip

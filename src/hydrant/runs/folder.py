@@ -50,6 +50,8 @@ ROOTS = ("outputs", "multirun")
 """The parent folders of runs and sweeps whose folder is not given."""
 _NUM_NEWEST = 6
 
+_STOPPED_BY_RULE = "stop_if: "  # `training.trainer.STOPPED_BY_RULE`, which imports torch
+
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
 SWEEP_TABLE = "sweep.csv"
 SWEEP_PICTURE = "sweep.png"
@@ -71,6 +73,7 @@ class RunStatus(StrEnum):
     PREEMPTED = "preempted"
 
     PRUNED = "pruned"  # finished early, by the pruner of its study
+    STOPPED = "stopped"  # ended early as hopeless, by hook=stop_if
     KILLED = "killed"  # `running` in the summary, but no process of this machine holds the folder
     RUNNING_ELSEWHERE = "running elsewhere"  # `running` on another machine, whose processes cannot be seen
     NOT_STARTED = "not started"  # without a summary
@@ -209,9 +212,14 @@ def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder
 
 
 def status_of(summary: Mapping[str, Any]) -> str:
-    """Return the status that a summary records; `pruned` for a run that its study finished early."""
+    """Return the status that a summary records; `pruned` or `stopped` for a run that a study or a rule ended early."""
     status = str(summary.get("status", RunStatus.NOT_STARTED))
-    return RunStatus.PRUNED if status == RunStatus.FINISHED and summary.get("pruned") else status
+    if status != RunStatus.FINISHED:
+        return status
+    if summary.get("pruned"):
+        return RunStatus.PRUNED
+    is_stopped = str(summary.get("end_reason") or "").startswith(_STOPPED_BY_RULE)
+    return RunStatus.STOPPED if is_stopped else status
 
 
 def performance_text(summary: Mapping[str, Any]) -> str:

@@ -51,7 +51,11 @@ _TEMPORARY_SECONDS = 60.0
 """A temporary file that is at least this old was left by a killed process. Newer ones may belong to other processes."""
 
 
-_OUTCOMES: Mapping[str, str] = {RunStatus.PREEMPTED: "saved", RunStatus.PRUNED: "finished"}
+_OUTCOMES: Mapping[str, str] = {
+    RunStatus.PREEMPTED: "saved",
+    RunStatus.PRUNED: "finished",
+    RunStatus.STOPPED: "finished",
+}
 """The words for states of runs in a sweep that was stopped, where they differ."""
 
 

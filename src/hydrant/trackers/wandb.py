@@ -56,7 +56,7 @@ CHECKPOINT_CHOICES = ("none", "best", "last", "all")
 
 SUMMARY_KEYS = (
     "status", "num_updates", "total_updates", "num_parameters",
-    "environment", "compile", "perf", "error", "trial", "pruned", "stretches",
+    "environment", "compile", "perf", "error", "trial", "pruned", "end_reason", "stretches",
 )  # fmt: skip
 """The keys of summary.json that W&B's summary holds under `hydrant`; `hydrant compare` reads them there."""
 

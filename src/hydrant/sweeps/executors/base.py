@@ -134,7 +134,7 @@ def result_from_folder(job: Job, message: str) -> RunResult:
         message: why the job failed, if the folder records no end of the run.
     """
     run = RunFolder(job.folder)
-    if run.status in (RunStatus.FINISHED, RunStatus.PRUNED):
+    if run.status in (RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.STOPPED):
         return RunResult.finished((run.summary.get("best") or {}).get("value"))
     if run.status == RunStatus.PREEMPTED:
         return RunResult.stopped(signal.SIGTERM, f"stopped by a signal; {job.same_command()} continues it")

@@ -143,9 +143,9 @@ class SearchLoop:
             raise JobFailed(f"trial {trial.number}: {result.message}")
         elif result.exit_status:
             self._record_failure(trial, result.message, is_reported=True)
-        elif (run := RunFolder(folder)).status == RunStatus.PRUNED:
+        elif (run := RunFolder(folder)).status in (RunStatus.PRUNED, RunStatus.STOPPED):
             self._trials.tell(trial.number, None, is_pruned=True)
-            self._say(sweep_job, f"pruned after update {run.summary['num_updates']}")
+            self._say(sweep_job, f"{run.status} after update {run.summary['num_updates']}")
         else:
             self._record_values(trial, sweep_job, run.summary)
 

@@ -18,7 +18,7 @@ from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.plain_values import check_value
-from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, read_metrics
+from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, read_metrics
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
@@ -202,6 +202,8 @@ def _last(job: ComposedJob, metric: str) -> float:
     Raises:
         JobFailed: there is none, it is not finite, or other configs have trained the run too.
     """
+    if (status := RunFolder(job.folder).status) != RunStatus.FINISHED:
+        raise JobFailed(f"{job.folder.name} is {status}, so the race has no verdict")
     if RunFolder(job.folder).recorded.get("stretches"):
         message = (
             f"several configs trained {job.folder.name}, as its summary.json says, so the race has no verdict"

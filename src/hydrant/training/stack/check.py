@@ -31,6 +31,10 @@ _CHANGE_TOLERANCE = 0.5
 amplify rounding: an update by the sign of a gradient near 0 may have the other sign."""
 
 
+_WITHOUT_STATE = ("hydrant.hooks.StopIf",)
+"""Hooks that look at the evaluations of the run that they are called with, and at nothing else."""
+
+
 def check_plan(plan: Plan) -> None:
     """Check that a run may be a lane of a stack.
 
@@ -50,7 +54,7 @@ def check_plan(plan: Plan) -> None:
         raise CannotStack("it is profiled (profiler)")
     if plan.compilation.is_on:
         _check_compilation(config["compile"])
-    if config["hooks"]:
+    if any(hook["_target_"] not in _WITHOUT_STATE for hook in (config["hooks"] or {}).values()):
         raise CannotStack("its hooks may change anything (hooks)")
     if config["micro_batch_size"] == "auto":
         raise CannotStack("it searches its micro-batch size (micro_batch_size=auto)")

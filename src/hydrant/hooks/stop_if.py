@@ -1,0 +1,70 @@
+"""End a hopeless run, by a rule about its evaluations."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hydrant.errors import ConfigError, suggestion
+from hydrant.training.plan import Plan
+from hydrant.training.trainer import STOPPED_BY_RULE, Trainer
+
+_COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+_RULE = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*([^\s<>=]+)(?:\s+after\s+(\S+))?\s*")
+
+
+class StopIf:
+    """Ends the run at the first evaluation for which the rule holds. The run is `stopped`, not finished.
+
+    A metric that is NaN or infinite is hopeless too. All ranks have the same metrics, so they agree.
+
+    Args:
+        rule: `val/loss > 5 after 200`: from 200 completed updates on (or another duration, such as `2ep` or `10%`), if
+            `val/loss` is above 5. Also `<`, `>=` and `<=`; without `after`, from the first update on.
+
+    Raises:
+        ConfigError: the rule is not as above.
+    """
+
+    def __init__(self, *, rule: str) -> None:
+        match = _RULE.fullmatch(rule)
+        try:
+            if match is None:
+                raise ValueError
+            self._value = float(match[3])
+        except ValueError:
+            raise ConfigError("rule", f"{rule!r} is no rule; write 'val/loss > 5 after 200'") from None
+        self._rule, self._metric, self._sign, self._after = (
+            " ".join(rule.split()),
+            match[1],
+            match[2],
+            match[4],
+        )
+        self._first = 1
+
+    def check(self, plan: Plan) -> None:
+        """Check that evaluations give the metric, and compute from which update on the rule counts.
+
+        Raises:
+            ConfigError: they do not, or `after` is no duration.
+        """
+        if self._metric not in plan.eval_metrics:
+            raise ConfigError(
+                "rule", f"no evaluation gives {self._metric!r}{suggestion(self._metric, plan.eval_metrics)}"
+            )
+        if not plan.intervals.eval_every.is_on:
+            raise ConfigError("eval_every", "stop_if waits for evaluations; give one, such as 1ep")
+        if self._after is not None:
+            after: Any = int(self._after) if self._after.isdigit() else self._after
+            self._first = max(plan.clock.updates(after, "rule"), 1) if after != 0 else 1
+
+    def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        """End the run if the rule holds."""
+        value = row.get(self._metric)
+        if value is None or row["num_updates"] < self._first:
+            return
+        if not math.isfinite(value) or _COMPARE[self._sign](value, self._value):
+            trainer.end(f"{STOPPED_BY_RULE}{self._metric} {value:g} ({self._rule})")

@@ -1,0 +1,88 @@
+"""`hook=stop_if` ends hopeless runs, alone and as lanes of a stack; they are stopped, not finished."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from marks import slow
+from run_folders import rows, summary
+from training_runs import DIGITS, Train
+
+from hydrant import cli
+from hydrant.hooks import StopIf
+from hydrant.runs.folder import _STOPPED_BY_RULE, RunFolder
+from hydrant.training.trainer import STOPPED_BY_RULE
+
+RUN = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sgd", "hook=stop_if")
+RULE = "hooks.stop_if.rule='val/loss > 2.2 after 6'"
+
+
+def test_lanes_that_are_hopeless_are_stopped_and_the_others_finish(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "-m", "name=sweep", "hydra/launcher=stacked", "optimizer.lr=1e-6,0.5", *RUN, RULE]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "stack" in printed
+    hopeless, good = (next(workdir.glob(f"multirun/sweep/lr-{lr}*")) for lr in ("1e-06", "0.5"))
+    assert (RunFolder(hopeless).status, RunFolder(good).status) == ("stopped", "finished"), printed
+    assert summary(hopeless)["num_updates"] == 8, "the first evaluation after 6 updates"
+    assert summary(hopeless)["end_reason"].startswith("stop_if: val/loss 2.")
+    assert rows(good)[-1]["num_updates"] == 20
+    assert cli.main(["compare", "multirun/sweep", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["states"] == {"stopped": 1, "finished": 1}
+    assert compared["verdict"]["status"] == "undecided"
+    assert [group["num"] for group in compared["groups"]] == [1, 0]
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["states"] == {"stopped": 1, "finished": 1}
+    assert summary(hopeless)["num_updates"] == 8
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "num_updates", "is_over"),
+    [
+        ("val/loss > 5 after 200", 6.0, 200, True), ("val/loss > 5 after 200", 6.0, 199, False),
+        ("val/loss > 5 after 200", 5.0, 300, False), ("val/loss >= 5", 5.0, 1, True),
+        ("val/accuracy<0.2 after 10%", 0.1, 99, False), ("val/accuracy<0.2 after 10%", 0.1, 100, True),
+        ("val/loss > 5", math.nan, 1, True), ("val/loss > 5", -math.inf, 1, True), ("val/loss > 5", 9.0, 0, False),
+    ],
+)  # fmt: skip
+def test_when_the_rule_holds(rule: str, value: float, num_updates: int, is_over: bool) -> None:
+    ended, hook = list[str](), StopIf(rule=rule)
+    durations = {"10%": 100}
+    plan: Any = SimpleNamespace(
+        eval_metrics=["val/loss", "val/accuracy"], intervals=SimpleNamespace(eval_every=SimpleNamespace(is_on=True)),
+        clock=SimpleNamespace(updates=lambda duration, key: durations.get(duration, duration)),
+    )  # fmt: skip
+    hook.check(plan)
+    trainer: Any = SimpleNamespace(end=ended.append)
+    hook.on_evaluation(trainer, {rule.split()[0].partition("<")[0]: value, "num_updates": num_updates})
+    assert bool(ended) == is_over
+    assert all(reason.startswith(STOPPED_BY_RULE) for reason in ended)
+    assert _STOPPED_BY_RULE == STOPPED_BY_RULE
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hooks.stop_if.rule='val/los > 5'"], "no evaluation gives 'val/los'; did you mean 'val/loss'"),
+        *slow(
+            (["hooks.stop_if.rule='val/loss = 5'"], "hooks.stop_if.rule: 'val/loss = 5' is no rule"),
+            (["hooks.stop_if.rule='val/loss > x'"], "hooks.stop_if.rule: 'val/loss > x' is no rule"),
+            (["hooks.stop_if.rule='val/loss > 5 after 3x'"], "'3x' is not a duration"),
+            ([RULE, "eval_every=null"], "eval_every: stop_if waits for evaluations"),
+            ([], "hooks.stop_if.rule: needs a value"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_hold_is_refused(
+    words: list[str], message: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*RUN, *words, status=2)
+    assert message in capsys.readouterr().err

@@ -61,8 +61,11 @@ def logged_warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]
 
 @pytest.fixture
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs of this process train on the CPU also where a GPU is, because the test computes there what they do."""
+    """Let runs train on the CPU also where a GPU is: in this process, because the test computes there what they do,
+    and in processes that it starts, such as ranks, which may be more than there are GPUs.
+    """
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

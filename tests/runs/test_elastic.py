@@ -16,6 +16,8 @@ from processes import descendants, wait_for, wait_for_row
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from training_runs import command, run_command, train_in_child
 
+pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
+
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
 LONG = ("tracker=local", "model.hidden=[16]", "duration=240", "log_every=20", "eval_every=120", "save_every=40",

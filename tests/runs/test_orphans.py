@@ -18,6 +18,8 @@ from training_runs import command, run_command
 from hydrant.runs.elastic import _hand_over, take_job
 from hydrant.runs.job import Job
 
+pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
+
 WORDS = ("name=run", "tracker=local", "model.hidden=[16]", "log_every=20", "save_every=20")
 
 

@@ -14,6 +14,8 @@ from repository import ROOT
 from run_folders import rows, saved_updates, summary
 from training_runs import command, run_command
 
+pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
+
 
 @pytest.fixture
 def words(workdir: Path) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ from training_runs import train_in_child
 from hydrant.errors import HydrantError
 from hydrant.training.distributed.ddp import explained
 
+pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
+
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
 

@@ -20,6 +20,8 @@ from training_runs import run_command
 from hydrant.training.distributed.watchdog import RankPosition, Watchdog, _ranks_behind
 from hydrant.training.distributed.world import World
 
+pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
+
 TIMEOUT = ("parallel.timeout_seconds=8",)
 
 

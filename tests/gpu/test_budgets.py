@@ -9,6 +9,7 @@ from pathlib import Path
 import gpu
 import pytest
 import timm
+import torch
 from marks import slow
 from packaging.version import Version
 from repository import ROOT
@@ -99,3 +100,12 @@ def test_decompositions_are_not_waited_for(
 ) -> None:
     recorded = train_recorded(f"optimizer={optimizer}", f"precision={precision}")
     assert_waits(recorded, optimizer, precision)
+
+
+@pytest.mark.cuda(level="calls")
+def test_nothing_is_computed_at_the_level_calls() -> None:
+    x = torch.ones(3, device="cuda")
+    with gpu.calls() as calls:
+        total = (x + x).sum()
+    assert [call.detail for call in calls.of("launch") if "reduce_kernel" in call.detail]
+    assert total.item() == 0

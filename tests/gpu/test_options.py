@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import gpu
 import pytest
 import torch
 from marks import slow
@@ -60,6 +61,13 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "checkpoints" / "update_00000012" / "model.safetensors")
 
 
+@pytest.mark.cuda(stub=True)
+def test_the_first_command(assert_equal: Callable[..., None]) -> None:
+    with gpu.calls() as calls:
+        assert_equal(*DIGITS, "optimizer=adamw", "scheduler=cosine")
+    assert calls.launches > 12 * 20
+
+
 @pytest.fixture
 def assert_equal(train: Train, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`assert_equal(*words, rel=0)`: train on the GPU and on the CPU; rows and weights agree.
@@ -90,25 +98,42 @@ PAIRS = [
     for precision in PRECISIONS
     if (optimizer, precision) not in REFUSED | CHAOTIC
 ]
-FAST = [("muon", "bf16"), ("sgd", "fp16")]
 ROUNDS, ROUNDS_WEIGHTS = 1e-4, 5e-2
 """Of an optimizer that takes another implementation on CUDA, such as `foreach`; the second for weights in bfloat16."""
 
 
+EXACT = [("muon", "bf16"), ("sgd", "fp16")]
+TOGETHER = {
+    "muon bf16": ("averaging=ema", "micro_batch_size=16"),
+    "sgd fp16": ("precision.init_scale=1e12", "max_grad_norm=0.1", "mixing=mixup_cutmix"),
+}
+
+
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize(
-    ("optimizer", "precision"), [FAST[-1], *slow(*(pair for pair in PAIRS if pair != FAST[-1]))]
-)
+@pytest.mark.parametrize("name", TOGETHER)
+def test_several_options_together(name: str, assert_equal: Callable[..., None]) -> None:
+    optimizer, precision = name.split()
+    assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", *TOGETHER[name])
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize(("optimizer", "precision"), PAIRS)
 def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., None]) -> None:
     rounds = ROUNDS_WEIGHTS if precision == "bf16_true" else ROUNDS
-    is_exact = (optimizer, precision) in FAST
+    is_exact = (optimizer, precision) in EXACT
     assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", rel=0 if is_exact else rounds)
 
 
-FAST_SETTINGS = ("ema", "accumulation", "fp16 overflow")
+@pytest.mark.slow
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
+    assert_equal(*DIGITS, *SETTINGS[name])
 
 
 @pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize("name", [*FAST_SETTINGS, *slow(*(n for n in SETTINGS if n not in FAST_SETTINGS))])
-def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
-    assert_equal(*DIGITS, *SETTINGS[name])
+@pytest.mark.parametrize("recipe", ["tensorwise", *slow("rowwise")])
+def test_emulated_float8(recipe: str, assert_equal: Callable[..., None]) -> None:
+    """The layers are under autocast on both: torchao asks for autocast of CUDA alone."""
+    assert_equal(*DIGITS, "precision=fp8", f"precision.fp8={recipe}", "precision.emulate=true")

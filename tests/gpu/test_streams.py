@@ -149,12 +149,17 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
 
 
 @pytest.fixture
-def see(train: Train, samples: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
-    """`see()`: train, and measure times; return all that a missing wait can change."""
+def words(samples: Path) -> list[str]:
+    """Overrides of a run that copies each batch to the GPU."""
     data = [f"data.{split}={samples / split}" for split in ("train", "val")]
     sizes = ["data.input_shape=[16]", "data.num_classes=2", "data.num_workers=0", "global_batch_size=16"]
-    words = ["data=memmap", *data, *sizes, "model.hidden=[32]", "model.dropout=0", "tracker=local"]
-    words += ["duration=40", "save_every=13", "save_async=false", "log_every=40", "eval_every=20"]
+    return ["data=memmap", *data, *sizes, "model.hidden=[32]", "model.dropout=0", "tracker=local"]
+
+
+@pytest.fixture
+def see(train: Train, words: list[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
+    """`see()`: train, and measure times; return all that a missing wait can change."""
+    words = [*words, "duration=40", "save_every=13", "save_async=false", "log_every=40", "eval_every=20"]
     names = (f"run{number}" for number in itertools.count())
     clock = Clock()
 
@@ -247,7 +252,8 @@ def test_the_memory_of_copies_is_kept_for_the_stream_that_computes(
 
 
 @LATE
-def test_computing_waits_for_copies_of_batches(see: Callable[[], dict[str, Any]], waits: Waits) -> None:
-    expected = see()["rows"]
+def test_computing_waits_for_copies_of_batches(train: Train, words: list[str], waits: Waits) -> None:
+    words = [*words, "duration=6", "log_every=6", "eval_every=6"]
+    expected = rows(train(*words, name="whole"))
     [waits.left_out] = [site for site in waits.met if site[1] == "wait_stream"]
-    assert see()["rows"] != expected
+    assert rows(train(*words, name="without")) != expected

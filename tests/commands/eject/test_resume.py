@@ -56,7 +56,7 @@ def results() -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, float]]:
 def leaves(value: Any, place: str) -> dict[str, Any]:
     """Return the values in nested dicts and sequences by their place; tensors as bytes."""
     if isinstance(value, torch.Tensor):
-        return {place: value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()}
+        return {place: value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()}
     if isinstance(value, dict | list | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return {key: leaf for name, part in items for key, leaf in leaves(part, f"{place}.{name}").items()}

@@ -1,11 +1,13 @@
-"""A trained run for the commands that read one."""
+"""A trained run for the commands that read one, and a browser for the pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 
 @pytest.fixture
@@ -13,3 +15,15 @@ def trained(train: Callable[..., Path]) -> Path:
     """The folder of a convolutional network after 12 updates, with the checkpoints of updates 6 and 12."""
     words = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
     return train(*words, "model=convnet", "model.widths=[8,16]", "keep_last=5")
+
+
+@pytest.fixture(scope="module")  # not for longer: this thread has a running event loop meanwhile
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt install chromium")
+    with sync_playwright() as playwright:
+        # The sandbox cannot start as root, as in a container. The page is trusted.
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()

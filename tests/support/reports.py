@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from pathlib import Path
@@ -26,10 +28,21 @@ def description(page: Page, name: str) -> str:
     return figure(page, name).get_by_role("img").get_attribute("aria-label") or ""
 
 
-def data_of(report: Path) -> dict[str, Any]:
-    """Return the data that the scripts of the page show."""
-    match = re.search(
-        r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL
-    )
+def parts_of(report: Path | str) -> dict[str, Any]:
+    """Return the parts of the data of a page, a file or its text, by name."""
+    text = report if isinstance(report, str) else report.read_text()
+    match = re.search(r'<script type="application/json" id="data"[^>]*>(.*?)</script>', text, re.DOTALL)
     assert match is not None
-    return json.loads(match[1])
+    return {name: decoded(part) for name, part in json.loads(match[1]).items() if name != "version"}
+
+
+def decoded(part: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    return json.loads(gzip.decompress(base64.b64decode(part)), parse_constant=refuse)
+
+
+def data_of(report: Path | str) -> dict[str, Any]:
+    """Return the comparison that a page shows."""
+    return parts_of(report)["comparison"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
+
+_REASON = "it is a pipe, a socket or a device, but a file is needed"
 
 
 def check_regular(file: str | Path) -> None:
@@ -15,4 +18,17 @@ def check_regular(file: str | Path) -> None:
     """
     mode = os.stat(file).st_mode  # noqa: PTH116  # half of the time of Path.stat, for each image
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError("it is a pipe, a socket or a device, but a file is needed")
+        raise OSError(_REASON)
+
+
+def open_regular(file: str | Path, flags: int = 0) -> BinaryIO:
+    """Open a file for reading, without waiting if it has just become a pipe. `flags`: more flags of `os.open`.
+
+    Raises:
+        OSError: it is no file, or it cannot be opened.
+    """
+    opened = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | flags), "rb")
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise OSError(_REASON)
+    return opened

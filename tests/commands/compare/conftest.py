@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from planted import Compare, write_planted
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
@@ -30,18 +29,6 @@ def comparing() -> Compare:
         return compare(read_runs([str(word) for word in words], question.varied), question)
 
     return run
-
-
-@pytest.fixture(scope="module")  # not for longer: this thread has a running event loop meanwhile
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt install chromium")
-    with sync_playwright() as playwright:
-        # The sandbox cannot start as root, as in a container. The page is trusted.
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

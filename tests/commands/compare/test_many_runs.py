@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from planted import Compare, many_runs, write_run
+from reports import data_of
 
 from hydrant.commands.compare import comparability
 from hydrant.commands.compare.comparison import Comparison, compare
@@ -89,8 +90,5 @@ def test_extreme_numbers_give_no_nan(values: Sequence[float], tmp_path: Path, co
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
-    page = (tmp_path / "page.html").read_text()
-    data = page[page.index('{"metric":') :]
-    decoded, _ = json.JSONDecoder(parse_constant=refuse).raw_decode(data)
-    assert [run["name"] for run in decoded["runs"]] == ["0", "1", "2", "3"]
+    assert [run["name"] for run in data_of(tmp_path / "page.html")["runs"]] == ["0", "1", "2", "3"]
     json.loads(json.dumps(to_dict(comparison)), parse_constant=refuse)

@@ -258,7 +258,7 @@ def test_many_long_curves_are_thinned(open_page: Callable[..., Page], tmp_path: 
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 200 runs")
     assert figure(page, "curves").locator("path.line").count() == 200
     points = int(figure(page, "curves").get_by_role("img").get_attribute("data-points") or 0)
-    assert 200 * 200 <= points <= MAX_POINTS, "within the limit of a page"
+    assert 200 * 90 <= points <= MAX_POINTS, "within the limit of a page"
     expect(
         page.get_by_role("region", name="Curves").get_by_text(
             "reduced to the minimum and maximum of each interval"

@@ -6,11 +6,15 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import emit, notice, say
+
+if TYPE_CHECKING:
+    from hydrant.commands.compare.question import Question
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,7 +22,6 @@ def main(arguments: Sequence[str]) -> int:
     options, words = _parse(arguments)
     from hydrant.commands.compare.comparison import compare  # slow: imports scipy
     from hydrant.commands.compare.page import write_page
-    from hydrant.commands.compare.question import Question
     from hydrant.commands.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text
@@ -26,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
 
     if options.wandb:
         check_login()
-    question = Question(**{field.name: getattr(options, field.name) for field in fields(Question)})
+    question = question_of(options)
     comparison = compare(read_runs(words, question.varied), question)
     if options.html is not None:
         with writing_to("--html", options.html):
@@ -43,8 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    parser = Flags("compare")
+def add_question_flags(parser: Flags) -> None:
+    """Add the flags of the fields of a `Question`."""
     for flag in ("--metric", "--baseline", "--target", "--against", "--scale"):
         parser.add_argument(flag)
     for flag in ("--by", "--best-over", "--tuned"):
@@ -52,6 +55,18 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
         parser.add_argument(flag, type=float)
     parser.add_argument("--mode", choices=["max", "min"])
+
+
+def question_of(options: Namespace) -> Question:
+    """Return the question that the flags ask."""
+    from hydrant.commands.compare.question import Question
+
+    return Question(**{field.name: getattr(options, field.name) for field in fields(Question)})
+
+
+def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
+    parser = Flags("compare")
+    add_question_flags(parser)
     parser.add_argument("--html", type=Path)
     for flag in ("--csv", "--details", "--wandb"):
         parser.add_argument(flag, action="store_true")

@@ -17,10 +17,10 @@ from hydrant.commands.compare.series import FloatArray, Series
 from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
 from hydrant.config.best import mode_by_name
 
-MAX_POINTS = 400_000
-"""A page has about this many points at most, shared by all its curves."""
+MAX_POINTS = 80_000
+"""The curves of all runs have about this many points at most, and so have those of all groups."""
 
-_MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 100, 2000
+_MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 24, 2000
 _DIGITS = 6  # significant
 _TINY = 1e-290  # smaller numbers are not rounded
 _EXACT = 2.0**53  # below this, a float counts exactly
@@ -32,8 +32,8 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     """Return the curves by metric: of the runs and of the groups in their order, with None for a missing curve."""
     c = comparison
     metrics = _metrics(c)
-    num_curves = len(metrics) * (len(c.runs) + 2 * len(c.groups))  # a group also has the ends of its interval
-    limit = min(max(MAX_POINTS // max(num_curves, 1), _MIN_CURVE_POINTS), _MAX_CURVE_POINTS)
+    limit = _limit(len(metrics) * len(c.runs))
+    means_limit = _limit(len(metrics) * 3 * len(c.groups))  # with both ends of the interval
     counted = [[run for run in group.runs if c.metric.has_result(run)] for group in c.groups]
     return {
         "metrics": metrics,
@@ -41,13 +41,20 @@ def curves(comparison: Comparison) -> dict[str, Any]:
         "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
         "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
         "groups": {
-            m: [_mean_curve(runs, m, limit, bounds_of(m, c.runs)) for runs in counted] for m in metrics
+            m: [_mean_curve(runs, m, means_limit, bounds_of(m, c.runs)) for runs in counted] for m in metrics
         },
-        "schedules": {m: [_schedules(g.runs, m, limit) for g in c.groups] for m in _scheduled_metrics(c)},
+        "schedules": {
+            m: [_schedules(g.runs, m, means_limit) for g in c.groups] for m in _scheduled_metrics(c)
+        },
         "modes": {m: c.metric.mode if m == c.metric.name else mode_by_name(m) or "max" for m in metrics},
-        "clocks": [_clock(run) for run in c.runs],
+        "clocks": [_clock(run, limit) for run in c.runs],
         "samples_per_update": [run.samples_per_update for run in c.runs],
     }
+
+
+def _limit(num_curves: int) -> int:
+    """Return how many points each of so many curves may have."""
+    return min(max(MAX_POINTS // max(num_curves, 1), _MIN_CURVE_POINTS), _MAX_CURVE_POINTS)
 
 
 def _metrics(c: Comparison) -> list[str]:
@@ -129,12 +136,12 @@ def _mean_curve(runs: Sequence[Run], metric: str, limit: int, bounds: Bounds) ->
     }
 
 
-def _clock(run: Run) -> dict[str, Any] | None:
+def _clock(run: Run, limit: int) -> dict[str, Any] | None:
     """Return the seconds of training over updates, in few points. The page interpolates between them."""
     rate = run.series.get("perf/updates_per_second")
     if rate is None:
         return None
-    indices = np.unique(np.linspace(0, len(rate.updates) - 1, _CLOCK_POINTS).astype(int))
+    indices = np.unique(np.linspace(0, len(rate.updates) - 1, min(_CLOCK_POINTS, limit)).astype(int))
     updates = np.concatenate(([0.0], rate.updates[indices]))
     return {"u": _plain(updates), "s": _plain(run.seconds(updates))}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class Run:
     is_read_twice: bool = False  # from its folder and from W&B
     last_logged: float = 0.0  # the time of its last row, in unix seconds
     repeats: str = ""  # the name of the counted run with the same job
+    folder: Path | None = None  # None: from W&B
 
     @property
     def batch_sizes(self) -> Steps[int] | None:

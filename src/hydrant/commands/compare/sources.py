@@ -12,37 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.commands.compare.collection import same_question
+from hydrant.commands.compare.reader import RunReader
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
-from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
-from hydrant.config.flat import flatten, group_choices
-from hydrant.errors import ConfigError, RecordError, near_folders
-from hydrant.runs.added_keys import flat_with_added_keys
-from hydrant.runs.folder import (
-    SCHEDULE_VALUES,
-    SWEEP_PLAN,
-    RunFolder,
-    RunStatus,
-    choices_in,
-    is_run_folder,
-    newest_folders,
-    read_metrics,
-    read_options,
-)
+from hydrant.errors import ConfigError, near_folders
+from hydrant.runs.folder import SWEEP_PLAN, RunStatus, choices_in, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
 
 
-def read_runs(words: Sequence[str], by: Sequence[str] = ()) -> list[Run]:
+def read_runs(
+    words: Sequence[str],
+    by: Sequence[str] = (),
+    reader: RunReader | None = None,
+    tell: Callable[[str], None] = notice,
+) -> list[Run]:
     """Read the runs of all words, each once; named after their folders if these names differ.
 
     A word is a run folder, a sweep, a glob of folders, `wandb:...`, or a folder that collects runs and sweeps, such as
-    `outputs`. Of a collection, only the runs with the data and task of its newest run are read; a notice names the
-    others. Runs may differ in the keys and groups of `by`.
+    `outputs`. Of a collection, only the runs with the data and task of its newest run are read; `tell` gets a sentence
+    that names the others. Runs may differ in the keys and groups of `by`.
 
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _with_short_names(_read(words, partial(_read_same_question, by=by)))
+    reader = reader or RunReader()
+    return _with_short_names(_read(words, partial(_read_same_question, by=by, reader=reader, tell=tell)))
 
 
 def read_runs_by_path(words: Sequence[str]) -> list[Run]:
@@ -51,7 +45,7 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _read(words, _read_word)
+    return _read(words, partial(_read_word, reader=RunReader(), tell=notice))
 
 
 def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
@@ -64,19 +58,21 @@ def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> li
     return _without_copies(list(runs.values()))
 
 
-def _read_same_question(word: str, by: Sequence[str]) -> Sequence[Run]:
-    runs, folder = _read_word(word), Path(word)
+def _read_same_question(
+    word: str, by: Sequence[str], reader: RunReader, tell: Callable[[str], None]
+) -> Sequence[Run]:
+    runs, folder = _read_word(word, reader, tell), Path(word)
     is_collection = folder.is_dir() and not is_run_folder(folder) and not (folder / SWEEP_PLAN).exists()
     if not is_collection:
         return runs
     kept, left_out = same_question(runs, by)
     if left_out:
         pattern = shlex.quote(f"{folder}/*")
-        notice(f"{left_out}; hydrant compare {pattern} compares all runs of {word}")
+        tell(f"{left_out}; hydrant compare {pattern} compares all runs of {word}")
     return kept
 
 
-def _read_word(word: str) -> Sequence[Run]:
+def _read_word(word: str, reader: RunReader, tell: Callable[[str], None]) -> Sequence[Run]:
     if word.startswith(WANDB_PREFIX):
         from hydrant.commands.compare.wandb_source import read_wandb_runs  # uses the W&B SDK
 
@@ -84,53 +80,34 @@ def _read_word(word: str) -> Sequence[Run]:
     paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute ones
     if not paths:
         raise ConfigError("RUNS", f"{word!r} is not a folder{near_folders(Path(word))}")
-    return [run for path in paths for run in _read_below(path)]
+    return [run for path in paths for run in _read_below(path, reader, tell)]
 
 
-def _read_below(path: Path) -> list[Run]:
+def _read_below(path: Path, reader: RunReader, tell: Callable[[str], None]) -> list[Run]:
     """Read a run folder, or the runs below a folder with the jobs of a sweep that never started."""
     if not path.is_dir():  # a glob also finds files such as sweep.csv
         return []
     if is_run_folder(path):
-        return [_read_folder(path)]
+        return [reader.read(path)]
     folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
-    runs = [run for folder in folders for run in _read_below(folder)]
-    return runs + _missing_jobs(path, runs) if (path / SWEEP_PLAN).exists() else runs
+    runs = [run for folder in folders for run in _read_below(folder, reader, tell)]
+    return runs + _missing_jobs(path, runs, tell) if (path / SWEEP_PLAN).exists() else runs
 
 
-def _read_folder(folder: Path) -> Run:
-    name = relative(folder.resolve())
-    try:
-        record = RunFolder(folder)
-        saved, options = flatten(record.config), read_options(folder)
-    except RecordError as error:
-        return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
-    config = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
-    config = config or dict(record.choices)  # a run that failed early has no config
-    has_own_name = not (folder.resolve().parent / SWEEP_PLAN).exists()
-    facts = record.state, config, record.choices, record.summary
-    run = Run(name, *facts, error=record.error, has_own_name=has_own_name)
-    try:
-        rows = read_metrics(folder)
-        schedules = read_schedules(folder / SCHEDULE_VALUES)
-        return replace(run, series=series_by_metric(rows), schedules=schedules, last_logged=last_logged(rows))
-    except RecordError as error:
-        return replace(run, state=RunStatus.DAMAGED, error=str(error))
-
-
-def _missing_jobs(sweep: Path, runs: Sequence[Run]) -> list[Run]:
+def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> list[Run]:
     """Return the jobs of the sweep's newest command that have no folder. Their configs are partial."""
     begun = {run.name for run in runs}
     plan, damage = usable_plan(sweep)
     if damage:
-        notice(damage)
-    planned = {relative(Path(os.path.realpath(job.folder))): choices_in(job.overrides) for job in plan.jobs}
+        tell(damage)
+    planned = {relative(Path(os.path.realpath(job.folder))): job for job in plan.jobs}
     common = _common_values([run.config for run in runs])
     missing: list[Run] = []
     for name, job in planned.items():
         if name not in begun:
-            config = common | {key: _value(key, text, runs) for key, text in job.items() if key != "name"}
-            missing.append(Run(name, RunStatus.MISSING, config, job, summary={}))
+            choices = choices_in(job.overrides)
+            config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
+            missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=job.folder))
     return missing
 
 

@@ -1,6 +1,6 @@
 // The frame of a plot: its axes with ticks and names.
 
-const MARGIN = { left: 64, right: 16, top: 12, bottom: 44 };
+const MARGIN = { left: 72, right: 16, top: 12, bottom: 44 };
 
 /** Draws the axes and returns the scales of a plot of this size. `x` and `y`: {domain, log, name}. */
 function frame(svg, width, height, x, y) {
@@ -18,7 +18,7 @@ function frame(svg, width, height, x, y) {
   svg.append(s("line", { x1: inner.left, x2: inner.right, y1: inner.bottom, y2: inner.bottom, class: "axis" }));
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 8, class: "soft middle" }, x.name));
   const middle = (inner.top + inner.bottom) / 2;
-  svg.append(s("text", { x: 14, y: middle, class: "soft middle", transform: `rotate(-90 14 ${middle})` }, y.name));
+  svg.append(s("text", { x: 12, y: middle, class: "soft middle", transform: `rotate(-90 12 ${middle})` }, y.name));
   return { xs, ys, inner };
 }
 

@@ -1,7 +1,5 @@
 // Elements and formatted numbers.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
-
 function isMissing(value) {
   return value === null || value === undefined;
 }
@@ -52,9 +50,11 @@ function interval(low, high) {
   return isMissing(low) ? "–" : `${number(low)} to ${number(high)}`;
 }
 
+let numChoices = 0;
+
 /** A labelled <select>; `options` are texts or [value, text]. */
 function choice(text, options, chosen, onchange) {
-  const id = `choice-${document.querySelectorAll("select").length}-${text.toLowerCase()}`;
+  const id = `choice-${numChoices++}-${text.toLowerCase()}`;
   const select = h("select", { id, onchange: () => onchange(select.value) });
   for (const option of options) {
     const [value, shown] = Array.isArray(option) ? option : [option, option];
@@ -84,10 +84,28 @@ function cut(text, width) {
   return `${text.slice(0, length)}…`;
 }
 
+/** A duration in words: 40 s, 3 min, 1 h 20 min, 2 days 3 h. */
+function duration(seconds) {
+  if (isMissing(seconds)) return "–";
+  if (seconds < 60) return `${Math.ceil(seconds)} s`;
+  const minutes = Math.round(seconds / 60), hours = Math.floor(minutes / 60);
+  if (minutes < 60) return `${minutes} min`;
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days ${hours % 24} h`;
+}
+
 /** Adds a section with a heading to the page, and a link to it. */
 function section(id, title, ...children) {
-  document.getElementById("nav").append(h("a", { href: `#${id}` }, title));
+  document.getElementById("nav").append(h("a", { href: `#${id}`, onclick: (event) => goTo(event, id) }, title));
   const element = h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
   document.getElementById("main").append(element);
   return element;
+}
+
+/** Shows a part of the page. The address keeps the choices of the reader, so it cannot name the part too. */
+function goTo(event, id) {
+  event.preventDefault();
+  const target = document.getElementById(id);
+  target.scrollIntoView();
+  target.setAttribute("tabindex", "-1");
+  target.focus({ preventScroll: true });
 }

@@ -23,7 +23,7 @@ function groupsSection() {
 const MAX_ROWS = 60;
 
 function drawGroups(svg, width, order) {
-  const visible = order.filter(({ place }) => !STATE.hidden.has(place)), rows = visible.slice(0, MAX_ROWS);
+  const visible = order.filter(({ place }) => !isHidden(place)), rows = visible.slice(0, MAX_ROWS);
   const nameWidth = widest(rows.map(({ group }) => short(group.name))) + 20, isNarrow = nameWidth > width * 0.45;
   const room = isNarrow ? 16 : nameWidth, tall = isNarrow ? 42 : 26; // on a narrow screen, the name is below its bar
   const side = width > 560 ? 130 : 16, height = rows.length * tall + 50;
@@ -40,7 +40,7 @@ function drawGroups(svg, width, order) {
     const { group, place } = row, y = 18 + tall * n;
     const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.verdict.winner ? " strong" : ""}`;
     svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
-    for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
+    for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run), "data-run": run.name }));
     const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\n${counted(group.num)} of ${group.num_runs}`;
     if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
     if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));

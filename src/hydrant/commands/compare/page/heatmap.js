@@ -6,7 +6,7 @@ function heatmapSection() {
   const keys = varyingKeys();
   if (keys.length < 2) return;
   const ordered = [...DATA.by.filter((key) => keys.includes(key)), ...keys.filter((key) => !DATA.by.includes(key))];
-  const chosen = { rows: ordered[0], columns: ordered[1] };
+  const chosen = choicesOf("heatmap", { rows: oneOf(keys, ordered[0]), columns: oneOf(keys, ordered[1]) });
   const shown = section("heatmap", "Two keys", h("p", { class: "note" }, `The mean of ${DATA.metric} over the runs in a cell. ${IS_SEARCH ? "" : "Hatched cells have no run. "}A cell without a result shows the states of its runs. A key with more than ${MAX_VALUES} numbers is divided into ${NUM_BINS} ranges.`));
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   const redraw = figure(shown, {

@@ -24,7 +24,7 @@ function drawHistory(svg, width) {
   svg.append(s("path", { d: pathOf(steps, plot.xs, plot.ys), class: "mark" }));
   for (const run of trials) {
     const kind = isCounted(run) ? "dot f0" : "hollow c0";
-    svg.append(s("circle", { cx: plot.xs(run.trial), cy: plot.ys(run.best), r: 4, class: kind, "data-tip": `trial ${run.trial}\n${runTip(run)}` }));
+    svg.append(s("circle", { cx: plot.xs(run.trial), cy: plot.ys(run.best), r: 4, class: kind, "data-tip": `trial ${run.trial}\n${runTip(run)}`, "data-run": run.name }));
   }
   const num = trials.filter(isCounted).length;
   return { height, description: `${trials.length} trials, ${num} of them finished${best === null ? "" : `, the best ${number(best)}`}` };

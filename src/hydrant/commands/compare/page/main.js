@@ -1,8 +1,9 @@
 // The page, from top to bottom.
 
 function warningsSection() {
-  if (!DATA.warnings.length) return;
-  const shown = section("warnings", "Warnings", h("ul", {}, DATA.warnings.map(({ about, text }) => h("li", {}, h("b", {}, about), `: ${text}`))));
+  const texts = [...DATA.warnings.map(({ about, text }) => [h("b", {}, about), `: ${text}`]), ...(DATA.notes || []).map((text) => [text])];
+  if (!texts.length) return;
+  const shown = section("warnings", "Warnings", h("ul", {}, texts.map((parts) => h("li", {}, parts))));
   shown.classList.add("warnings");
 }
 
@@ -31,14 +32,69 @@ function chooseTheme() {
   });
 }
 
-chooseTheme();
-const counts = new Map();
-for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 1);
-const better = IS_MAX ? "higher" : "lower";
-document.getElementById("states").textContent =
-  `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${better} is better`;
-const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection];
-const asked = [profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection];
-const comparing = [groupsSection, runsSection, ...figures, ...asked], alone = [curvesSection, runsSection, schedulesSection, ...asked];
-for (const draw of [verdictSection, warningsSection, ...(DATA.runs.length === 1 ? alone : comparing)]) draw();
-document.documentElement.dataset.drawn = String(Math.round(performance.now()));
+function showTitle() {
+  const counts = new Map();
+  for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 1);
+  const num = DATA.runs.length, title = DATA.message ? "No results yet" : `${DATA.metric} of ${num} run${num === 1 ? "" : "s"}`;
+  document.title = document.getElementById("title").textContent = title;
+  document.getElementById("states").textContent = DATA.message
+    || `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${IS_MAX ? "higher" : "lower"} is better`;
+}
+
+/** Draws everything from the data and the choices of the reader. Focus and scroll positions stay. */
+function render() {
+  const restore = position();
+  STATE.listeners = [];
+  WAITING.clear();
+  document.getElementById("nav").replaceChildren();
+  document.getElementById("main").replaceChildren();
+  showTitle();
+  const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection];
+  const asked = [profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection, scalingSection];
+  const comparing = [groupsSection, runsSection, ...figures, picturesSection, ...asked], alone = [curvesSection, runsSection, schedulesSection, picturesSection, ...asked];
+  const results = DATA.message ? [] : [warningsSection, progressSection, ...(DATA.runs.length === 1 ? alone : comparing)];
+  for (const draw of DATA.message ? [progressSection] : [verdictSection, ...results]) draw();
+  showRun();
+  restore();
+  if (!WAITING.size) document.documentElement.dataset.drawn = String(Math.round(performance.now()));
+  document.documentElement.dataset.painted ||= String(Math.round(performance.now()));
+}
+
+/** Returns the function that restores what has the focus and how far everything is scrolled. */
+function position() {
+  const main = document.getElementById("main"), focused = document.activeElement, top = scrollY;
+  const nameOf = (element) => element.id || element.getAttribute("aria-label") || element.labels?.[0]?.textContent || element.textContent;
+  const where = main.contains(focused) && focused !== main && { section: focused.closest("section").id, tag: focused.tagName, name: nameOf(focused), range: focused.type === "search" ? [focused.selectionStart, focused.selectionEnd] : null };
+  const scrolled = [...main.querySelectorAll(".scroll")].map((region) => [region.getAttribute("aria-label"), region.scrollLeft, region.scrollTop]);
+  return () => {
+    for (const [label, left, down] of scrolled) main.querySelector(`.scroll[aria-label="${CSS.escape(label)}"]`)?.scrollTo(left, down);
+    const found = where && [...main.querySelectorAll(`#${where.section} ${where.tag}`)].find((element) => nameOf(element) === where.name);
+    if (found) found.focus({ preventScroll: true });
+    if (found && where.range) found.setSelectionRange(...where.range);
+    if (scrollY !== top) scrollTo(0, top);
+  };
+}
+
+/** Decodes parts of the data and uses them. */
+async function useParts(parts) {
+  const texts = Object.entries(parts);
+  const contents = await Promise.all(texts.map(([, text]) => decoded(text)));
+  useData(Object.fromEntries(texts.map(([name], place) => [name, contents[place]])));
+}
+
+async function begin() {
+  chooseTheme();
+  readAddress();
+  const { version, ...parts } = JSON.parse(document.getElementById("data").textContent);
+  STATE.version = version;
+  await useParts(parts);
+  render();
+  const part = location.hash.slice(1);
+  if (part && !part.includes("=")) document.getElementById(part)?.scrollIntoView();
+  document.querySelector(".skip").addEventListener("click", (event) => goTo(event, "main"));
+  addEventListener("hashchange", () => { readAddress(); render(); });
+  watchReader();
+  connect();
+}
+
+begin();

@@ -2,7 +2,7 @@
 
 function parallelSection() {
   if (DATA.keys.filter((key) => !["seed", "fold"].includes(key)).length < 2) return;
-  const shown = section("parallel", "Parallel coordinates", h("p", { class: "note" }, `One line per finished run, coloured by its ${DATA.metric}. Point at a line to see it alone.`));
+  const shown = section("parallel", "Parallel coordinates", h("p", { class: "note" }, `One line per finished run, coloured by its ${DATA.metric}. Point at a line to see it alone, click on it to see its config. Drag along an axis to show only the runs in a range, in all figures; a click on the axis shows all again.`));
   figure(shown, { name: "parallel", label: "Parallel coordinates", legend: false, draw: drawParallel });
 }
 
@@ -12,12 +12,12 @@ function keyAxis(key, range) {
   if (!values.every(Number.isFinite) || labels.length < 2) {
     const step = (range[1] - range[0]) / Math.max(labels.length - 1, 1);
     const at = (text) => (labels.length < 2 ? (range[0] + range[1]) / 2 : range[0] + step * labels.indexOf(text));
-    return { at, ticks: labels.map((text) => [text, at(text)]) };
+    return { at, ticks: labels.map((text) => [text, at(text)]), invert: null };
   }
   const [low, high] = extent(values), isLog = low > 0 && high / low >= 100;
   const scale = (isLog ? logScale : linearScale)([low, high], range);
   const ticks = values.length <= 8 ? values : scale.ticks(5);
-  return { at: (text) => scale(Number(text)), ticks: ticks.map((value) => [number(value), scale(value)]) };
+  return { at: (text) => scale(Number(text)), invert: scale.invert, ticks: ticks.map((value) => [number(value), scale(value)]) };
 }
 
 const BAR = 12; // the width of the bar with the colours
@@ -26,26 +26,26 @@ const BAR = 12; // the width of the bar with the colours
 function parallelAxes(width, range, [low, high]) {
   const result = linearScale([low, high], range);
   const axes = [...varyingKeys().map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
-    { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
+    { title: DATA.metric, at: result, invert: result.invert, isResult: true, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
   const size = width / axes.length;
   return axes.map((axis, n) => {
-    const room = Math.min(widest(axis.ticks.map(([text]) => text)) + (axis.at === result ? BAR + 8 : 10), size * 0.75);
+    const room = Math.min(widest(axis.ticks.map(([text]) => text)) + (axis.isResult ? BAR + 8 : 10), size * 0.75);
     return { ...axis, left: (n + 0.5) * size - room / 2, right: (n + 0.5) * size + room / 2 };
   });
 }
 
 function drawParallel(svg, width) {
   const height = 336, range = [height - 24, 60];
-  const runs = shownRuns().map(({ run }) => run).filter(isCounted);
-  if (!runs.length) return emptyFigure(svg, width, "No visible run has a result");
-  const [low, high] = extent(runs.map((run) => run.final));
+  const runs = shownRuns().map(({ run }) => run).filter(isCounted), all = DATA.runs.filter(isCounted);
+  if (!all.length) return emptyFigure(svg, width, "No visible run has a result");
+  const [low, high] = extent((Object.keys(CHOSEN.brushes).length ? all : runs).map((run) => run.final)); // axes stay while they are brushed
   const colourOf = (value) => rampColour(0.08 + (0.8 * (IS_MAX ? value - low : high - value)) / (high - low || 1));
   const axes = parallelAxes(width, range, [low, high]), lines = s("g", {});
   svg.append(lines);
   for (const run of [...runs].sort((a, b) => (IS_MAX ? a.final - b.final : b.final - a.final))) {
     const y = ({ at, of }) => at(of(run)).toFixed(1);
     const path = axes.slice(1).map((axis, n) => `M${axes[n].right} ${y(axes[n])}L${axis.left} ${y(axis)}`).join("");
-    lines.append(s("path", { d: path, class: "line", style: `stroke:${colourOf(run.final)}`, "data-tip": runTip(run) }));
+    lines.append(s("path", { d: path, class: "line", style: `stroke:${colourOf(run.final)}`, "data-tip": runTip(run), "data-run": run.name }));
   }
   lines.addEventListener("mouseover", ({ target }) => { for (const line of lines.children) line.classList.toggle("faint", line !== target); });
   lines.addEventListener("mouseout", () => { for (const line of lines.children) line.classList.remove("faint"); });
@@ -57,7 +57,11 @@ function drawParallel(svg, width) {
   const { ticks, left } = axes[axes.length - 1], box = { x: left, y: range[1], width: BAR, height: range[0] - range[1] };
   svg.append(colourBar("parallel-colours", box, (share) => colourOf(low + share * (high - low))));
   for (const [text, y] of ticks) svg.append(s("text", { x: left + BAR + 6, y: y + 4, class: "label" }, text));
-  return { height, description: `${runs.length} runs over ${axes.length} axes` };
+  for (const axis of axes) {
+    const part = brushedPart(axis);
+    if (part) svg.append(s("rect", { x: axis.left - 4, width: axis.right - axis.left + 8, y: part[0], height: Math.max(part[1] - part[0], 2), class: "brush" }));
+  }
+  return { height, description: `${runs.length} runs over ${axes.length} axes`, ...brushReactions(svg, axes, range) };
 }
 
 /** The titles above the axes. If there is too little room, every second one is a line higher. */

@@ -2,7 +2,7 @@
 
 function profileSection() {
   if (!DATA.target) return;
-  const chosen = { unit: "updates" }, units = Object.keys(DATA.profiles), names = Object.keys(DATA.profiles.updates.scores);
+  const units = Object.keys(DATA.profiles), chosen = choicesOf("profile", { unit: oneOf(units) }), names = Object.keys(DATA.profiles.updates.scores);
   drawSection("target", (shown) => {
     shown.append(h("p", { class: "note" },
       `The fraction of workloads on which a submission takes at most so many times as long as the fastest one. The score is the area under the curve from 1 to 4, divided by 3 (AlgoPerf). The time of a submission on a workload is the median, over the ${DATA.repetitions}, of its fastest trial.`));

@@ -2,7 +2,7 @@
 
 function scatterSection() {
   const units = [...DATA.objectives.map(({ metric }) => metric).filter((metric) => metric !== DATA.metric), ...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
-  const chosen = { unit: units[0] === UNITS[0] ? "seconds" : units[0] };
+  const chosen = choicesOf("scatter", { unit: oneOf(units, units[0] === UNITS[0] ? "seconds" : units[0]) });
   const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins the runs that no other run beats in both values (the Pareto front). Over another objective of a study, the best values of each trial are shown."));
   const redraw = figure(shown, {
     name: "scatter", label: "Result over time",
@@ -30,7 +30,7 @@ function drawScatter(svg, width, unit) {
   svg.append(s("path", { d: pathOf(front.flatMap(({ x, y }, n) => (n ? [[x, front[n - 1].y], [x, y]] : [[x, y]])), plot.xs, plot.ys), class: "mark" }));
   for (const { run, group, x, y } of points) {
     const isFront = front.some((point) => point.run === run);
-    svg.append(s("circle", { cx: plot.xs(x), cy: plot.ys(y), r: isFront ? 6 : 4, class: `dot ${fillOf(group)}`, "data-tip": `${runTip(run)}\n${number(x)} ${unit}` }));
+    svg.append(s("circle", { cx: plot.xs(x), cy: plot.ys(y), r: isFront ? 6 : 4, class: `dot ${fillOf(group)}`, "data-tip": `${runTip(run)}\n${number(x)} ${unit}`, "data-run": run.name }));
   }
   return { height, description: `${points.length} runs, ${front.length} on the Pareto front` };
 }

@@ -3,7 +3,7 @@
 function schedulesSection() {
   const names = Object.keys(DATA.curves.schedules);
   if (!names.length) return;
-  const chosen = { metric: names[0] };
+  const chosen = choicesOf("schedules", { metric: oneOf(names) });
   const shown = section("schedules", "Schedules", h("p", { class: "note" }, "As planned; as logged for runs without schedule.json. Equal schedules are drawn once. Each plot has its own vertical axis."));
   const redraw = figure(shown, {
     name: "schedules", label: "Schedules", legend: false,
@@ -15,7 +15,7 @@ function schedulesSection() {
 function drawSchedules(svg, width, metric) {
   const distinct = new Map();
   DATA.curves.schedules[metric].forEach((curves, place) => {
-    for (const { u, v } of STATE.hidden.has(place) ? [] : curves) {
+    for (const { u, v } of isHidden(place) ? [] : curves) {
       const key = JSON.stringify([u, v]), { name } = DATA.groups[place];
       if (distinct.has(key)) distinct.get(key).names.push(name);
       else distinct.set(key, { x: u, y: v, place, names: [name] });

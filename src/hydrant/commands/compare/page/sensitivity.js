@@ -4,7 +4,7 @@ function sensitivitySection() {
   const { sensitivity } = DATA.verdicts;
   if (!sensitivity) return;
   const lines = sensitivity.lines, values = lines.flatMap(({ means }) => means).filter((value) => value !== null);
-  const [low, high] = extent(values), chosen = { log: low > 0 && high > 20 * low };
+  const [low, high] = extent(values), chosen = choicesOf("sensitivity", { log: low > 0 && high > 20 * low });
   const log = h("input", { type: "checkbox", checked: chosen.log, onchange: (event) => { chosen.log = event.target.checked; redraw(); } });
   let redraw;
   drawSection("sensitivity", (shown) => {

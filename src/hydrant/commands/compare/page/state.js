@@ -1,15 +1,69 @@
-// The choices of the reader, shared by all figures, and the appearance of runs and groups.
+// The data, the choices of the reader that all figures share, and the appearance of runs and groups.
 
-const STATE = { hidden: new Set(), shown: DATA.runs.map(() => true), listeners: [] };
-const GROUP_OF = new Map(DATA.groups.flatMap((group, place) => group.runs.map((name) => [name, place])));
-const IS_MAX = DATA.mode === "max", IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
+let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, UNITS = [];
 
-function whenChanged(listener) {
-  STATE.listeners.push(listener);
+const STATE = { parts: {}, shown: [], listeners: [], version: "" };
+
+/** A part of the data, decoded: JSON in gzip in base64. */
+async function decoded(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
+/** Uses new data, by the names of its parts. Parts that are not given stay as they are. */
+function useData(parts) {
+  if (parts.curves) unpack(parts.curves, parts.curves.grids.map(updatesOf));
+  Object.assign(STATE.parts, parts);
+  DATA = { ...STATE.parts, ...STATE.parts.comparison };
+  GROUP_OF = new Map(DATA.groups.flatMap((group, place) => group.runs.map((name) => [name, place])));
+  PLACE_OF = new Map(DATA.runs.map((run, place) => [run.name, place]));
+  IS_MAX = DATA.mode === "max";
+  IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
+  UNITS = ["updates", "samples", "seconds", ...(DATA.price_per_hour ? ["cost"] : [])];
+  STATE.shown = DATA.runs.map(() => true);
+}
+
+/** The updates of a grid, which are stored by their distances if they are whole numbers. */
+function updatesOf({ steps, places }) {
+  let sum = 0;
+  return places || steps.map((step) => (sum += step));
+}
+
+/** Replaces the number of a grid by its updates, in all curves. */
+function unpack(value, grids) {
+  if (value === null || typeof value !== "object") return;
+  if (typeof value.u === "number") value.u = grids[value.u];
+  else for (const item of Object.values(value)) if (typeof item === "object") unpack(item, grids);
+}
+
+/** Calls a function when the reader's choices change. `element`: what it draws into. */
+function whenChanged(listener, element) {
+  STATE.listeners.push({ listener, element });
 }
 
 function changed() {
-  for (const listener of STATE.listeners) listener();
+  for (const { listener, element } of STATE.listeners) drawSoon(listener, element);
+}
+
+const DRAWN_AT_ONCE = 100, WAITING = new Map(); // runs; functions that draw, by what they draw into
+
+/** Draws at once if there are few runs or the element is on the screen; else when the browser has time. */
+function drawSoon(draw, element) {
+  const box = element.getBoundingClientRect(), isVisible = box.top < innerHeight && box.bottom > 0;
+  if (DATA.runs.length <= DRAWN_AT_ONCE || isVisible) {
+    WAITING.delete(element);
+    return draw();
+  }
+  if (!WAITING.size) setTimeout(drawNext, 30);
+  WAITING.set(element, draw);
+}
+
+function drawNext() {
+  const [next] = WAITING;
+  if (!next) return;
+  WAITING.delete(next[0]);
+  if (next[0].isConnected) next[1]();
+  if (WAITING.size) setTimeout(drawNext, 0); else document.documentElement.dataset.drawn = String(Math.round(performance.now()));
 }
 
 /** The position of the group of a run; behind all groups for a run that is in none. */
@@ -17,11 +71,16 @@ function groupOf(run) {
   return GROUP_OF.get(run.name) ?? DATA.groups.length;
 }
 
+function isHidden(place) {
+  return place < DATA.groups.length && CHOSEN.hidden.includes(DATA.groups[place].name);
+}
+
 /** The runs that match the filter and whose group is visible, with their positions. */
 function shownRuns() {
+  const hidden = new Set([...DATA.groups.keys()].filter(isHidden));
   return DATA.runs
     .map((run, place) => ({ run, place, group: groupOf(run) }))
-    .filter(({ place, group }) => STATE.shown[place] && !STATE.hidden.has(group));
+    .filter(({ place, group }) => STATE.shown[place] && !hidden.has(group));
 }
 
 function isCounted(run) {
@@ -38,6 +97,10 @@ function fillOf(place) {
   return `f${place % 10}`;
 }
 
+function labelOf(run) {
+  return joined(run.labels, "  ") || run.name;
+}
+
 function runTip(run) {
-  return `${joined(run.labels, "  ") || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
+  return `${labelOf(run)}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
 }

@@ -24,7 +24,8 @@ function runColumns() {
     numeric("best", (run) => run.best), ...times, ...figures,
   ].filter(({ value }) => DATA.runs.some((run) => !isMissing(value(run))));
   const error = text("error", (run) => run.error);
-  return [...columns, text("run", (run) => run.name), ...(DATA.runs.some((run) => run.error) ? [error] : [])];
+  const name = { ...text("run", (run) => run.name), show: runLink };
+  return [...columns, name, ...(DATA.runs.some((run) => run.error) ? [error] : [])];
 }
 
 /** The order of two values; `sign` is -1 for a descending one. Missing values come last in both directions. */
@@ -34,50 +35,76 @@ function compared(a, b, sign) {
   return sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
 }
 
+const MAX_ROWS_SHOWN = 500;
+
 function runTable(parent) {
   const columns = runColumns(), body = h("tbody", {}), count = h("span", { class: "hint", role: "status" });
-  const rows = DATA.runs.map((run, place) => ({
-    run, place, texts: Object.fromEntries(columns.map(({ title, value }) => [title, value(run)])),
-    element: h("tr", {}, columns.map(({ title, value, show, isNumber }) =>
-      h("td", { class: isNumber ? "number" : title === "error" ? "error" : null }, show(value(run))))),
-  }));
-  let sorting = { column: null, sign: 1 };
+  const rows = DATA.runs.map((run, place) => ({ run, place, texts: Object.fromEntries(columns.map(({ title, value }) => [title, value(run)])), element: null }));
+  const all = h("button", { type: "button", hidden: true, onclick: () => show(Infinity) });
   const heads = columns.map((column) => h("th", { scope: "col", class: column.isNumber ? "number" : null, "aria-sort": "none" },
     h("button", { type: "button", onclick: () => sortBy(column) }, column.title)));
 
   function sortBy(column) {
-    sorting = { column, sign: sorting.column === column ? -sorting.sign : 1 };
-    heads.forEach((head, place) => head.setAttribute("aria-sort", columns[place] !== column ? "none" : sorting.sign > 0 ? "ascending" : "descending"));
-    rows.sort((a, b) => compared(a.texts[column.title], b.texts[column.title], sorting.sign) || a.place - b.place);
+    CHOSEN.descending = CHOSEN.sort === column.title && !CHOSEN.descending;
+    CHOSEN.sort = column.title;
+    sort();
     show();
   }
 
-  function show() {
-    body.replaceChildren(...rows.filter(({ place }) => STATE.shown[place]).map(({ element }) => element));
-    count.textContent = `${body.children.length} of ${rows.length} runs`;
+  function sort() {
+    const { sort: title, descending } = CHOSEN;
+    heads.forEach((head, place) => head.setAttribute("aria-sort", columns[place].title !== title ? "none" : descending ? "descending" : "ascending"));
+    rows.sort((a, b) => compared(a.texts[title], b.texts[title], descending ? -1 : 1) || a.place - b.place);
   }
 
-  const unused = h("p", { class: "problem", role: "status" });
+  /** The element of a row, made when it is first shown. */
+  function element(row) {
+    row.element ||= h("tr", { onclick: () => openRun(row.run.name) }, columns.map(({ title, value, show: shown, isNumber }) =>
+      h("td", { class: isNumber ? "number" : title === "error" ? "error" : null }, shown(value(row.run)))));
+    return row.element;
+  }
+
+  function show(limit = MAX_ROWS_SHOWN) {
+    const matching = rows.filter(({ place }) => STATE.shown[place]);
+    body.replaceChildren(...matching.slice(0, limit).map(element));
+    count.textContent = `${matching.length} of ${rows.length} runs`;
+    all.hidden = matching.length <= limit;
+    all.textContent = `Show all ${matching.length} rows`;
+  }
+
+  const update = filterControls(parent, rows.map(({ texts }) => texts), count, show);
+  parent.append(
+    scrollable("Table of runs", h("table", { id: "runs-table" }, captioned(rows.length > 1 ? "Runs and the keys in which they differ. Click on a heading to sort, and on a run to see its config." : "The results and the speed of the run. Click on it to see its config."), h("thead", {}, h("tr", {}, heads)), body)), all,
+  );
+  sort();
+  update();
+}
+
+/** Adds the filter and the brushes to a section. Returns the function that applies them to the rows of the runs. */
+function filterControls(parent, rows, count, show) {
+  const unused = h("p", { class: "problem", role: "status" }), brushes = h("ul", { class: "chips", "aria-label": "Ranges chosen in the parallel coordinates" });
   const filter = h("input", {
-    type: "search", id: "filter", "aria-describedby": "filter-hint", placeholder: "adamw  seed=0  updates/s>100",
-    oninput: () => {
-      const { conditions, problems } = readFilter(filter.value, rows.map(({ texts }) => texts));
-      for (const { place, texts } of rows) STATE.shown[place] = conditions.every((holds) => holds(texts));
-      filter.setAttribute("aria-invalid", problems.length > 0);
-      unused.textContent = problems.length ? `Not used: ${problems.join(", ")}` : "";
-      show();
-      changed();
-    },
+    type: "search", id: "filter", "aria-describedby": "filter-hint", placeholder: "adamw  seed=0  updates/s>100", value: CHOSEN.filter,
+    oninput: () => { CHOSEN.filter = filter.value; changeFilter(); },
   });
   if (rows.length > 1) parent.append(
-    h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count), unused,
+    h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count), brushes, unused,
     h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number. Write _ for a space in the name of a column (compile_s>10). The filter applies to single runs in all figures. Means and intervals of groups always include all their runs."),
   );
-  parent.append(
-    scrollable("Table of runs", h("table", { id: "runs-table" }, captioned(rows.length > 1 ? "Runs and the keys in which they differ. Click on a heading to sort." : "The results and the speed of the run."), h("thead", {}, h("tr", {}, heads)), body)),
-  );
-  show();
+  const update = () => {
+    const { conditions, problems } = readFilter(filter.value, rows);
+    rows.forEach((texts, place) => { STATE.shown[place] = conditions.every((holds) => holds(texts)) && isBrushed(DATA.runs[place]); });
+    filter.setAttribute("aria-invalid", problems.length > 0);
+    unused.textContent = problems.length ? `Not used: ${problems.join(", ")}` : "";
+    brushes.replaceChildren(...brushChips());
+    show();
+  };
+  changeFilter = () => { update(); changed(); };
+  return update;
 }
+
+/** Applies the filter and the brushes to everything. */
+let changeFilter = () => {};
 
 /** Adds a section of the comparison with its sentences, a figure by `drawFigure`, and its tables. */
 function drawSection(name, drawFigure = () => {}) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -10,10 +11,12 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import jsonschema
 import pytest
 from planted import write_run
 
 from hydrant import cli
+from hydrant.commands.answers import schemas
 from hydrant.commands.watch.feed import Feed
 
 
@@ -72,6 +75,19 @@ def test_what_cannot_be_served_is_refused(runs: Path, capsys: pytest.CaptureFixt
         status, line = ended(*words, capsys=capsys)
         assert status == 2
         assert re.search(message, line), line
+
+
+def test_the_answer_for_programs_is_the_address(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(feed: Feed) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Feed, "rest", stop)
+    assert cli.main(["watch", str(runs), "--no-browser", "--json"]) == 130
+    content = json.loads(capsys.readouterr().out)
+    jsonschema.validate(content, schemas()["watch"])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", content["url"])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost"])

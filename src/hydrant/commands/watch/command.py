@@ -19,6 +19,7 @@ from hydrant.commands.compare.command import add_question_flags, question_of
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, near_folders
 from hydrant.runs.folder import newest_folders
+from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import clear_activity, emit, notice
 
 if TYPE_CHECKING:
@@ -39,7 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     try:
         clear_activity()
-        emit(f"{url_of(server)}  (Ctrl-C ends it)")
+        if wants_json():
+            answer({"url": url_of(server)})
+        else:
+            emit(f"{url_of(server)}  (Ctrl-C ends it)")
         if not options.no_browser:
             threading.Thread(target=_open_browser, args=(url_of(server),), daemon=True).start()
         while True:

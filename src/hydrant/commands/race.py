@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         message = "give two settings: hydrant race optimizer=adamw optimizer=sgd,optimizer.lr=0.1"
         raise ConfigError("", message)
     settings = [f"hydra.sweeper.{name}={_quoted(word)}" for name, word in zip("ab", words, strict=False)]
-    limits = [f"hydra.sweeper.{key}={value}" for key, value in vars(options).items() if value is not None]
+    given = {key: getattr(options, key) for key in (flag[2:].replace("-", "_") for flag in _FLAGS)}
+    limits = [f"hydra.sweeper.{key}={value}" for key, value in given.items() if value is not None]
     return train.main(["--multirun", "hydra/sweeper=race", *settings, *limits, *words[2:]])
 
 

@@ -202,8 +202,8 @@ def _last(job: ComposedJob, metric: str) -> float:
     Raises:
         JobFailed: there is none, it is not finite, or other configs have trained the run too.
     """
-    if (status := RunFolder(job.folder).status) != RunStatus.FINISHED:
-        raise JobFailed(f"{job.folder.name} is {status}, so the race has no verdict")
+    if RunFolder(job.folder).status == RunStatus.STOPPED:
+        raise JobFailed(f"{job.folder.name} was stopped by hooks.stop_if, so the race has no verdict")
     if RunFolder(job.folder).recorded.get("stretches"):
         message = (
             f"several configs trained {job.folder.name}, as its summary.json says, so the race has no verdict"

@@ -145,6 +145,20 @@ def no_classes(root: Path) -> None:
     (root / "train").mkdir()
 
 
+def test_a_split_may_have_no_image_of_a_class(image_root: Path) -> None:
+    number = build(image_root).val.num_samples
+    images = sorted((image_root / "val" / "bee").iterdir())
+    for image in images:
+        image.unlink()
+    data = build(image_root)
+    assert data.val.num_samples == number - len(images) > 0
+    targets = next(iter(data.val.batches(StreamSpec(0, Steps.constant(1), 1, 0, 1, CPU), 99))).targets
+    assert 1 not in targets.tolist()
+    (image_root / "val" / "bee").rmdir()
+    with pytest.raises(ConfigError, match="lacks bee; the folder of a class without images may be empty"):
+        build(image_root)
+
+
 def nothing(root: Path) -> None:
     del root
 

@@ -110,7 +110,7 @@ def image_folder(
 
     shape = tuple(input_shape)
     reader = decoder_of(decoder, interpolation)
-    _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader)
+    _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader, may_lack_images=False)
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     transforms = (
@@ -128,7 +128,9 @@ def image_folder(
 
     def source(name: str, folder: str) -> LoaderSource:
         key = f"data.{name}" if name.startswith("extra_val.") else f"data.{name}_dir"
-        images, its_classes = _scan(Path(root), folder, key, reader) if name != "train" else train
+        images, its_classes = (
+            _scan(Path(root), folder, key, reader, may_lack_images=True) if name != "train" else train
+        )
         if its_classes != classes:
             raise ConfigError(key, _difference(Path(root, folder), classes, its_classes))
         return of_images(images)
@@ -175,7 +177,10 @@ class _Images:
         return str(self.folder / os.fsdecode(self.paths[index]))  # an absolute path stays as it is
 
 
-def _scan(root: Path, split_dir: str, key: str, decoder: Decoder) -> tuple[_Images, tuple[str, ...]]:
+def _scan(
+    root: Path, split_dir: str, key: str, decoder: Decoder, *, may_lack_images: bool
+) -> tuple[_Images, tuple[str, ...]]:
+    """Return the images of a split and its classes. `may_lack_images`: the folder of a class may be empty."""
     from torchvision.datasets.folder import ImageFolder
 
     folder = root / split_dir
@@ -185,7 +190,7 @@ def _scan(root: Path, split_dir: str, key: str, decoder: Decoder) -> tuple[_Imag
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     try:
-        dataset = ImageFolder(folder)
+        dataset = ImageFolder(folder, allow_empty=may_lack_images)
     except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
         raise ConfigError(key, f"{folder}: {error}") from error
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
@@ -210,4 +215,5 @@ def _difference(val: Path, classes: Sequence[str], val_classes: Sequence[str]) -
     missing, unknown = sorted({*classes} - {*val_classes}), sorted({*val_classes} - {*classes})
     lists = [("lacks", missing), ("adds", unknown)]
     parts = [f"{verb} {', '.join(names[:10])}" for verb, names in lists if names]
-    return f"{val} must hold the class folders of the training images, but {' and '.join(parts)}"
+    message = f"{val} must hold the class folders of the training images, but {' and '.join(parts)}"
+    return f"{message}; the folder of a class without images may be empty" if missing else message

@@ -7,7 +7,7 @@ the published training images, and the published test images are the test set.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,17 @@ def mnist(
     The files, plain or `.gz`, are in `root` or in the folder below it where torchvision puts them. Pixels in 0..1 are
     normalized by `mean` and `std`; None: those of all training pixels.
     """
-    data = _build(IdxImages(variant, Path(root)).archive(), download, augment, mean, std)
-    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
+    archive = IdxImages(variant, Path(root)).archive()
+    read = archive.read(download)
+
+    def data_with(measured: Mapping[str, Sequence[float]]) -> Data:
+        data = _build(archive, read, augment, mean or measured["mean"], std or measured["std"])
+        data = replace(data, statistics=measured, with_statistics=data_with if measured else None)
+        return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
+
+    if mean is not None and std is not None:
+        return data_with({})
+    return data_with(dict(zip(("mean", "std"), map(list, statistics(read.train[0])), strict=True)))
 
 
 def cifar10(
@@ -73,7 +82,7 @@ def cifar10(
     from torchvision.datasets import CIFAR10
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
-    data = _build(archive, download, augment, mean, std)
+    data = _build(archive, archive.read(download), augment, mean, std)
     return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
@@ -96,7 +105,7 @@ def cifar100(
     from torchvision.datasets import CIFAR100
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
-    data = _build(archive, download, augment, mean, std)
+    data = _build(archive, archive.read(download), augment, mean, std)
     return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
@@ -130,18 +139,10 @@ def _channels_first(part: Any) -> Samples:
 
 
 def _build(
-    archive: Archive,
-    download: bool,
-    augment: Augment | None,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
+    archive: Archive, read: Images, augment: Augment | None, mean: Sequence[float], std: Sequence[float]
 ) -> Data:
     """Return the data with both parts in memory."""
-    read = archive.read(download)
     num_classes = len(read.class_names)
-    if mean is None or std is None:
-        measured = statistics(read.train[0])
-        mean, std = mean or measured[0], std or measured[1]
     check_normalization(mean, std, read.train[0].shape[1])
 
     def source(samples: Samples, augment: Augment | None) -> InMemorySource:

@@ -103,8 +103,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def json_line(content: Mapping[str, Any]) -> str:
     """Return a line of JSON in ASCII, without secrets. NaN and infinity are null; bytes that are no text are escaped.
 
-    >>> print(json_line({"loss": float("nan"), "file": "caf\udce9"}))
-    {"loss": null, "file": "caf\\udce9"}
+    >>> print(json_line({"loss": float("nan"), "file": "caf\\udce9"}))
+    {"loss": null, "file": "caf\\\\udce9"}
     """
     plain = redacted(json_safe(content))
     line = json.dumps(plain)

@@ -42,6 +42,11 @@ def test_such_a_run_is_in_no_group_and_repeats_none(tmp_path: Path, comparing: C
     assert set(comparison.profiles["updates"].scores) == {"optimizer.lr=0.01", "optimizer.lr=0.02"}
 
 
+def test_the_verdict_on_such_runs_alone_sends_to_the_warnings(tmp_path: Path, comparing: Compare) -> None:
+    write_mixed(tmp_path / "mixed", 0.01, 0.99)
+    assert comparing(tmp_path).verdict.sentence == "No result: no run is in a group; the warnings say why."
+
+
 @pytest.mark.parametrize("num_plain", [0, 1])
 def test_a_comparison_with_few_or_no_other_runs_is_complete(
     num_plain: int, tmp_path: Path, comparing: Compare, open_page: Callable[[Path], Page]

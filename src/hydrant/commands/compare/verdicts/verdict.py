@@ -281,5 +281,7 @@ def _nothing(groups: Sequence[Group], metric: Metric) -> str:
     states = Counter[str]()
     for group in groups:
         states.update(group.states)
+    if not states:
+        return "No result: no run is in a group; the warnings say why."
     counted = ", ".join(f"{num} {state}" for state, num in states.items())
     return f"No result: no run has finished with a finite {metric.name} ({counted})."

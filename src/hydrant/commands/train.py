@@ -129,7 +129,11 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
         raise _no_folder("hydra.sweep.dir", Path(error.filename), error) from error
     finally:
         remove_if_empty(new_folders)
+    if sweep.ended_by:
+        sweep.closing_lines.append(f"{sweep.ended_by} has ended the sweep; with a larger one, it continues")
     has_failed = sweep.close(folder, is_stopped=stop_status != 0)
+    if sweep.is_out_of_time:
+        stop_status = 0  # as it was asked to
     if wants_json():
         answer(sweep.plain(folder))
         if stop_status:

@@ -41,6 +41,9 @@ class RunResult:
     value: float | None = None  # the best value of the deciding metric, for sweepers that search
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
+    processor_seconds: float = field(
+        default=0.0, compare=False
+    )  # of the process of a sweep's job and its children
     lanes: Mapping[str, RunResult] = field(default_factory=dict[str, "RunResult"], repr=False)
     """The results of all runs by run folder, if the process trained several."""
 

@@ -26,6 +26,7 @@ from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
+from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
@@ -87,12 +88,21 @@ class GridSweeper:
     Args:
         context: the sweep that begins.
         max_batch_size: jobs that the launcher gets at once; null: all.
+        max_runs: runs that may begin in the folder, over all starts; null: all.
+        max_seconds: of this start; then the jobs save and stop, as by a signal; null: no limit.
         params: overrides to add, by key.
     """
 
     def __init__(
-        self, context: Context, *, max_batch_size: int | None = None, params: Mapping[str, Any] | None = None
-    ) -> None:
+        self, context: Context, *, max_batch_size: int | None = None, params: Mapping[str, Any] | None = None,
+        max_runs: int | None = None, max_seconds: float | None = None,
+    ) -> None:  # fmt: skip
+        check_value(f"{_KEY}.max_runs", int | None, max_runs)
+        check_value(f"{_KEY}.max_seconds", float | None, max_seconds)
+        for name, limit in (("max_runs", max_runs), ("max_seconds", max_seconds)):
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"{_KEY}.{name}", f"needs a number above 0, or null, not {limit:g}")
+        self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         with hydra_settings(context.config.hydra):
             self.launcher = launcher_of(_resolved(context.config.hydra.launcher, "hydra.launcher"))
@@ -162,9 +172,22 @@ class GridSweeper:
         overrides = {job.folder: job.job.overrides for job in jobs}
         with shared(self.folder), self.sweep.active(self.folder, overrides):
             replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
-            failures = [self._run_batch(jobs[n : n + size], n) for n in range(0, len(jobs), size)]
+            allowed = self._allowed(jobs)
+            failures = [self._run_batch(allowed[n : n + size], n) for n in range(0, len(allowed), size)]
         if failed := list(filter(None, failures)):
             raise JobFailed(failed[0])
+
+    def _allowed(self, jobs: Sequence[ComposedJob]) -> Sequence[ComposedJob]:
+        """Return the jobs that have begun, and as many others as `max_runs` allows."""
+        if self._max_runs is None:
+            return jobs
+        begun = {job.folder for job in jobs if RunFolder(job.folder).has_begun}
+        num_left = max(self._max_runs - len(begun), 0)
+        new = [job.folder for job in jobs if job.folder not in begun]
+        if new[num_left:]:
+            self.sweep.ended_by = f"{_KEY}.max_runs={self._max_runs}"
+        allowed = begun | set(new[:num_left])
+        return [job for job in jobs if job.folder in allowed]
 
     def _run_batch(self, jobs: Sequence[ComposedJob], first: int) -> str:
         """Run jobs, the first of which has this number; return why the first failed one failed, "" if none did."""

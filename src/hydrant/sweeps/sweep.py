@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -34,7 +36,7 @@ from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.executors.local import Sequential
-from hydrant.sweeps.fork_server.call import forward_signals
+from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, check_is_of_a_sweep, write_plan
 from hydrant.sweeps.preflight import is_finished
@@ -69,6 +71,10 @@ class Sweep:
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
         self.has_run = False
+        self.max_seconds: float | None = None  # since this process began; then the jobs save and stop
+        self.ended_by = ""  # the limit that has ended the sweep, for its users
+        self.is_out_of_time = False
+        self._processor_seconds = 0.0  # of the processes of jobs
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a race has found, for `--json`
@@ -128,10 +134,12 @@ class Sweep:
         try:
             with (
                 forward_signals() as signals,
+                self.limited(signals),
                 closing(executor.run(stacked, lambda: signals.signum)) as ended,
             ):
                 for first, result_of_first in ended:
                     self.has_run = True
+                    self.count(result_of_first)
                     lanes_of_first = list(lane_results(first, result_of_first, began))
                     self.record(lanes_of_first, began)
                     for sweep_job, result in lanes_of_first:
@@ -146,6 +154,31 @@ class Sweep:
         if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
             raise Stopped(max(stopped))
         return results
+
+    @contextmanager
+    def limited(self, signals: SignalForwarding) -> Generator[None]:
+        """Stop the jobs of this block, as a signal does, when `max_seconds` are over."""
+        if self.max_seconds is None:
+            yield
+            return
+
+        def stop() -> None:
+            self.is_out_of_time = True
+            self.ended_by = f"hydra.sweeper.max_seconds={self.max_seconds:g}"
+            signals.handle(signal.SIGTERM, None)
+
+        timer = threading.Timer(max(self._began + self.max_seconds - time.time(), 0.0), stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # so that it does not signal what comes later
+
+    def count(self, result: RunResult) -> None:
+        """Add the processor time of a process that has ended."""
+        self._processor_seconds += result.processor_seconds
 
     def plan_stacks(
         self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
@@ -241,6 +274,9 @@ class Sweep:
             "best": None if best is None else best.to_json(),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
             "result": self.result,
+            "ended_by": self.ended_by,
+            "wall_seconds": time.time() - self._began,
+            "processor_seconds": self._processor_seconds + time.process_time(),
         }
 
     def _print_styled_table(self, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -201,8 +202,14 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
             break
     for job in waiting:
         results.setdefault(_key(job), _not_begun(job, results))
-    first = results[_key(jobs[0])]
+    first = replace(results[_key(jobs[0])], processor_seconds=_processor_seconds())
     return first if len(jobs) == 1 else replace(first, lanes=results)
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _not_begun(job: Job, results: Mapping[str, RunResult]) -> RunResult:

@@ -79,6 +79,7 @@ class SearchLoop:
             with (
                 self._sweep.active(self._trials.folder, earlier_jobs),
                 forward_signals() as signals,
+                self._sweep.limited(signals),
                 ThreadPoolExecutor(self._limits.n_jobs) as pool,
             ):
                 running: _Running = {}
@@ -125,6 +126,8 @@ class SearchLoop:
     def _record_lanes(self, sweep_job: SweepJob, result: RunResult | None) -> None:
         """Record the results of the trials that ran in one process; None: a signal came before it began."""
         trials = {lane.number: self._pending.pop(lane.number) for lane in sweep_job.lanes}
+        if result is not None:
+            self._sweep.count(result)
         if result is None:
             remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
             return

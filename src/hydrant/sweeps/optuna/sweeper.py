@@ -42,9 +42,9 @@ class OptunaSweeper(GridSweeper):
 
     def __init__(
         self, context: Context, *, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str, n_trials: int,
-        n_jobs: int | None, max_failures: int,
+        n_jobs: int | None, max_failures: int, max_seconds: float | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(context, params=params)
+        super().__init__(context, params=params, max_seconds=max_seconds)
         self._sampler, self._pruner, self._objectives, self._storage = sampler, pruner, objectives, storage
         self._limits = {"n_trials": n_trials, "n_jobs": n_jobs, "max_failures": max_failures}
 

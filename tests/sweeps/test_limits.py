@@ -1,0 +1,73 @@
+"""A sweep ends at its limits, and continues with larger ones."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import check
+
+from hydrant import cli
+from hydrant.sweeps.fork_server.call import SignalForwarding
+from hydrant.sweeps.sweep import Sweep
+
+TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
+
+Sweeping = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def sweep(workdir: Path, capsys: pytest.CaptureFixture[str]) -> Sweeping:
+    """`sweep(*words)`: sweep with --json, and return its answer."""
+
+    def run(*words: str) -> dict[str, Any]:
+        assert cli.main(["train", "-m", "--json", "name=sweep", *TINY, *words]) == 0
+        return check(capsys.readouterr().out)
+
+    return run
+
+
+def test_max_runs_counts_the_runs_of_all_starts(sweep: Sweeping) -> None:
+    words = ("seed=0,1,2", "duration=2")
+    first = sweep(*words, "hydra.sweeper.max_runs=1")
+    assert (first["states"], first["ended_by"]) == (
+        {"finished": 1, "not started": 2},
+        "hydra.sweeper.max_runs=1",
+    )
+    assert first["processor_seconds"] > 0
+    assert first["wall_seconds"] > 0
+    assert sweep(*words, "hydra.sweeper.max_runs=1")["states"] == first["states"]
+    last = sweep(*words, "hydra.sweeper.max_runs=3")
+    assert (last["states"], last["ended_by"]) == ({"finished": 3}, "")
+
+
+def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> None:
+    """The time that a machine needs to start a job is not known here: the limit may come before or while it trains."""
+    ended = sweep("seed=0,1", "duration=100000000", "hydra.sweeper.max_seconds=8")
+    assert ended["ended_by"] == "hydra.sweeper.max_seconds=8"
+    assert ended["states"].get("not started", 0) >= 1
+    assert ended["states"].keys() <= {"preempted", "not started"}
+
+
+def test_a_limit_that_is_over_stops_at_once_and_one_that_is_not_does_nothing() -> None:
+    for seconds, signum in ((0.0, signal.SIGTERM), (3600.0, None), (None, None)):
+        limited, signals = Sweep(), SignalForwarding()
+        limited.max_seconds = seconds
+        with limited.limited(signals):
+            for _ in range(500 if signum else 1):
+                if signals.signum == signum:
+                    break
+                time.sleep(0.01)
+        assert (signals.signum, limited.is_out_of_time) == (signum, signum is not None)
+
+
+@pytest.mark.parametrize("limit", ["max_runs=0", "max_runs=1.5", "max_seconds=-1", "max_seconds=soon"])
+def test_an_impossible_limit_is_refused(
+    limit: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "-m", *TINY, "seed=0,1", f"hydra.sweeper.{limit}"]) == 2
+    assert f"hydra.sweeper.{limit.partition('=')[0]}" in capsys.readouterr().err

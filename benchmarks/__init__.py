@@ -19,7 +19,6 @@ PARTS = {
     "cpu": [
         "update_overhead", "whole_update", "update_cost", "host_syncs", "kept_memory", "start", "sweep_rate", "stacked",
         "compile_time", "data_loading", "token_loading", "checkpoint_cost", "tracking_cost", "scale",
-        "compile_time", "data_loading", "token_loading", "checkpoint_cost", "tracking_cost", "scale",
     ],
     "gpu": [name for names in GPU_PARTS.values() for name in names],
 }  # fmt: skip

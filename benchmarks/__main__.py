@@ -37,6 +37,8 @@ def main() -> int:
         "the JSON file, or a folder for one that names the machine (default: a new one in benchmarks/results)"
     )
     parser.add_argument("--output", type=Path, help=output)
+    cells = "measure only the cells whose title matches"
+    parser.add_argument("--cells", metavar="REGEX", default="", help=cells)
     options = parser.parse_args()
     if options.what == ["pages"]:
         document.write()
@@ -46,13 +48,23 @@ def main() -> int:
     if unknown := [name for name in names if name not in BENCHMARKS]:
         choices = ", ".join([*parts, *BENCHMARKS])
         parser.error(f"no such part or benchmark: {', '.join(unknown)}; choose from {choices}")
+    if (
+        not options.quick
+        and not torch.cuda.is_available()
+        and (of_gpu := [w for w in options.what if w in GPU_PARTS])
+    ):
+        parser.error(
+            f"{', '.join(of_gpu)}: needs a GPU, and torch finds none here; --quick tries the code without one"
+        )
     measured = environment() | {"quick": options.quick}
     output = options.output or document.RESULTS / f"{document.stem(measured, options.what)}.json"
     if output.is_dir():
         output /= f"{document.machine(measured)}-{'-'.join(options.what)}.json"
     report = Report(output, measured)
     failures = [
-        failure for name in names for failure in show(name, report.measure(name, quick=options.quick))
+        failure
+        for name in names
+        for failure in show(name, report.measure(name, quick=options.quick, cells=options.cells))
     ]
     if not options.quick and options.output is None:
         document.write()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -39,15 +40,18 @@ class Report:
             if all(before["measured"].get(key) == measured[key] for key in _IDENTITY):
                 self._results = before
 
-    def measure(self, name: str, *, quick: bool) -> dict[str, Any]:
-        """Measure the cells of a benchmark that the file lacks. Return its results."""
+    def measure(self, name: str, *, quick: bool, cells: str = "") -> dict[str, Any]:
+        """Measure the cells of a benchmark that the file lacks and whose title `cells`, a regular expression, finds.
+
+        Return its results.
+        """
         module = importlib.import_module(f"benchmarks.{name}")
-        doc, cells = (module.__doc__ or name).strip(), cells_of(name, quick=quick)
+        doc, every = (module.__doc__ or name).strip(), cells_of(name, quick=quick)
         empty = {"doc": doc, "seconds": 0, "cells": {}, **{section: [] for section in _SECTIONS.values()}}
         benchmark = self._results["benchmarks"].setdefault(name, empty)
-        benchmark["cells"] = {title: benchmark["cells"].get(title) for title in cells}
-        for title, cell in cells.items():
-            if benchmark["cells"][title] != MEASURED:
+        benchmark["cells"] = {title: benchmark["cells"].get(title) for title in every}
+        for title, cell in every.items():
+            if benchmark["cells"][title] != MEASURED and re.search(cells, title):
                 self._measure_cell(benchmark, title, cell)
         return benchmark
 

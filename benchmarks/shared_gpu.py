@@ -25,7 +25,7 @@ PROFILER = ("profiler=torch", "profiler.memory_snapshot=false", "eval_every=null
 
 def measure(*, quick: bool) -> Iterator[Item]:
     """Measure the runs a minute with one, two and four jobs on the GPU."""
-    counts, num_jobs, num_blocks = ((1, 2), 4, 1) if quick else ((1, 2, 4), 12, 3)
+    counts, num_jobs, num_blocks = ((1, 2), 4, 1) if quick else ((1, 2, 4), 8, 2)
     first_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, CUDA_VISIBLE_DEVICES=first_gpu):
         words = (

@@ -21,6 +21,7 @@ from processes import is_alive
 from repository import ROOT
 
 from benchmarks import GPU_PARTS
+from benchmarks import __main__ as benchmarks_main
 from benchmarks.figures import Figure, Item
 from benchmarks.report import FAILED, MEASURED, Report
 
@@ -79,16 +80,16 @@ def gpu_script() -> ModuleType:
 
 
 def test_a_part_that_takes_too_long_ends_with_all_its_processes(
-    gpu_script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu_script: ModuleType, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gpu_script, "LIMIT_SECONDS", 2)
     code = f"""
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 time.sleep(60)
 """
-    assert gpu_script.run(["-c", code], dict(os.environ)) == 1
+    assert gpu_script.run(["-c", code], dict(os.environ), 2) == 1
+    assert gpu_script.run(["-c", code], dict(os.environ), 0) == 1  # nothing is started
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     deadline = time.monotonic() + 10
     while any(map(is_alive, pids)):
@@ -107,13 +108,15 @@ Measure = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """`measure(cells, **machine)`: measure a benchmark with these cells into the same file; return its results."""
+    """`measure(cells, only="", **machine)`: measure a benchmark into the same file; return its results."""
 
-    def function(cells: dict[str, Callable[[], Iterator[Item]]], **machine: Any) -> dict[str, Any]:
+    def function(
+        cells: dict[str, Callable[[], Iterator[Item]]], only: str = "", **machine: Any
+    ) -> dict[str, Any]:
         module: Any = ModuleType("benchmarks.planted", "A planted benchmark.")
         module.cells = lambda *, quick: cells
         monkeypatch.setitem(sys.modules, "benchmarks.planted", module)
-        Report(tmp_path / "results.json", {**MACHINE, **machine}).measure("planted", quick=False)
+        Report(tmp_path / "results.json", {**MACHINE, **machine}).measure("planted", quick=False, cells=only)
         return json.loads((tmp_path / "results.json").read_text())["benchmarks"]["planted"]
 
     return function
@@ -169,3 +172,20 @@ def test_a_failed_cell_is_measured_again(measure: Measure) -> None:
     assert benchmark["cells"] == {"bad": MEASURED}
     assert not benchmark["failures"]
     assert [row["median"] for row in benchmark["figures"]] == [2.0]
+
+
+def test_only_the_chosen_cells_are_measured(measure: Measure) -> None:
+    benchmark = measure({"first": fail, "second": one(2.0)}, only="^sec")
+    assert benchmark["cells"] == {"first": None, "second": MEASURED}
+    assert not benchmark["failures"]
+
+
+def test_a_part_for_a_gpu_is_refused_without_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its tests would all run on the stub, and pass."""
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "tests"])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit, match="2"):
+        benchmarks_main.main()
+    assert "tests: needs a GPU, and torch finds none here" in capsys.readouterr().err

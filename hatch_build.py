@@ -1,4 +1,4 @@
-"""Build hook: record the commit in sdists and wheels, and compile the code of an editable installation.
+"""Build hook: put docs/ into wheels, record the commit, and compile the code of an editable installation.
 
 Some machines forbid Python to write bytecode when it runs (PYTHONDONTWRITEBYTECODE). There, code that was not compiled
 at installation is compiled again by every process.
@@ -24,6 +24,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             compileall.compile_dir(root / "src", quiet=1)
             return
+        if self.target_name == "wheel":
+            pages = [page.relative_to(root).as_posix() for page in (root / "docs").rglob("*.md")]
+            build_data["force_include"] |= {str(root / page): f"hydrant/{page}" for page in pages}
         commit = _commit(root)
         if commit is not None:
             self._folder = tempfile.TemporaryDirectory()  # lives until the build has copied the file

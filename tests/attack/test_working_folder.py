@@ -46,6 +46,7 @@ READING = [
     ["compare", "run", "--html=page.html"],
     ["sync", "--dry-run", "."],
     ["stop", "run"],
+    ["docs", "sweeps"],
     ["list"],
     ["explain", "optimizer=adamw"],
     ["schema", "--out=schemas"],

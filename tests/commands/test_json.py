@@ -87,6 +87,11 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     [key] = ask("explain", "patience")["explained"]["patience"]["keys"]
     assert (key["default"], key["option"]) == (None, "")
     assert ask("explain", "scheduler")["explained"]["scheduler"]["options"]["cosine"]
+    [page_text] = ask("docs", "sweeps")["pages"].values()
+    assert page_text == (ROOT / "docs" / "guides" / "sweeps.md").read_text().rstrip()
+    assert ask("docs")["titles"]["reference/json"] == "JSON"
+    assert ask("docs", "swepes", status=2)["message"] == "unknown page 'swepes'"
+    assert ask("docs", "../../etc/passwd", status=2)["message"].startswith("unknown page")
     assert ask("eject", *TINY)["start"] == "python run.py"
     assert ask("preview", *TINY)["schedules"].keys() == {"main.0.lr"}
 

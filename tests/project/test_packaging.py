@@ -69,6 +69,10 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     assert {f"hydrant/commands/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
     template = (ROOT / "src" / "hydrant" / "commands" / "init" / "template").rglob("*.template")
     assert {path.relative_to(ROOT / "src").as_posix() for path in template} <= wheel
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert {f"hydrant/{name}" for name in pages} <= wheel
+    assert pages <= sdist
+    assert {"hydrant/commands/answers/train.json", "hydrant/commands/help/stop.txt"} <= wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
 
@@ -86,6 +90,7 @@ def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path
     assert "train" in run(hydrant, "--help", cwd=tmp_path)
     assert "cosine" in run(hydrant, "train", "--help", cwd=tmp_path)
     assert "torch.optim.AdamW" in run(hydrant, "train", "--cfg", "job", cwd=tmp_path)
+    assert run(hydrant, "docs", "sweeps", cwd=tmp_path).startswith("# ")
     assert list(tmp_path.iterdir()) == []
     run(hydrant, "train", "name=tiny", "duration=2", "tracker=local", cwd=tmp_path)
     assert (tmp_path / "outputs" / "tiny" / "checkpoints" / "last" / "model.safetensors").is_file()

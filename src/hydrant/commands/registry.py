@@ -52,6 +52,7 @@ _COMMANDS = (
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
     Command("agent", "train the runs that a W&B sweep hands out", groups=_ONE_RUN, writes=True),
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
+    Command("docs", "print pages of the documentation", reads_dotenv=False, runs_own_code=False),
     Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
     Command("schema", "write JSON schemas by which editors complete and check YAML", reads_dotenv=False),
     Command("list", "list the config groups with their options, or the compile backends", reads_dotenv=False,

@@ -14,9 +14,7 @@ from hydrant.terminal.answer import FLAG
 from hydrant.terminal.styled import has_style
 
 _MAX_WIDTH = 110
-_JSON = (
-    f"\n\n{FLAG} prints the answer as one JSON object, and an error as one on stderr: docs/reference/json.md."
-)
+_JSON = f"\n\n{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
 _HEADING = re.compile(r"^(Examples|Options|Groups|Exit status):", re.MULTILINE)
 
 

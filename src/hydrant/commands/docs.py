@@ -1,0 +1,64 @@
+"""`docs`: print a page of the documentation, or the names of all pages. The wheel has the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydrant
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.console import emit
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print pages and return the exit status."""
+    _, words = Flags("docs").split(arguments)
+    pages = page_files()
+    if not pages:
+        raise ConfigError(
+            "", "this installation has no pages; install Hydrant from its wheel or its repository"
+        )
+    names = [_name_of(word, pages) for word in words]
+    texts = {name: pages[name].read_text(encoding="utf-8").rstrip() for name in names}
+    if wants_json():
+        answer(
+            {"pages": texts} if words else {"titles": {name: _title(file) for name, file in pages.items()}}
+        )
+    elif words:
+        emit("\n\n".join(texts.values()))
+    else:
+        width = max(map(len, pages))
+        emit("\n".join(f"{name:<{width}}  {_title(file)}" for name, file in pages.items()))
+    return 0
+
+
+def page_files() -> dict[str, Path]:
+    """Return the file of each page by its name, such as `guides/sweeps`."""
+    package = Path(hydrant.__file__).parent
+    folder = package / "docs" if (package / "docs").is_dir() else package.parents[1] / "docs"
+    return {
+        file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.md"))
+    }
+
+
+def _name_of(word: str, pages: dict[str, Path]) -> str:
+    """Return the name of the page that a word means: its path, with or without `docs/` and `.md`, or its last part.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    name = word.removeprefix("docs/").removesuffix(".md")
+    found = [page for page in pages if page == name] or [
+        page for page in pages if page.rpartition("/")[2] == name
+    ]
+    if len(found) > 1:
+        raise ConfigError("", f"{word!r} may be {' or '.join(found)}; give one of them")
+    if not found:
+        raise unknown_name("", "page", name, pages)
+    return found[0]
+
+
+def _title(file: Path) -> str:
+    return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")

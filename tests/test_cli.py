@@ -134,7 +134,7 @@ def closed_pipe() -> int:
     ("command", "has", "lacks"),
     [
         ("train", "sweep hydra/launcher optimizer", "none"),
-        ("race", "hydra/launcher optimizer", "sweep hydra/sweeper"),
+        ("study", "hydra/launcher optimizer", "sweep hydra/sweeper"),
         ("preview", "optimizer scheduler", "sweep hydra/launcher hydra/sweeper"),
         ("evaluate", "data precision task", "optimizer scheduler sweep hydra/launcher"),
         ("compare", "", "data optimizer"),

@@ -67,7 +67,7 @@ LONG = [
     ["bench", *TINY, "duration=13"],
     ["diagnose", *TINY, "duration=13"],
     ["train", *TINY, "parallel=ddp", "parallel.num_processes=2", "name=ranks"],
-    ["race", "optimizer.lr=0.1", "optimizer.lr=0.01", *TINY, "name=race", "--max-seeds=2"],
+    ["study", "optimizer.lr=0.1,0.01", *TINY, "name=study", "--seeds=2"],
 ]
 OTHERS = [
     ["tokenize", "run/train.log", "--out=tokens"],

@@ -107,9 +107,8 @@ def other_launchers(request: pytest.FixtureRequest) -> None:
 @line("`hydra/sweeper=grid`")
 def sweepers(request: pytest.FixtureRequest) -> None:
     assert in_sweep(request, type) is GridSweeper
-    words = ("hydra/sweeper=race", "hydra.sweeper.a='seed=1'", "hydra.sweeper.b='seed=2'")
-    message = printed(request, "--multirun", *words, status=2)
-    assert message.startswith("error: hydra.sweeper.a: 'seed=1' is not allowed")
+    message = printed(request, "--multirun", "hydra/sweeper=study", "optimizer=adamw", status=2)
+    assert message.startswith("error: hydra.sweeper.contenders: a study needs two contenders or more")
 
 
 @line("`hydra/sweeper=ax`")
@@ -117,7 +116,7 @@ def other_sweepers(request: pytest.FixtureRequest) -> None:
     target = "hydra_plugins.hydra_ax_sweeper.ax_sweeper.AxSweeper"
     message = printed(request, "--multirun", f"hydra.sweeper._target_={target}", status=2)
     assert "hydra/sweeper: " in message
-    assert "use grid, optuna or race" in message
+    assert "use grid, optuna or study" in message
 
 
 @line("`hydra.run.dir=<folder>`")

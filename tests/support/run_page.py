@@ -78,7 +78,7 @@ def arguments(command: str, position: int) -> list[str]:
     if words[0] == "bench":
         return [*words, *name, *SHORT_BENCH]
     if (
-        words[0] not in ("train", "race")
+        words[0] not in ("train", "study")
         or {"--help", "--cfg"} & set(words)
         or any(w.startswith("debug=") for w in words)
     ):

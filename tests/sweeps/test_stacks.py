@@ -166,12 +166,11 @@ def test_trials_of_optuna_that_are_drawn_together_are_a_stack(
 
 
 @pytest.mark.slow
-def test_the_pairs_of_a_race_are_stacks(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ("hydra/sweeper=race", "hydra.sweeper.a='optimizer.lr=0.1'", "hydra.sweeper.b='optimizer.lr=1e-6'",
-             "hydra.sweeper.max_seeds=3", "hydra.sweeper.seeds_at_once=3", "name=race")  # fmt: skip
+def test_the_seeds_of_a_study_are_stacks(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("hydra/sweeper=study", "optimizer.lr=0.1,1e-6", "hydra.sweeper.seeds=3", "name=study")
     assert run_sweep(workdir, *STACKED, *words) == 0
     assert "jobs 0-5: a stack of 6 lanes" in capfd.readouterr().out
-    assert statuses(workdir / "multirun" / "race") == ["finished"] * 6
+    assert statuses(workdir / "multirun" / "study") == ["finished"] * 6
 
 
 @pytest.mark.slow

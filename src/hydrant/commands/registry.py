@@ -36,7 +36,7 @@ _COMMANDS = (
     Command("tokenize", "make the tokens of a language model's data from text", writes=True, reads_dotenv=False,
             runs_own_code=False),
     Command("train", "train a model, or a sweep of them with --multirun", groups=".*", writes=True),
-    Command("race", "train two settings with more and more seeds until one is better",
+    Command("study", "tune settings equally, then test them with fresh seeds until the best is known",
             groups="(?!sweep$|hydra/sweeper).*", writes=True),
     Command("preview", "show the schedules, groups and size of a config without training", groups=_ONE_RUN),
     Command("evaluate", "evaluate a run or a checkpoint", groups=_SAVED_RUN),

@@ -10,13 +10,13 @@ import pytest
 from marks import slow
 from scipy import integrate, stats
 
-from hydrant.sweeps.race.sequential import EFFECT_VARIANCE, confidence_sequence
+from hydrant.sweeps.study.sequential import EFFECT_VARIANCE, confidence_sequence
 
 
-def first_verdicts(effect: float, num_races: int, num_pairs: int, noise: str = "normal") -> np.ndarray:
-    """Return after how many pairs each simulated race is decided; 0: never. The same formula, for all races at once."""
+def first_verdicts(effect: float, num_sequences: int, num_pairs: int, noise: str = "normal") -> np.ndarray:
+    """Return after how many pairs each simulated sequence is decided; 0: never. The same formula."""
     generator = np.random.default_rng(0)
-    shape = (num_races, num_pairs)
+    shape = (num_sequences, num_pairs)
     draws = generator.normal(size=shape) if noise == "normal" else generator.uniform(-1, 1, shape) * 3**0.5
     gaps, n = draws + effect, np.arange(1, num_pairs + 1)
     means = np.cumsum(gaps, axis=1) / n
@@ -41,15 +41,15 @@ def test_the_simulation_decides_as_the_confidence_sequence() -> None:
         assert (clear[0] if clear else 0) == decided
 
 
-@pytest.mark.parametrize(("num_races", "num_pairs"), [(2000, 50), *slow((100_000, 200))])
+@pytest.mark.parametrize(("num_sequences", "num_pairs"), [(2000, 50), *slow((100_000, 200))])
 @pytest.mark.parametrize("noise", ["normal", "uniform"])
-def test_a_race_of_equal_settings_is_decided_in_at_most_5_of_100_cases(
-    noise: str, num_races: int, num_pairs: int
+def test_equal_settings_is_decided_in_at_most_5_of_100_cases(
+    noise: str, num_sequences: int, num_pairs: int
 ) -> None:
     """Although every pair is looked at. A t-test at every look would be wrong far more often."""
-    wrong = int((first_verdicts(0.0, num_races, num_pairs, noise) > 0).sum())
+    wrong = int((first_verdicts(0.0, num_sequences, num_pairs, noise) > 0).sum())
     assert wrong > 0
-    assert stats.binom.sf(wrong, num_races, 0.05) > 0.5, "far below the level"
+    assert stats.binom.sf(wrong, num_sequences, 0.05) > 0.5, "far below the level"
     if noise == "normal":
         gaps = np.random.default_rng(0).normal(size=(200, num_pairs))
         naive = [stats.ttest_1samp(gaps[:, :n], 0.0, axis=1).pvalue < 0.05 for n in range(2, num_pairs + 1)]

@@ -1,1 +1,0 @@
-"""A race: paired seeds of two settings until one is known to be better, or the budget is spent."""

@@ -1,0 +1,16 @@
+"""A study: which of several settings is best? Tuned equally, then tested with fresh seeds, until the answer is known.
+
+Its shape. What a study does next is a function of its protocol and of the results on disk, so the same command
+continues it after a kill, and ends with the same answer.
+
+| module | what it does |
+| --- | --- |
+| `protocol.py` | what is fixed before the first run: contenders, ranges, the rule of the test; in words too |
+| `ranges.py` | the values of a tuned key: the first ones, and finer ones around the best |
+| `budget.py` | limits in runs, updates, wall seconds or processor seconds, and what the study has used |
+| `sequential.py` | the test of paired differences that may be looked at after every pair |
+| `verdict.py` | the rounds of fresh seeds: who is beaten, when the study is decided, and the sentence |
+| `trials.py` | the jobs of a study: composed, trained within the budget, and their results |
+| `sweeper.py` | the order of all this: a sweep like any other, which `status` and `compare` read |
+| `record.py`, `report.py` | study.json and study.md |
+"""

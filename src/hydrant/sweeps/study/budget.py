@@ -1,0 +1,93 @@
+"""The budget of a study: limits in runs, updates, wall seconds and processor seconds, and what the study has used."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hydrant.errors import ConfigError, shown
+
+RUNS, UPDATES, WALL, CPU = "runs", "updates", "wall_seconds", "cpu_seconds"
+
+_UNITS: Mapping[str, tuple[str, float]] = {
+    "run": (RUNS, 1), "runs": (RUNS, 1), "update": (UPDATES, 1), "updates": (UPDATES, 1),
+    "s": (WALL, 1), "min": (WALL, 60), "h": (WALL, 3600),
+    "cpu-s": (CPU, 1), "cpu-min": (CPU, 60), "cpu-h": (CPU, 3600),
+}  # fmt: skip
+
+_NAMES = {RUNS: "runs", UPDATES: "updates", WALL: "seconds", CPU: "processor seconds"}
+
+Amounts = Mapping[str, float]
+"""How much of each: `RUNS`, `UPDATES`, `WALL`, `CPU`."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of a study. A resource without a limit is not in it."""
+
+    limits: Amounts
+
+    def describe(self) -> str:
+        """Return the limits in words.
+
+        >>> read_budget("40runs,10min").describe()
+        '40 runs and 600 seconds'
+        """
+        return " and ".join(f"{limit:,g} {_NAMES[name]}" for name, limit in self.limits.items())
+
+    def num_affordable(self, used: Amounts, num_ended: int, share: float = 1.0) -> float:
+        """Return how many more runs fit into the budget; infinity if nothing limits them.
+
+        A run is expected to cost as much as the mean of those that have ended.
+
+        Args:
+            used: by the study.
+            num_ended: the runs that have used it.
+            share: of the budget that may be used.
+        """
+        return min((self._num_runs(name, used, num_ended, share) for name in self.limits), default=math.inf)
+
+    def spent(self, used: Amounts) -> str:
+        """Return the limits that are reached, in words; "" if none is."""
+        reached = [name for name, limit in self.limits.items() if used[name] >= limit]
+        return Budget({name: self.limits[name] for name in reached}).describe()
+
+    @property
+    def needs_measuring(self) -> bool:
+        """Whether only a run tells how many fit."""
+        return any(name != RUNS for name in self.limits)
+
+    def _num_runs(self, name: str, used: Amounts, num_ended: int, share: float) -> float:
+        left = self.limits[name] * share - used[name]
+        if name == RUNS:
+            return max(left, 0)
+        if left <= 0:
+            return 0
+        cost = used[name] / num_ended if num_ended else 0.0
+        return math.inf if cost == 0.0 else left / cost
+
+
+def read_budget(text: str | None) -> Budget:
+    """Return the budget that a text such as `40runs,10min` describes.
+
+    Raises:
+        ConfigError: it has an unknown unit, or no amount above 0.
+    """
+    limits = dict[str, float]()
+    for part in [] if text is None else text.split(","):
+        found = re.fullmatch(r"\s*([\d.,e+]+)\s*([a-z-]+)\s*", part)
+        try:
+            amount = float(found[1]) if found else math.nan
+        except ValueError:
+            amount = math.nan
+        if found is None or found[2] not in _UNITS or not 0 < amount < math.inf:
+            remedy = "write 40runs, 5000updates, 10min or 10cpu-min, or several: 40runs,10min"
+            message = f"{shown(part)} is no budget; {remedy}"
+            raise ConfigError("hydra.sweeper.budget", message)
+        name, factor = _UNITS[found[2]]
+        if name in limits:
+            raise ConfigError("hydra.sweeper.budget", f"{shown(text)} has two limits of {_NAMES[name]}")
+        limits[name] = amount * factor
+    return Budget(limits)

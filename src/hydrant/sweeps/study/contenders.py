@@ -1,0 +1,95 @@
+"""Read the contenders and the tuned keys of a study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from hydrant.config.command_line import check_grid, check_overrides, swept_values
+from hydrant.config.groups import group_options
+from hydrant.config.job_composer import JobComposer
+from hydrant.errors import ConfigError, shown
+from hydrant.sweeps.study.ranges import Range, declared_range, range_around, read_range
+
+_KEY = "hydra.sweeper"
+
+
+def split_words(text: str) -> list[str]:
+    """Return the overrides of a contender such as `optimizer=sgd optimizer.lr=0.1`.
+
+    Raises:
+        ConfigError: it is no list of overrides.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{_KEY}.contenders", f"{shown(text)} has an open quote ({error})") from None
+    for word in words:
+        if "=" not in word or not key_of(word):
+            remedy = 'write "optimizer=sgd optimizer.lr=0.1"'
+            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} is no override; {remedy}")
+    check_overrides(words)
+    return words
+
+
+def key_of(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def name_contenders(contenders: Sequence[Sequence[str]]) -> list[str]:
+    """Return a short name of each contender: without the overrides that all share, and the option alone if it suffices.
+
+    >>> name_contenders([["optimizer=adamw"], ["optimizer=sgd"]])
+    ['adamw', 'sgd']
+    >>> name_contenders([["optimizer=adamw", "model.dropout=0"], ["optimizer=adamw", "model.dropout=0.1"]])
+    ['model.dropout=0', 'model.dropout=0.1']
+    """
+    shared = set(contenders[0]).intersection(*contenders[1:])
+    own = [[word for word in words if word not in shared] for words in contenders]
+    firsts = {key_of(words[0]) for words in own if words}
+    is_option = len(firsts) == 1 and firsts <= group_options().keys()
+    if is_option and all(len(words) == 1 for words in own):
+        return [words[0].partition("=")[2] for words in own]
+    return [" ".join(words) or "defaults" for words in own]
+
+
+def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:
+    """Return the range of each tuned key for a contender: given, declared by its option, or around its default.
+
+    Args:
+        tune: `optimizer.lr`, `optimizer.lr=1e-4..1e-1` or `optimizer.lr=1e-3,1e-2`.
+        words: all overrides of the contender.
+
+    Raises:
+        ConfigError: a key is unknown or has no range.
+    """
+    if not tune:
+        return []
+    config = composer.compose(list(words))
+    options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
+    return [_read_range(text, config, options, composer, len(tune)) for text in tune]
+
+
+def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num_keys: int) -> Range:
+    key, equals, value = text.partition("=")
+    if not key or key.startswith(("+", "~")):
+        raise ConfigError(f"{_KEY}.tune", f"{shown(text)} is no key of the config; write optimizer.lr")
+    if not equals:
+        default = OmegaConf.select(config, key)
+        declared = declared_range(key, options)
+        return read_range(key, declared, num_keys) if declared else range_around(key, default, num_keys)
+    if ".." in value:
+        return read_range(key, value, num_keys)
+    check_overrides([text])
+    [override] = composer.parse([text])
+    check_grid([override])
+    if not override.is_sweep_override():
+        raise ConfigError(key, f"has one value, {shown(value)}, so nothing is tuned; write {key}=1e-4..1e-1")
+    values = list(swept_values(key, override))
+    texts = [str(item) for item in values]
+    if any(item in ("nan", "inf", "-inf") for item in texts) or len(set(texts)) < len(texts):
+        raise ConfigError(key, f"{shown(value)} needs finite values, each once")
+    return Range(key, tuple(texts))

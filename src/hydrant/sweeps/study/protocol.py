@@ -1,0 +1,147 @@
+"""What is fixed before the first run of a study: its contenders, the ranges, the rule of the test, the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.config.flat import is_neutral
+from hydrant.sweeps.study.budget import Budget
+from hydrant.sweeps.study.ranges import Range, first_settings
+from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
+from hydrant.sweeps.study.verdict import Rule
+
+TUNING_SHARE = 0.6
+"""The share of the budget that finer rounds of the tuning may use; the rest is for fresh seeds."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A setting that a study compares, with the ranges in which it is tuned."""
+
+    name: str
+    words: Sequence[str]  # its overrides
+    ranges: Sequence[Range] = ()
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a study does."""
+
+    contenders: Sequence[Contender]
+    common: Sequence[str]  # overrides of all contenders
+    rule: Rule
+    rounds: int  # of finer values, at most
+    first_seed: int
+    seeds: int  # fresh ones, at most
+    seeds_at_once: int
+    budget: Budget
+
+    @property
+    def keys(self) -> list[str]:
+        """The tuned keys."""
+        return [one.key for one in self.contenders[0].ranges]
+
+    @property
+    def num_first(self) -> int:
+        """The settings of each contender that are tried first; 0 without tuning."""
+        return len(first_settings(self.contenders[0].ranges)) if self.keys else 0
+
+    @property
+    def per_round(self) -> int:
+        """The settings that a finer round adds to each contender."""
+        return 2 * sum(one.is_open for one in self.contenders[0].ranges)
+
+    @property
+    def first_fresh_seed(self) -> int:
+        return self.first_seed + bool(self.keys)
+
+    @property
+    def least_runs(self) -> int:
+        """The runs that a decision needs at least."""
+        return len(self.contenders) * (self.num_first + min_pairs(self.rule.pair_alpha))
+
+    def seeds_of_round(self, num_done: int) -> int:
+        """Return how many fresh seeds start together. Fewer than the first ones can decide nothing."""
+        least = min(min_pairs(self.rule.pair_alpha), self.seeds)
+        return least - num_done if num_done < least else min(self.seeds_at_once, self.seeds - num_done)
+
+    @property
+    def question(self) -> str:
+        better = "highest" if self.rule.mode == "max" else "lowest"
+        *names, last = (contender.name for contender in self.contenders)
+        return f"Which of {', '.join(names)} and {last} has the {better} {self.rule.metric}?"
+
+    def sentences(self) -> list[str]:
+        """Return the protocol in words."""
+        rule, lines = self.rule, list[str]()
+        if self.keys:
+            lines.append(self._tuning_sentence())
+            lines += [f"{c.name}: {'; '.join(map(_values_text, c.ranges))}." for c in self.contenders]
+        fresh = f"{self.seeds} seeds from {self.first_fresh_seed} on"
+        tuned = " that tuned nothing" if self.keys else ""
+        lines.append(f"Test: at most {fresh}{tuned}, the same for all contenders.")
+        lines.append(
+            f"After each seed, a mixture sequential t-test compares each pair at a level of {rule.pair_alpha:.3g}. "
+            f"All looks and contenders together give a wrong answer with a probability of at most {rule.alpha:g}, if "
+            "the differences are independent and normal. A beaten contender gets no more seeds."
+        )
+        if (effect := detectable_effect(self.seeds, rule.pair_alpha, rule.power)) is not None:
+            found = (
+                f"a true difference of {effect:.2g} times the standard deviation of the paired differences"
+            )
+            lines.append(f"{self.seeds} seeds find {found} in {100 * rule.power:g} of 100 studies.")
+        lines.append(f"It ends {', or '.join(self._ends())}.")
+        return lines
+
+    def _tuning_sentence(self) -> str:
+        of_each = f"{self.num_first} runs of each contender with seed {self.first_seed}"
+        text = f"Tuning of {' and '.join(self.keys)}: {of_each}"
+        if not (self.per_round and self.rounds):
+            return f"{text}."
+        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)} of {self.per_round} runs around the best one"
+        rounds += ", or beyond it if it is at an end,"
+        limit = f" while they fit into {TUNING_SHARE:.0%} of the budget" if self.budget.limits else ""
+        return f"{text}, then at most {rounds}{limit}: as many for each."
+
+    def _ends(self) -> list[str]:
+        ends = ["when one contender is better than all others"]
+        if self.rule.min_difference is not None:
+            ends.append(f"when those that are left differ by less than {self.rule.min_difference:g}")
+        budget = f" or {self.budget.describe()}" if self.budget.limits else ""
+        return [*ends, f"after {self.seeds} seeds{budget}"]
+
+    def fixed(self) -> dict[str, Any]:
+        """Return what must not change when a study continues: its error would no longer be what it says."""
+        rule = self.rule
+        return {
+            "contenders": {c.name: list(c.words) for c in self.contenders},
+            "common": sorted(
+                word for word in self.common if not is_neutral(word.lstrip("+~").partition("=")[0])
+            ),
+            "tuning": {c.name: {one.key: list(one.values) for one in c.ranges} for c in self.contenders},
+            "metric": rule.metric,
+            "mode": rule.mode,
+            "alpha": rule.alpha,
+            "min_difference": rule.min_difference,
+            "first_seed": self.first_seed,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the protocol for study.json."""
+        limits: Mapping[str, float] = self.budget.limits
+        return {
+            **self.fixed(),
+            "rounds": self.rounds,
+            "first_fresh_seed": self.first_fresh_seed,
+            "max_seeds": self.seeds,
+            "power": self.rule.power,
+            "pair_alpha": self.rule.pair_alpha,
+            "budget": dict(limits),
+            "sentences": self.sentences(),
+        }
+
+
+def _values_text(one: Range) -> str:
+    return f"{one.key} {', '.join(one.values)}"

@@ -1,0 +1,153 @@
+"""The values of a tuned key: the first ones, and finer ones around the best. All contenders get the same number."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.config.groups import option_path
+from hydrant.errors import ConfigError, shown
+
+Setting = tuple[str, ...]
+"""A value of each tuned key, in the order of the keys."""
+
+_NUM_FIRST = {1: 5}  # by the number of tuned keys
+_NUM_FIRST_OF_SEVERAL = 3
+_DEFAULT_FACTOR = 10.0
+_MIN_LOG_RATIO = 10.0
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a key that a contender tries first.
+
+    Args:
+        values: as texts of overrides.
+        is_open: finer values may follow; a list of values is tried as it is.
+        is_log: the values lie at equal ratios, else at equal distances.
+    """
+
+    key: str
+    values: tuple[str, ...]
+    is_open: bool = False
+    is_log: bool = False
+
+
+def read_range(key: str, text: str, num_keys: int) -> Range:
+    """Return the range that a text such as `1e-4..1e-1` describes.
+
+    From a factor of 10 on, the values lie at equal ratios.
+
+    Raises:
+        ConfigError: an end is no finite number, or they are in the wrong order.
+
+    >>> read_range("optimizer.lr", "1e-4..1e-2", 1).values
+    ('0.0001', '0.000316', '0.001', '0.00316', '0.01')
+    >>> read_range("model.dropout", "0..0.4", 1).values
+    ('0', '0.1', '0.2', '0.3', '0.4')
+    """
+    ends = text.split("..")
+    try:
+        low, high = (float(end) for end in ends)
+    except ValueError:
+        raise ConfigError(key, f"{shown(text)} is no range; write {key}=1e-4..1e-1") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(key, f"{shown(text)} needs two finite numbers, the smaller one first")
+    return _spaced(key, low, high, num_keys)
+
+
+def range_around(key: str, default: Any, num_keys: int) -> Range:
+    """Return the range of a key that names none: from a tenth of its default to ten times it.
+
+    Raises:
+        ConfigError: the default is no number above 0.
+
+    >>> range_around("optimizer.lr", 1e-3, 1).values
+    ('0.0001', '0.000316', '0.001', '0.00316', '0.01')
+    """
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    if not is_number or not 0 < default < math.inf:
+        message = (
+            f"has the default {shown(default)}, around which no range lies; write {key}=1e-4..1e-1 or a list"
+        )
+        raise ConfigError(key, message)
+    return _spaced(key, default / _DEFAULT_FACTOR, default * _DEFAULT_FACTOR, num_keys)
+
+
+def declared_range(key: str, options: Mapping[str, str | None]) -> str:
+    """Return the range that the file of an option declares by a line such as `# tune lr: 1e-3..1`; "" if it has none.
+
+    Args:
+        options: the option of each config group.
+    """
+    group, _, name = key.partition(".")
+    file = option_path(group, options.get(group) or "")
+    text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
+    found = re.search(rf"^# tune {re.escape(name)}: (\S+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def first_settings(ranges: Sequence[Range]) -> list[Setting]:
+    """Return the settings that are tried first: every combination. Without ranges, the one empty setting."""
+    return list(itertools.product(*(one.values for one in ranges)))
+
+
+def finer_settings(ranges: Sequence[Range], tried: Sequence[Setting], best: Setting) -> list[Setting]:
+    """Return two new settings for each open range, around the best one.
+
+    Each new value lies in the middle between the best one and a neighbour. If the best one is at an end of the tried
+    values, both lie outside, one and two steps away; values at equal distances stay inside.
+
+    >>> lr = Range("optimizer.lr", ("0.01", "0.1", "1"), is_open=True, is_log=True)
+    >>> finer_settings([lr], [("0.01",), ("0.1",), ("1",)], ("0.1",))
+    [('0.0316',), ('0.316',)]
+    >>> finer_settings([lr], [("0.01",), ("0.1",), ("1",)], ("1",))
+    [('10',), ('100',)]
+    """
+    found = list[Setting]()
+    for place, one in enumerate(ranges):
+        if one.is_open:
+            axis = sorted({float(setting[place]) for setting in tried})
+            values = _around(axis, float(best[place]), one.is_log)
+            found += [(*best[:place], _text(value, axis), *best[place + 1 :]) for value in values]
+    return found
+
+
+def is_at_end(place: int, tried: Sequence[Setting], best: Setting) -> bool:
+    """Return whether the best value of a key is the smallest or the largest that was tried."""
+    axis = [float(setting[place]) for setting in tried]
+    return float(best[place]) in (min(axis), max(axis))
+
+
+def _spaced(key: str, low: float, high: float, num_keys: int) -> Range:
+    num = _NUM_FIRST.get(num_keys, _NUM_FIRST_OF_SEVERAL)
+    shares = [n / (num - 1) for n in range(num)]
+    is_log = low > 0 and high / low >= _MIN_LOG_RATIO * 0.999
+    values = [low * (high / low) ** share if is_log else low + (high - low) * share for share in shares]
+    return Range(key, tuple(_text(value, ()) for value in values), is_open=True, is_log=is_log)
+
+
+def _around(axis: Sequence[float], best: float, is_log: bool) -> list[float]:
+    """Return two values around the best one of an axis with two values or more."""
+    place = axis.index(best)
+    lower = axis[place - 1] if place > 0 else None
+    upper = axis[place + 1] if place + 1 < len(axis) else None
+    neighbour = upper if lower is None else lower
+    assert neighbour is not None
+    if is_log and (lower is None or upper is None):
+        return [best * (best / neighbour), best * (best / neighbour) ** 2]
+    if lower is None or upper is None:
+        return sorted(best + (neighbour - best) * share for share in (1 / 3, 2 / 3))
+    if is_log:
+        return [math.sqrt(lower * best), math.sqrt(upper * best)]
+    return [(lower + best) / 2, (upper + best) / 2]
+
+
+def _text(value: float, others: Sequence[float]) -> str:
+    """Return a number with three digits, or with all of them if another value is written alike."""
+    short = f"{value:.3g}"
+    return repr(value) if float(short) in others else short

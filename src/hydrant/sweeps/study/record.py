@@ -1,0 +1,202 @@
+"""study.json: what a study asked, did and answered. A program reads it by study.schema.json."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from hydrant.errors import ConfigError, shown
+from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.files.read_file import read_json
+from hydrant.runs.folder import runs_of_sweep
+from hydrant.sweeps.study.budget import CPU, WALL
+from hydrant.sweeps.study.fresh import FreshSeeds
+from hydrant.sweeps.study.protocol import Protocol
+from hydrant.sweeps.study.report import report_text
+from hydrant.sweeps.study.trials import Trials
+from hydrant.sweeps.study.tuning import Tuned, Tuning
+from hydrant.sweeps.study.verdict import Standing
+from hydrant.terminal.console import relative
+
+RESULT, REPORT = "study.json", "study.md"
+VERSION = 1
+"""Of study.json. Within a version, keys are only added."""
+
+
+class _Cost(TypedDict):
+    wall_seconds: float
+    cpu_seconds: float
+    num_starts: int
+    as_of: float
+
+
+class _Tuning(TypedDict):
+    num_rounds: int
+    is_finished: bool
+
+
+class _File(TypedDict):
+    version: int
+    is_running: bool
+    protocol: dict[str, Any]
+    tuning: _Tuning
+    cost: NotRequired[_Cost]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What earlier starts of a study recorded. All results are read from the runs, so no record can forge one."""
+
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    used: Mapping[str, float] = field(default_factory=dict[str, float])
+    num_starts: int = 0
+    num_rounds: int | None = (
+        None  # of a finished tuning: more rounds, after the test was seen, would be unfair
+    )
+
+
+def read_earlier(folder: Path) -> Earlier:
+    """Return what study.json of a folder records.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    remedy = "; remove it, and the study continues from its runs"
+    content = read_json(folder / RESULT, _File, remedy)
+    if content is None:
+        return Earlier()
+    cost = content.get("cost") or {"wall_seconds": 0.0, "cpu_seconds": 0.0, "num_starts": 0, "as_of": 0.0}
+    lost = 0.0
+    if content["is_running"]:  # it was killed: its runs show how long it still lived
+        newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
+        lost = max(newest - cost["as_of"], 0.0)
+    used = {WALL: max(cost["wall_seconds"], 0.0) + lost, CPU: max(cost["cpu_seconds"], 0.0)}
+    tuning = content["tuning"]
+    rounds = tuning["num_rounds"] if tuning["is_finished"] else None
+    return Earlier(content["protocol"], used, cost["num_starts"], rounds)
+
+
+def check_same_protocol(folder: Path, earlier: Earlier, fixed: Mapping[str, Any]) -> None:
+    """Raise ConfigError if the study in a folder has another protocol: its error would no longer be what it says."""
+    for key, value in fixed.items() if earlier.fixed else ():
+        if (other := earlier.fixed.get(key)) != value:
+            was = f"{key} is {shown(other)} in {folder / RESULT}, not {shown(value)}"
+            remedy = "a study keeps its protocol, except for budget and seeds; give another name=..."
+            raise ConfigError("name", f"{was}; {remedy}")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A study with its results so far."""
+
+    protocol: Protocol
+    trials: Trials
+    tuning: Tuning
+    fresh: FreshSeeds
+    num_starts: int
+    command: str  # that started it
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any contender has a result."""
+        tuned = [one.results.values() for one in self.tuning.contenders]
+        return any(value is not None for value in chain(*tuned, *self.fresh.results.values()))
+
+    def closing_lines(self, folder: str) -> list[str]:
+        """Return what the terminal says at the end."""
+        used, cost = self.trials.used(), self.protocol.budget.describe()
+        spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
+        spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
+        budget = f" of {cost}" if cost else ""
+        return [
+            "",
+            str(self.fresh.verdict().sentence),
+            f"It used {spent}{budget}. {folder}/{REPORT} is the report.",
+        ]
+
+    def result(self, folder: str) -> dict[str, Any]:
+        """Return the answer for `--json`."""
+        verdict = asdict(self.fresh.verdict())
+        return {"verdict": verdict, "cost": self.trials.used(), "report": f"{folder}/{RESULT}"}
+
+    def to_json(self, folder: Path, *, is_running: bool) -> dict[str, Any]:
+        """Return the content of study.json."""
+        standing, verdict = self.fresh.standing(), self.fresh.verdict()
+        return {
+            "version": VERSION,
+            "question": self.protocol.question,
+            "is_running": is_running,
+            "verdict": asdict(verdict),
+            "contenders": [self._contender(tuned, standing) for tuned in self.tuning.contenders],
+            "comparisons": [
+                {"a": c.names[0], "b": c.names[1], "std": c.std, **asdict(c.estimate)} for c in standing.comparisons
+            ],
+            "protocol": self.protocol.to_json(),
+            "tuning": self.tuning.to_json(),
+            "cost": {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()},
+            "not_tried": self._not_tried(),
+            "commands": self._commands(folder),
+        }  # fmt: skip
+
+    def _contender(self, tuned: Tuned, standing: Standing) -> dict[str, Any]:
+        name, best = tuned.contender.name, tuned.best(self.protocol)
+        results = self.fresh.results.get(name, [])
+        known = [value for value in results if value is not None]
+        setting = () if best is None else best
+        runs = [self.trials.state(self.fresh.words(tuned, setting, seed)) for seed in range(len(results))]
+        beaten_by, at = standing.beaten.get(name, (None, None))
+        return {
+            "name": name,
+            "overrides": list(tuned.contender.words),
+            "best": dict(zip(self.protocol.keys, setting, strict=True)) if setting else {},
+            "extended": tuned.extended_keys,
+            "at_end": tuned.keys_at_end(self.protocol),
+            "results": results,
+            "runs": [run["run"] for run in runs],
+            "mean": sum(known) / len(known) if known else None,
+            "state": "beaten" if beaten_by else "failed" if name in standing.failed else
+                     "active" if name in standing.active else "without results",
+            "beaten_by": beaten_by,
+            "beaten_after": at,
+        }  # fmt: skip
+
+    def _not_tried(self) -> list[str]:
+        keys, texts = self.protocol.keys, list[str]()
+        for tuned in self.tuning.contenders:
+            texts += [
+                f"A value of {key} beyond the tried ones: the best one of {tuned.contender.name} is at their end."
+                for key in tuned.keys_at_end(self.protocol)
+            ]
+        tuned_keys = f"Other keys than {' and '.join(keys)}" if keys else "Any key: nothing was tuned"
+        texts.append(f"{tuned_keys}. All others are those of the config and of each contender's option.")
+        if keys:
+            texts.append("More than one seed for each setting of the tuning.")
+        texts.append("Other data, models, durations and batch sizes.")
+        return texts
+
+    def _commands(self, folder: Path) -> list[str]:
+        """Return the commands that repeat the study, compare its runs, and train the winner."""
+        by = dict.fromkeys(
+            word.lstrip("+~").partition("=")[0] for c in self.protocol.contenders for word in c.words
+        )
+        over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
+        compare = ["hydrant", "compare", relative(folder), "--by", ",".join(by), *over]
+        commands = [self.command, shlex.join([*compare, "--metric", self.protocol.rule.metric])]
+        for tuned in self.tuning.contenders:
+            if tuned.contender.name == self.fresh.verdict().winner:
+                best = tuned.best(self.protocol) or ()
+                named = [word for word in self.protocol.common if not word.startswith("name=")]
+                commands.append(shlex.join(["hydrant", "train", *named, *tuned.words(best)]))
+        return commands
+
+
+def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
+    """Write study.json and study.md."""
+    content = record.to_json(folder, is_running=is_running)
+    write_json(folder / RESULT, content)
+    replace_file(folder / REPORT, report_text(content))

@@ -1,0 +1,256 @@
+"""The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from hydrant.config.best import unknown_mode
+from hydrant.config.command_line import check_grid
+from hydrant.config.compose import grid
+from hydrant.config.flat import redacted_yaml
+from hydrant.config.job_folders import JobFolders
+from hydrant.config.resolvers import register_resolvers
+from hydrant.errors import ConfigError, JobFailed
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.plain_values import check_value
+from hydrant.files.redaction import redacted
+from hydrant.runs.folder import SWEEP_CONFIG
+from hydrant.runs.lock import exclusive
+from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
+from hydrant.sweeps.preflight import is_finished
+from hydrant.sweeps.study.budget import CPU, RUNS, read_budget
+from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_words
+from hydrant.sweeps.study.fresh import FreshSeeds
+from hydrant.sweeps.study.protocol import Contender, Protocol
+from hydrant.sweeps.study.ranges import first_settings
+from hydrant.sweeps.study.record import Record, check_same_protocol, read_earlier, write_record
+from hydrant.sweeps.study.trials import BudgetSpent, Trials
+from hydrant.sweeps.study.tuning import Tuning
+from hydrant.sweeps.study.verdict import Rule
+from hydrant.terminal.console import relative, say
+
+_KEY = "hydra.sweeper"
+_LEAST = {"rounds": 0, "first_seed": 0, "seeds": 1, "seeds_at_once": 1}
+
+
+class StudySweeper(GridSweeper):
+    """Answers which of several settings is best. The same command continues the study.
+
+    conf/hydra/sweeper/study.yaml describes the arguments.
+    """
+
+    def __init__(
+        self, context: Context, *, params: Any, contenders: Any, tune: Any, rounds: int, budget: str | None,
+        min_difference: float | None, alpha: float, power: float, first_seed: int, seeds: int, seeds_at_once: int,
+    ) -> None:  # fmt: skip
+        super().__init__(context, params=params)
+        self._contenders, self._tune, self._budget = contenders, tune, budget
+        self._min_difference, self._alpha, self._power = min_difference, alpha, power
+        self._counts = {
+            "rounds": rounds,
+            "first_seed": first_seed,
+            "seeds": seeds,
+            "seeds_at_once": seeds_at_once,
+        }
+
+    def run(self) -> None:
+        """Check the study, and run what is left of it.
+
+        Raises:
+            ConfigError: it cannot run, so nothing has started.
+            JobFailed: no run has a result, or several configs have trained one.
+            Stopped: a signal arrived.
+        """
+        self._check_arguments()
+        protocol = self._protocol()
+        self._check_first_jobs(protocol)
+        self.sweep.may_fail = True  # a contender may diverge
+        with exclusive(self.folder), self.sweep.active(self.folder, {}):
+            earlier = read_earlier(self.folder)
+            check_same_protocol(self.folder, earlier, protocol.fixed())
+            replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
+            say(f"{relative(self.folder)}: {protocol.question}")
+            for line in protocol.sentences():
+                say(line)
+            record = self._study(protocol, earlier)
+        self.sweep.result = record.result(relative(self.folder))
+        self.sweep.closing_lines += record.closing_lines(relative(self.folder))
+        if not record.has_results and record.fresh.verdict().ended_by != "budget":
+            raise JobFailed(self._failure or "no run has a result")
+
+    def _study(self, protocol: Protocol, earlier: Any) -> Record:
+        """Run what is left of a study, and keep study.json up to date."""
+        self._failure = ""
+        trials = Trials(
+            protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
+            earlier.used, lambda: write_record(self.folder, record, is_running=True),
+        )  # fmt: skip
+        tuning = Tuning(protocol, trials, earlier.num_rounds)
+        fresh = FreshSeeds(protocol, trials, tuning)
+        record = Record(protocol, trials, tuning, fresh, earlier.num_starts + 1, self._command())
+        try:
+            tuning.run()
+            fresh.run()
+        except BudgetSpent:
+            fresh.why_ended = "budget", f"the budget of {protocol.budget.describe()} is used up"
+        finally:
+            write_record(self.folder, record, is_running=False)
+        return record
+
+    def _command(self) -> str:
+        """Return the command of this study."""
+        flags = [word for text in self._contenders for word in ("--contender", text)]
+        flags += [word for text in self._tune for word in ("--tune", text)]
+        values = {"budget": self._budget, "min-difference": self._min_difference, "alpha": self._alpha}
+        values |= {
+            "power": self._power,
+            **{key.replace("_", "-"): value for key, value in self._counts.items()},
+        }
+        flags += [
+            word for key, value in values.items() if value is not None for word in (f"--{key}", f"{value}")
+        ]
+        own: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
+        kept = [word for word in own if not word.startswith(("hydra/sweeper", "hydra.sweeper", "hydra.mode"))]
+        params = [f"{key}={value}" for key, value in self._params.items()]
+        words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)
+        return shlex.join(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
+
+    def _train(self, jobs: Sequence[ComposedJob], number: int) -> None:
+        """Train jobs. A failed one has no result."""
+        failure = self._run_batch(jobs, number)
+        self._failure = self._failure or failure
+
+    def _compose_or_none(self, words: Sequence[str]) -> ComposedJob | None:
+        """Return a job; None if no config has these values, such as a dropout of 2."""
+        jobs, faults = self._compose_all([words])
+        if faults:
+            say(f"{' '.join(words)}: {faults[0][0]}")
+        return jobs[0] if jobs else None
+
+    @property
+    def _num_at_once(self) -> int:
+        lanes = self._lanes if isinstance(self._lanes, int) else 1
+        return (self._executor.num_processes or 1) * lanes
+
+    def _protocol(self) -> Protocol:
+        """Return what the study does.
+
+        Raises:
+            ConfigError: it names no contenders, or a key twice.
+        """
+        overrides = self._overrides()
+        check_grid(overrides)
+        common, products = _divide(overrides)
+        contenders = [[*split_words(text), *words] for text in self._contenders or [""] for words in products]
+        names = name_contenders(contenders)
+        register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
+        ranges = [read_ranges(self._tune, [*common, *own], self._composer) for own in contenders]
+        parts = [Contender(name, own, r) for name, own, r in zip(names, contenders, ranges, strict=True)]
+        self._check_keys(common, parts)
+        protocol = Protocol(
+            parts, common, self._rule(common, parts), **self._counts, budget=read_budget(self._budget)
+        )
+        if CPU in protocol.budget.limits and self._executor.is_remote:
+            message = "processor seconds of other machines are not known; give runs, updates or wall time"
+            raise ConfigError(f"{_KEY}.budget", message)
+        limit = protocol.budget.limits.get(RUNS)
+        if limit is not None and limit < protocol.least_runs:
+            few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
+            raise ConfigError(f"{_KEY}.budget", f"{few}; give {protocol.least_runs} or more")
+        return protocol
+
+    def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:
+        keys = [key_of(word) for words in contenders for word in words]
+        return [*dict.fromkeys([*keys, *(key_of(word) for word in self._tune), "seed"])]
+
+    def _check_keys(self, common: Sequence[str], contenders: Sequence[Contender]) -> None:
+        """Raise ConfigError for too few contenders, two that are alike, or a key with two meanings."""
+        if len(contenders) < 2:
+            message = "a study needs two contenders or more: optimizer=adamw,sgd, or --contender twice"
+            raise ConfigError(f"{_KEY}.contenders", message)
+        shared = {key_of(word) for word in common}
+        for one in contenders:
+            own = [key_of(word) for word in one.words]
+            tuned = [r.key for r in one.ranges]
+            for key in own:
+                if key in ("seed", "name"):
+                    raise ConfigError(key, f"{one.name} has it; all contenders have the same {key}")
+                if own.count(key) > 1 or key in shared:
+                    raise ConfigError(key, f"is given twice for the contender {one.name}")
+            if twice := [key for key in tuned if key in (*own, *shared) or tuned.count(key) > 1]:
+                raise ConfigError(twice[0], f"is tuned, so the contender {one.name} cannot set it too")
+        if "seed" in shared:
+            raise ConfigError("seed", f"a study chooses the seeds itself, from {_KEY}.first_seed on")
+
+    def _rule(self, common: Sequence[str], contenders: Sequence[Contender]) -> Rule:
+        """Return the rule: the metric of the best checkpoints, by its last value as in `hydrant compare`.
+
+        Raises:
+            ConfigError: the contenders disagree about it, are the same config, or nothing says what is better.
+        """
+        configs = list[Any]()
+        for one in contenders:
+            setting = [f"{r.key}={r.values[0]}" for r in one.ranges]
+            jobs, faults = self._compose_all([[*common, *one.words, *setting]])
+            if faults:
+                raise faults[0][0]
+            if jobs[0].config in configs:
+                message = f"{one.name} is the same config as another contender"
+                raise ConfigError(f"{_KEY}.contenders", message)
+            configs.append(jobs[0].config)
+        best, *others = (config["best"] for config in configs)
+        for one, other in zip(contenders[1:], others, strict=True):
+            if other != best:
+                where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
+                raise ConfigError("best.metric", f"is {where}; give --metric")
+        if best["mode"] == "auto":
+            raise unknown_mode("best.mode", best["metric"])
+        return Rule(
+            best["metric"], best["mode"], self._alpha, self._power, self._min_difference, len(contenders)
+        )
+
+    def _check_first_jobs(self, protocol: Protocol) -> None:
+        """Raise ConfigError if a job of the first batch cannot run on this machine."""
+        seed = protocol.first_seed
+        words = [
+            [*protocol.common, *one.words, *(f"{r.key}={v}" for r, v in zip(one.ranges, setting, strict=True)),
+             f"seed={seed}"]
+            for one in protocol.contenders for setting in first_settings(one.ranges)
+        ]  # fmt: skip
+        jobs, faults = self._compose_all(words)
+        unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
+        if faults := faults or self._find_faults(unfinished):
+            error, job = faults[0]
+            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]")
+        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
+
+    def _check_arguments(self) -> None:
+        """Raise ConfigError for an argument that is not possible."""
+        for name, value in self._counts.items():
+            check_value(f"{_KEY}.{name}", int, value)
+            if value < _LEAST[name]:
+                raise ConfigError(f"{_KEY}.{name}", f"needs {_LEAST[name]} or more, not {value}")
+        for name, value in (("contenders", self._contenders), ("tune", self._tune)):
+            check_value(f"{_KEY}.{name}", list[str], value)
+        check_value(f"{_KEY}.budget", str | None, self._budget)
+        check_value(f"{_KEY}.min_difference", float | None, self._min_difference)
+        if self._min_difference is not None and not self._min_difference > 0:
+            message = f"needs a number above 0, or null, not {self._min_difference:g}"
+            raise ConfigError(f"{_KEY}.min_difference", message)
+        for name, value in (("alpha", self._alpha), ("power", self._power)):
+            check_value(f"{_KEY}.{name}", float, value)
+            if not 0 < value < 1:
+                raise ConfigError(f"{_KEY}.{name}", f"needs a probability between 0 and 1, not {value:g}")
+
+
+def _divide(overrides: Sequence[Override]) -> tuple[list[str], list[list[str]]]:
+    """Return the overrides with one value, and every combination of the others. The last of each key counts."""
+    last = {override.get_key_element().lstrip("+~"): override for override in overrides}
+    single = [override for override in last.values() if not override.is_sweep_override()]
+    several = [override for override in last.values() if override.is_sweep_override()]
+    return [str(override.input_line) for override in single], grid(several)

@@ -1,0 +1,268 @@
+"""When a study is decided, and what its verdict says.
+
+After each seed, every pair of contenders that are left is tested at the level `alpha / (contenders - 1)`. A contender
+is beaten, and gets no more seeds, when another one is better beyond chance. Why the answer is wrong with a probability
+of at most alpha, over all looks and contenders: let B have the best true mean. A winner other than B needs that one of
+the `contenders - 1` others wrongly beats B. A winner B whose equal C lost needs that one of as many others wrongly
+beats C. "No difference" is wrong only if B was wrongly beaten, or a test of B leaves out its true lead over one of the
+others. Each of these `2 * (contenders - 1)` errors is one direction of a two-sided test, with half of its level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from hydrant.sweeps.study.sequential import MAX_PAIRS, Estimate, estimate, pairs_needed, spread
+
+Results = Mapping[str, Sequence[float | None]]
+"""The results of each contender with the fresh seeds, in their order; None: the run failed, or ended without one."""
+
+Status = Literal["decided", "undecided", "no_difference"]
+Reason = Literal["decision", "no_difference", "failures", "budget", "seeds"]
+"""Why a study ended: `failures`: at most one contender has results."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule that decides a study."""
+
+    metric: str
+    mode: str  # "max" or "min"
+    alpha: float
+    power: float
+    min_difference: float | None  # a smaller difference does not matter; None: every difference does
+    num_contenders: int
+
+    @property
+    def pair_alpha(self) -> float:
+        """The level of the test of one pair."""
+        return self.alpha / max(self.num_contenders - 1, 1)
+
+    def is_better(self, value: float, other: float) -> bool:
+        return value > other if self.mode == "max" else value < other
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two contenders: the first minus the second one, up to the last seed that compared them."""
+
+    names: tuple[str, str]
+    estimate: Estimate
+    std: float  # of the differences
+
+    @property
+    def is_clear(self) -> bool:
+        low, high = self.estimate.low, self.estimate.high
+        return low is not None and high is not None and not low <= 0 <= high
+
+    def is_below(self, limit: float) -> bool:
+        """Whether the true difference is certainly smaller than this, in both directions."""
+        low, high = self.estimate.low, self.estimate.high
+        return low is not None and high is not None and max(-low, high) < limit
+
+    def seen_from(self, name: str) -> Comparison:
+        """Return the comparison with this one of its contenders in front."""
+        if self.names[0] == name:
+            return self
+        e = self.estimate
+        low, high = (None if end is None else -end for end in (e.high, e.low))
+        return Comparison((self.names[1], self.names[0]), Estimate(e.num_pairs, -e.mean, low, high), self.std)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the results say so far."""
+
+    active: Sequence[str]  # neither beaten nor failed
+    beaten: Mapping[str, tuple[str, int]]  # by whom, and after how many seeds
+    failed: Mapping[str, int]  # with which seed, from 1 on
+    comparisons: Sequence[Comparison]
+    num_seeds: int  # that all active contenders have
+    ended_by: Reason | None  # None: more seeds may tell
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a study."""
+
+    status: Status
+    sentence: str
+    ended_by: Reason | None  # None: the study is not at its end
+    winner: str | None  # None unless it is decided
+    leader: str | None
+    rival: str | None  # whom the sentence compares the leader with
+    lead: Estimate | None  # of the leader over the rival, in units of the metric
+    seeds_needed: int | None  # if undecided: for the power of the rule, if the true lead is the observed one
+
+
+def judge(results: Results, rule: Rule) -> Standing:
+    """Return what results say, looking at them after each seed in its order. Later results take nothing back.
+
+    >>> rule = Rule("val/loss", "min", 0.05, 0.8, None, 2)
+    >>> found = judge({"a": [0.30, 0.31, 0.29, 0.30], "b": [0.40, 0.43, 0.38, 0.41]}, rule)
+    >>> found.active, found.beaten, found.ended_by
+    (['a'], {'b': ('a', 4)}, 'decision')
+    """
+    active, num = list(results), 0
+    ended: Reason | None = "failures" if len(active) == 1 else None
+    beaten, failed = dict[str, tuple[str, int]](), dict[str, int]()
+    known = dict[tuple[str, str], Comparison]()
+    while ended is None and active and all(len(results[name]) > num for name in active):
+        num += 1
+        for name in [name for name in active if results[name][num - 1] is None]:
+            failed[name] = num
+            active.remove(name)
+        current = [_compare(pair, results, num, rule) for pair in combinations(active, 2)]
+        known |= {found.names: found for found in current}
+        for found in current:
+            if found.is_clear:
+                better, worse = found.names if rule.is_better(found.estimate.mean, 0.0) else found.names[::-1]
+                beaten.setdefault(worse, (better, num))
+        active = [name for name in active if name not in beaten]
+        ended = _end(active, beaten, [found for found in current if {*found.names} <= {*active}], rule)
+    return Standing(active, beaten, failed, list(known.values()), num, ended)
+
+
+def _compare(names: tuple[str, str], results: Results, num: int, rule: Rule) -> Comparison:
+    first, second = (results[name][:num] for name in names)
+    values = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    gaps, sizes = [a - b for a, b in values], [max(abs(a), abs(b)) for a, b in values]
+    return Comparison(names, estimate(gaps, rule.pair_alpha, sizes), spread(gaps))
+
+
+def _end(
+    active: Sequence[str], beaten: Mapping[str, object], current: Sequence[Comparison], rule: Rule
+) -> Reason | None:
+    """Return why no more seeds are needed; None if they are."""
+    if len(active) <= 1:
+        return "decision" if active and beaten else "failures"
+    limit = rule.min_difference
+    return "no_difference" if limit is not None and all(c.is_below(limit) for c in current) else None
+
+
+def find_verdict(
+    standing: Standing, results: Results, rule: Rule, without: Mapping[str, str], why_ended: tuple[Reason, str] | None
+) -> Verdict:  # fmt: skip
+    """Return the verdict.
+
+    Args:
+        standing: what `judge` returns for the results.
+        without: why contenders that are not in the results have none.
+        why_ended: "budget" or "seeds", and what ended, in words; None: the study goes on, or the standing ended it.
+    """
+    ended = standing.ended_by or (why_ended[0] if why_ended else None)
+    means = {name: _mean(results[name], standing.num_seeds) for name in results}
+    leader = _best({name: means[name] for name in standing.active}, rule)
+    silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
+    silent += "".join(f"; {name} failed with fresh seed {n}" for name, n in standing.failed.items())
+    if leader is None and len(standing.active) == 1:
+        leader = standing.active[0]
+    if leader is None:
+        why = "no result yet" if why_ended is None else f"no result; {why_ended[1]}"
+        return Verdict("undecided", f"Undecided: {why}{silent}.", ended, None, None, None, None, None)
+    rival = _rival(leader, standing, means, rule)
+    if rival is None:
+        text = f"Undecided: only {leader} has results, so there is nothing to compare it with{silent}."
+        return Verdict("undecided", text, ended, None, leader, None, None, None)
+    if lucky := _better_but_failed(leader, standing, results, rule):
+        text = f"Undecided: {lucky} had a better mean than {leader} before it failed{silent}."
+        return Verdict("undecided", text, ended, None, leader, rival.names[1], rival.estimate, None)
+    lead, seeds = rival.estimate, None
+    if ended == "decision":
+        status, text, winner = "decided", _decided(rival, standing, rule), leader
+    elif ended == "no_difference":
+        status, text, winner = "no_difference", _no_difference(standing, rule), None
+    else:
+        status, winner, seeds = "undecided", None, _seeds_needed(rival, rule) if ended else None
+        text = f"{_undecided(rival, rule)}{'' if why_ended is None else f'; {why_ended[1]}'}"
+    advice = _advice(seeds, rival) if status == "undecided" and ended else ""
+    return Verdict(status, f"{text}{silent}.{advice}", ended, winner, leader, rival.names[1], lead, seeds)
+
+
+def _rival(
+    leader: str, standing: Standing, means: Mapping[str, float | None], rule: Rule
+) -> Comparison | None:
+    """Return the comparison of the leader with the contender that is the hardest to beat; None if there is none."""
+    active = {name: means[name] for name in standing.active if name != leader}
+    last = max((n for _, n in standing.beaten.values()), default=0)
+    others = active or {n: means[n] for n, by in standing.beaten.items() if by == (leader, last)}
+    name = _best(others, rule)
+    found = [c for c in standing.comparisons if name in c.names and leader in c.names]
+    return found[0].seen_from(leader) if found else None
+
+
+def _decided(found: Comparison, standing: Standing, rule: Rule) -> str:
+    winner, rival = found.names
+    size = _short(abs(found.estimate.mean))
+    small = rule.min_difference is not None and found.is_below(rule.min_difference)
+    note = f", less than the {rule.min_difference:g} that matters" if small else ""
+    several = f" and {rule.num_contenders} contenders" if rule.num_contenders > 2 else ""
+    seeds = f"{standing.num_seeds} fresh seeds, interval {_interval(found)} for all looks{several}"
+    return f"Decided: {winner} is better than {rival} by {size}{note} ({seeds})"
+
+
+def _no_difference(standing: Standing, rule: Rule) -> str:
+    *names, last = standing.active
+    return (
+        f"No difference: {', '.join(names)} and {last} differ by less than {rule.min_difference:g} in {rule.metric} "
+        f"({standing.num_seeds} fresh seeds)"
+    )
+
+
+def _undecided(found: Comparison, rule: Rule) -> str:
+    leader, rival = found.names
+    if found.estimate.mean == 0.0:
+        return f"Undecided: {leader} and {rival} have the same mean of {rule.metric}"
+    start = f"Undecided: {leader} leads {rival} by {_short(abs(found.estimate.mean))}"
+    num = found.estimate.num_pairs
+    if found.std == 0.0 and num > 1:
+        return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
+    if found.estimate.low is None:
+        return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
+    return f"{start}, and the interval ({_interval(found)}) contains 0"
+
+
+def _advice(seeds: int | None, found: Comparison) -> str:
+    if seeds is not None:
+        return f" About {seeds:,} paired seeds would tell."
+    return f" Even {MAX_PAIRS:,} paired seeds would hardly tell." if found.std > 0.0 else ""
+
+
+def _seeds_needed(found: Comparison, rule: Rule) -> int | None:
+    if found.std == 0.0 or found.estimate.mean == 0.0:
+        return None
+    needed = pairs_needed(abs(found.estimate.mean) / found.std, rule.pair_alpha, rule.power)
+    return None if needed is None else max(needed, found.estimate.num_pairs + 1)
+
+
+def _better_but_failed(leader: str, standing: Standing, results: Results, rule: Rule) -> str:
+    """Return a contender that was better than the leader with the seeds before it failed; "" if there is none."""
+    for name, num in standing.failed.items():
+        mean, of_leader = _mean(results[name], num - 1), _mean(results[leader], num - 1)
+        if mean is not None and of_leader is not None and rule.is_better(mean, of_leader):
+            return name
+    return ""
+
+
+def _best(means: Mapping[str, float | None], rule: Rule) -> str | None:
+    known = {name: mean for name, mean in means.items() if mean is not None}
+    pick = max if rule.mode == "max" else min
+    return pick(known, key=lambda name: known[name]) if known else None
+
+
+def _mean(values: Sequence[float | None], num: int) -> float | None:
+    known = [value for value in values[:num] if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _interval(found: Comparison) -> str:
+    low, high = found.estimate.low, found.estimate.high
+    return "not bounded" if low is None or high is None else f"{_short(low)} to {_short(high)}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}"

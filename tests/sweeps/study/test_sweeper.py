@@ -1,0 +1,341 @@
+"""`hydrant study`: equal tuning, fresh seeds, a budget, the same answer after a kill, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from studies import Killed, WrittenRuns
+from sweeps import SHORT
+
+from hydrant import cli
+from hydrant.commands.compare.sources import read_runs
+from hydrant.runs.lock import exclusive
+from hydrant.sweeps import study as study_package
+from hydrant.sweeps.study.sweeper import StudySweeper
+
+Study = Callable[..., tuple[int, str]]
+
+TUNED = ("optimizer=adamw,sgd", "--tune", "optimizer.lr", "--first-seed", "5")
+SMALL = ("optimizer=adamw,sgd", "--tune", "optimizer.lr=1e-3,1e-2")  # 12 runs
+FOLDER = Path("multirun/best")
+
+
+@pytest.fixture
+def study(workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Study:
+    """Run a study without training. Returns the exit status and the output."""
+
+    def run(runs: WrittenRuns, *words: str) -> tuple[int, str]:
+        status = run_study(monkeypatch, runs, *words)
+        printed = capsys.readouterr()
+        return status, printed.err if status else printed.out
+
+    return run
+
+
+def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -> int:
+    # Checking the jobs imports torch in another process.
+    monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
+    monkeypatch.setattr(StudySweeper, "_start_server", lambda self, *arguments: None)
+    monkeypatch.setattr(StudySweeper, "_run_batch", lambda self, *batch: runs.train(*batch))
+    return cli.main(["study", "name=best", *SHORT, *words])
+
+
+@dataclass
+class Done:
+    """A study that has ended, which tests copy."""
+
+    root: Path
+    runs: WrittenRuns
+    output: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.root / FOLDER / "study.json").read_text())
+
+    def copy(self) -> None:
+        shutil.copytree(self.root / FOLDER, FOLDER)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    root, runs, output = tmp_path_factory.mktemp("study"), WrittenRuns(accuracy), io.StringIO()
+    with pytest.MonkeyPatch.context() as monkeypatch, contextlib.redirect_stdout(output):
+        monkeypatch.chdir(root)
+        assert run_study(monkeypatch, runs, *TUNED) == 0
+    return Done(root, runs, output.getvalue())
+
+
+def accuracy(chosen: dict[str, str]) -> float:
+    """Return the accuracy of a run: adamw is better by 0.1, and best at lr = 0.01; sgd at 0.3."""
+    is_adamw, lr = chosen["optimizer"] == "adamw", float(chosen.get("optimizer.lr", 0.01))
+    noise = np.random.default_rng([int(chosen["seed"]), int(is_adamw)]).normal(0, 0.003)
+    far = 0.05 * (np.log10(lr) - np.log10(0.01 if is_adamw else 0.3)) ** 2
+    return float((0.9 if is_adamw else 0.8) - far + noise)
+
+
+def record() -> dict[str, Any]:
+    return json.loads((FOLDER / "study.json").read_text())
+
+
+def without_times(content: dict[str, Any]) -> dict[str, Any]:
+    cost = {key: content["cost"][key] for key in ("runs", "updates")}
+    return {**content, "cost": cost, "commands": content["commands"][1:-1]}  # the tests repeat overrides
+
+
+def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(done: Done) -> None:
+    found, tuning = done.record, done.record["tuning"]
+    assert Counter(trial["contender"] for trial in tuning["trials"]) == {"adamw": 9, "sgd": 9}
+    adamw, sgd = found["contenders"]
+    assert adamw["best"]["optimizer.lr"] == "0.01"
+    assert (adamw["extended"], sgd["extended"]) == (["optimizer.lr"], []), (
+        "the first values of adamw end at 0.01"
+    )
+    assert sgd["best"]["optimizer.lr"] == "0.316"
+    seeds = Counter(int(job.config["seed"]) for job in done.runs.jobs)
+    assert seeds == {5: 18, 6: 2, 7: 2, 8: 2, 9: 2}, "one seed tunes, the others test"
+    verdict = found["verdict"]
+    assert (verdict["status"], verdict["winner"], verdict["ended_by"]) == ("decided", "adamw", "decision")
+    assert (found["version"], found["is_running"], found["cost"]["runs"]) == (1, False, 26)
+    assert done.output.index("Tuning of optimizer.lr: 5 runs") < done.output.index(verdict["sentence"])
+    report = (done.root / FOLDER / "study.md").read_text()
+    assert report.startswith(
+        f"# Which of adamw and sgd has the highest val/accuracy?\n\n{verdict['sentence']}"
+    )
+    for title in ("Protocol", "Results", "Tuning", "Cost", "Not tried", "Repeat it"):
+        assert f"\n## {title}\n" in report
+    assert found["commands"][-1].endswith("optimizer=adamw optimizer.lr=0.01")
+
+
+def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
+    schema = json.loads((Path(study_package.__file__).parent / "study.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(done.record, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**done.record, "version": 2}, schema)
+
+
+def test_the_command_in_the_report_is_the_same_study(done: Done, study: Study) -> None:
+    done.copy()
+    runs, command = WrittenRuns(accuracy), shlex.split(done.record["commands"][0])
+    assert command[:2] == ["hydrant", "study"]
+    assert study(runs, *command[2:])[0] == 0
+    assert runs.jobs == []
+    assert without_times(record()) == without_times(done.record)
+
+
+def test_a_study_killed_at_any_moment_ends_with_the_same_answer(done: Done, study: Study) -> None:
+    for num_runs in (13, 9):  # in the finer rounds, and in the test
+        with pytest.raises(Killed):
+            study(WrittenRuns(accuracy, dies_after=num_runs), *TUNED)
+        assert (record()["is_running"], record()["verdict"]["status"]) == (False, "undecided")
+    assert study(WrittenRuns(accuracy), *TUNED)[0] == 0
+    assert without_times(record()) == without_times(done.record)
+    assert record()["cost"]["num_starts"] == 3
+
+
+def test_a_larger_budget_continues_where_a_smaller_one_ended(study: Study) -> None:
+    noisy = lambda chosen: accuracy(chosen) - (0.099 if chosen["optimizer"] == "adamw" else 0)  # noqa: E731
+    assert study(WrittenRuns(noisy), *TUNED, "--budget", "22runs")[0] == 0
+    small = record()
+    assert (small["verdict"]["status"], small["verdict"]["ended_by"]) == ("undecided", "budget")
+    assert small["cost"]["runs"] <= 22
+    assert "the budget of 22 runs is used up" in small["verdict"]["sentence"]
+    runs = WrittenRuns(noisy)
+    assert study(runs, *TUNED, "--budget", "60runs")[0] == 0
+    large = record()
+    assert large["cost"]["runs"] == small["cost"]["runs"] + len(runs.jobs) > 22
+    assert large["tuning"] == small["tuning"], "no more tuning after the test was seen"
+
+
+def test_a_budget_in_updates_is_kept(study: Study) -> None:
+    assert study(WrittenRuns(accuracy), *TUNED, "--budget", "100updates")[0] == 0
+    assert 80 < record()["cost"]["updates"] <= 104
+    assert record()["verdict"]["ended_by"] == "budget"
+
+
+def test_wall_and_processor_time_end_a_study_and_count_over_its_starts(study: Study) -> None:
+    def slow(chosen: dict[str, str]) -> float:
+        time.sleep(0.02)
+        return accuracy(chosen)
+
+    assert study(WrittenRuns(slow), *SMALL, "--budget", "0.15s")[0] == 0
+    first = record()["cost"]
+    assert (record()["verdict"]["ended_by"], first["num_starts"]) == ("budget", 1)
+    runs = WrittenRuns(slow)
+    assert study(runs, *SMALL, "--budget", "0.15s")[0] == 0
+    assert runs.jobs == []
+    assert record()["cost"]["wall_seconds"] > first["wall_seconds"]
+    assert study(runs, *SMALL, "--budget", "0.000001cpu-s")[0] == 0
+    assert runs.jobs == []
+
+
+def test_without_tuning_contenders_are_compared_at_once(study: Study) -> None:
+    runs = WrittenRuns(accuracy)
+    arms = ("--contender", "optimizer=adamw", "--contender", "optimizer=sgd optimizer.lr=1e-6")
+    assert study(runs, *arms)[0] == 0
+    assert [int(job.config["seed"]) for job in runs.jobs] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert record()["verdict"]["winner"] == "optimizer=adamw"
+    assert record()["tuning"]["trials"] == []
+
+
+def test_a_contender_that_always_fails_is_named_and_the_others_are_compared(study: Study) -> None:
+    fails = lambda chosen: None if chosen["optimizer"] == "lion" else accuracy(chosen)  # noqa: E731
+    runs = WrittenRuns(fails)
+    assert study(runs, "optimizer=adamw,lion,sgd", "--tune", "optimizer.lr=1e-3,1e-2")[0] == 0
+    verdict = record()["verdict"]
+    assert verdict["winner"] == "adamw"
+    assert verdict["sentence"].endswith("; lion has no result (2 failed).")
+    again = WrittenRuns(fails)
+    assert study(again, "optimizer=adamw,lion,sgd", "--tune", "optimizer.lr=1e-3,1e-2")[0] == 0
+    assert again.jobs == [], "a run that diverges does so again"
+
+
+def test_a_study_in_which_every_run_fails_fails(study: Study) -> None:
+    status, text = study(WrittenRuns(lambda chosen: None), *SMALL)
+    assert status == 1
+    assert "a run failed" in text
+    assert record()["verdict"]["status"] == "undecided"
+
+
+def test_two_studies_at_once_are_refused(study: Study) -> None:
+    FOLDER.mkdir(parents=True)
+    code = "import sys, time; from hydrant.runs.lock import exclusive; from pathlib import Path\n"
+    code += "with exclusive(Path(sys.argv[1])): print(1, flush=True); time.sleep(60)"
+    line = [sys.executable, "-c", code, str(FOLDER)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        runs = WrittenRuns(accuracy)
+        status, _ = study(runs, *SMALL)
+        other.kill()
+    assert (status != 0, runs.jobs) == (True, [])
+    with exclusive(FOLDER):
+        pass
+
+
+def test_a_forged_record_forges_no_answer(done: Done, study: Study) -> None:
+    done.copy()
+    true = done.record
+    forged = {**true, "verdict": {**true["verdict"], "winner": "sgd"}, "contenders": []}
+    forged["cost"] = {**true["cost"], "wall_seconds": -1e9}
+    (FOLDER / "study.json").write_text(json.dumps(forged))
+    assert study(WrittenRuns(accuracy), *TUNED)[0] == 0
+    assert without_times(record()) == without_times(true)
+    assert record()["cost"]["wall_seconds"] >= 0
+
+
+@pytest.mark.parametrize("damage", ["{", '{"version": 1}', '{"version": 1, "tuning": 3}', "[]", "\0"])
+def test_a_damaged_record_is_refused(damage: str, study: Study) -> None:
+    FOLDER.mkdir(parents=True)
+    (FOLDER / "study.json").write_text(damage)
+    status, text = study(WrittenRuns(accuracy), *TUNED)
+    assert status == 1
+    assert "remove it, and the study continues from its runs" in text
+
+
+@pytest.mark.parametrize(
+    "words", [("--alpha", "0.1"), ("--min-difference", "1"), ("--metric", "val/loss"), ("duration=9",)]
+)
+def test_another_protocol_in_the_same_folder_is_refused(
+    words: Sequence[str], done: Done, study: Study
+) -> None:
+    FOLDER.mkdir(parents=True)
+    shutil.copy(done.root / FOLDER / "study.json", FOLDER)
+    status, text = study(WrittenRuns(accuracy), *TUNED, *words)
+    assert status == 2
+    assert "a study keeps its protocol, except for budget and seeds" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("optimizer=adamw",), "hydra.sweeper.contenders: a study needs two contenders or more"),
+        (("optimizer=sgd,sgd",), "is the same config as another contender"),
+        (("optimizer=sgd,adamw", "seed=3"), "seed: a study chooses the seeds itself"),
+        (("optimizer=sgd,adamw", "seed=3,4"), "seed: optimizer=sgd seed=3 has it" ),
+        (("--contender", "adamw", "--contender", "optimizer=sgd"), "'adamw' is no override; write \"optimizer=sgd"),
+        (("--contender", "optimizer='a", "--contender", "optimizer=sgd"), "has an open quote"),
+        (("--contender", "optimizer=sgd", "--contender", "optimizer=adamw", "optimizer=lion"), "is given twice for"),
+        ((*TUNED, "optimizer.lr=1"), "optimizer.lr: is tuned, so the contender adamw cannot set it too"),
+        ((*TUNED[:2], "optimizer.lr=nan..1"), "optimizer.lr: 'nan..1' needs two finite numbers"),
+        ((*TUNED[:2], "optimizer.lr=1..1e-3"), "optimizer.lr: '1..1e-3' needs two finite numbers, the smaller one"),
+        ((*TUNED[:2], "optimizer.lr=1e-3..x"), "optimizer.lr: '1e-3..x' is no range; write optimizer.lr=1e-4..1e-1"),
+        ((*TUNED[:2], "optimizer.lr=1e-3,nan"), "needs finite values, each once"),
+        ((*TUNED[:2], "optimizer.lr=1e-3"), "optimizer.lr: has one value, '1e-3', so nothing is tuned"),
+        ((*TUNED[:2], "optimizer.momentun"), "optimizer.momentun: has the default null, around which no range lies"),
+        ((*TUNED[:2], "model.hidden"), "model.hidden: has the default [16], around which no range lies"),
+        ((*TUNED, "--budget", "1run"), "hydra.sweeper.budget: 1 run cannot decide between 2 contenders; give 18"),
+        ((*TUNED, "--budget", "ten"), "hydra.sweeper.budget: 'ten' is no budget; write 40runs"),
+        ((*TUNED, "--budget", "nans"), "is no budget"),
+        ((*TUNED, "--budget", "0runs"), "is no budget"),
+        ((*TUNED, "--budget", "3runs,4runs"), "has two limits of runs"),
+        ((*TUNED, "--alpha", "2"), "hydra.sweeper.alpha: needs a probability between 0 and 1, not 2"),
+        ((*TUNED, "--alpha", "nan"), "hydra.sweeper.alpha: needs a probability between 0 and 1, not nan"),
+        ((*TUNED, "--seeds", "0"), "hydra.sweeper.seeds: needs 1 or more, not 0"),
+        ((*TUNED, "--first-seed", "-1"), "hydra.sweeper.first_seed: needs 0 or more, not -1"),
+        ((*TUNED, "--min-difference", "-1"), "hydra.sweeper.min_difference: needs a number above 0, or null, not -1"),
+        ((*TUNED, "--metric", "val/energy"), "best.mode: nothing says whether a higher or a lower"),
+        ((*TUNED, "--seed", "3"), "hydrant study has no flag --seed"),
+    ],
+)  # fmt: skip
+def test_a_wrong_study_is_refused_before_it_starts(words: Sequence[str], message: str, study: Study) -> None:
+    runs = WrittenRuns(accuracy)
+    status, text = study(runs, *words)
+    assert (status, runs.jobs) == (2, [])
+    assert message in text
+    assert not FOLDER.exists()
+
+
+@pytest.mark.slow
+def test_a_real_study_killed_at_30_moments_ends_with_the_same_answer(tmp_path: Path) -> None:
+    """With real runs: SIGKILL or SIGINT at random moments, the same command each time, and compare reads the runs."""
+    words = [
+        "study",
+        "optimizer=adamw,sgd,lion",
+        "--tune",
+        "optimizer.lr",
+        "--budget",
+        "40runs",
+        "name=best",
+        *SHORT,
+    ]
+    code = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # background jobs ignore SIGINT
+    line = [sys.executable, "-c", f"import signal; {code}; from hydrant.cli import run; run()", *words]
+    (whole := tmp_path / "whole").mkdir()
+    subprocess.run(line, cwd=whole, check=True, stdout=subprocess.DEVNULL)
+    expected = json.loads((whole / FOLDER / "study.json").read_text())
+    (killed := tmp_path / "killed").mkdir()
+    generator, num_stopped = random.Random(0), 0
+    for moment in range(30):
+        process = subprocess.Popen(line, cwd=killed, start_new_session=True, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(generator.uniform(1, 20))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL if moment % 3 else signal.SIGINT)
+            num_stopped += 1
+            process.wait()
+    subprocess.run(line, cwd=killed, check=True, stdout=subprocess.DEVNULL)
+    found = json.loads((killed / FOLDER / "study.json").read_text())
+    assert num_stopped > 3
+    assert without_times(found) == without_times(expected)
+    runs = read_runs([str(killed / FOLDER)])
+    assert len(runs) == found["cost"]["runs"]
+    assert {run.state for run in runs} == {"finished"}

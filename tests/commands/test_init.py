@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from documentation import forget_modules
+from repository import ROOT
 
 import hydrant
 from hydrant import cli
 from hydrant.commands.init.command import package_name
+from hydrant.commands.registry import COMMANDS
 from hydrant.errors import ConfigError
 from hydrant.imports import distribution
 from hydrant.safety import trust
@@ -97,6 +99,15 @@ def test_nothing_is_overwritten(project: Path, workdir: Path, capsys: pytest.Cap
     assert "README.md" in (message := capsys.readouterr().err)
     assert "would be overwritten" in message
     assert (project / "README.md").read_text() == "mine"
+
+
+def test_the_page_for_agents_names_commands_that_exist() -> None:
+    template = ROOT / "src/hydrant/commands/init/template/AGENTS.md.template"
+    for page in (template, ROOT / "AGENTS.md"):
+        text = page.read_text()
+        named = re.findall(r"^hydrant (\w+)|`hydrant (\w+)", text, re.MULTILINE)
+        assert {first or second for first, second in named} <= COMMANDS.keys()
+        assert text.isascii()
 
 
 def test_a_folder_with_other_files_is_completed(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Two additions to MkDocs for the documentation site.
+"""Additions to MkDocs for the documentation site.
 
 - The hooks `on_files` and `on_page_markdown`: links from docs/ to other files of the repository, such as
-  conf/train.yaml, work on the site. Each linked file becomes a page in `repository/`. A link to a folder becomes text.
+  conf/train.yaml, work on the site. Each linked file becomes a page in `repository/`, which search shows after all
+  others. A link to a folder becomes text. Commands have a tab for a checkout and one for an installed Hydrant.
 - The Griffe extension `Doctests`: examples in docstrings are shown as code.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 DOCTEST = re.compile(r"^ *>>> .*\n?(?:^ *\S.*\n?)*", re.MULTILINE)
+COMMANDS = re.compile(r"^```bash\n.*?^```\n", re.MULTILINE | re.DOTALL)
+BOOSTS = {"start": 3, "tutorials": 2, "guides": 2, "internals": 0.3, "repository": 0.1}
+"""How much search prefers a folder's pages."""
+
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
@@ -50,7 +56,18 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return f"[{text}]({posixpath.relpath(target, posixpath.dirname(uri))}{anchor})"
         return text
 
-    return LINK.sub(rewrite, markdown)
+    page.meta.setdefault("search", {"boost": BOOSTS.get(uri.partition("/")[0], 1)})
+    return COMMANDS.sub(in_tabs, LINK.sub(rewrite, markdown))
+
+
+def in_tabs(match: re.Match[str]) -> str:
+    """Return a block of commands in two tabs, if a command is called otherwise where Hydrant is installed."""
+    block = match[0]
+    installed = block.replace("uv run train.py", "hydrant train").replace("uv run hydrant", "hydrant")
+    if installed == block:
+        return block
+    tabs = {"in a checkout, with uv": block, "installed": installed}
+    return "\n".join(f'=== "{name}"\n\n{textwrap.indent(text, "    ")}' for name, text in tabs.items())
 
 
 def resolve(origin: str, target: str) -> str:

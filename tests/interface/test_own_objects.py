@@ -194,7 +194,11 @@ def test_data_sets_of_torch_make_the_same_run() -> None:
 
     train_set, val_set = as_items(data.train), as_items(data.val)
     sources = Data(dataset_source(train_set), dataset_source(val_set), (4,), 2)
-    assert losses(train("items", data=sources)) == losses(train("tensors", data=data))
+    in_memory = losses(train("tensors", data=data))
+    assert losses(train("items", data=sources)) == in_memory
+    assert losses(train("pair", data=(train_set, val_set), model=own_model())) == losses(
+        train("sources", data=sources, model=own_model())
+    )
     with pytest.raises(hydrant.ConfigError, match=r"train is a TensorDataset, .*hydrant.data.dataset_source"):
         Data(train_set, val_set)  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
     from torch import nn
+    from torch.utils.data import Dataset
 
     from hydrant.data import Data
     from hydrant.interface.predictions import Predictions
@@ -185,7 +186,7 @@ def load_run(
     folder: str | Path,
     *,
     model: nn.Module | None = None,
-    data: Data | None = None,
+    data: Data | tuple[Dataset[Any], Dataset[Any]] | None = None,
     task: Callable[[nn.Module], Task] | None = None,
     allow_targets: Sequence[str] = (),
 ) -> Run:
@@ -208,6 +209,13 @@ def load_run(
 
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
-    """Return the objects that were given, by config group."""
+    """Return the objects that were given, by config group. A pair of data sets becomes a `Data`."""
+    match data:
+        case (train, val):
+            from hydrant.data import Data, dataset_source
+
+            data = Data(dataset_source(train), dataset_source(val))
+        case _:
+            pass
     given = {"model": model, "data": data, "task": task}
     return {group: value for group, value in given.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, Interrupted, recorded_error, why_no_folder
 from hydrant.interface.config import Config
@@ -17,6 +17,7 @@ from hydrant.runs.process_settings import process_settings
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.utils.data import Dataset
 
     from hydrant.data import Data
     from hydrant.tasks import Task
@@ -26,7 +27,7 @@ def train(
     config: Config,
     *,
     model: nn.Module | None = None,
-    data: Data | None = None,
+    data: Data | tuple[Dataset[Any], Dataset[Any]] | None = None,
     task: Callable[[nn.Module], Task] | None = None,
     folder: str | Path | None = None,
 ) -> Run:
@@ -37,7 +38,8 @@ def train(
     Args:
         config: from `hydrant.compose`.
         model: replaces the config group `model`. The run trains a copy, from the weights that the model has now.
-        data: replaces the config group `data`.
+        data: replaces the config group `data`: a `hydrant.data.Data`, or two map-style data sets of torch, for training
+            and validation.
         task: replaces the config group `task`: a class or a function that takes the model.
         folder: the run folder; by default outputs/<name>, or a new one in outputs/ without a name.
 

@@ -131,8 +131,7 @@ def _model_node(model: Any) -> dict[str, Any]:
 def _data_node(data: Any) -> dict[str, Any]:
     if not isinstance(data, Data):
         needed = "a hydrant.data.Data, which holds a source for training and one for validation"
-        example = "Data(dataset_source(train_set), dataset_source(val_set))"
-        raise ConfigError("data", f"needs {needed}, not a {_name(data)}; write data={example}")
+        raise ConfigError("data", f"needs {needed}, not a {_name(data)}; write data=(train_set, val_set)")
     source = data.train
     return {
         "_target_": f"{PREFIX}data",

@@ -49,7 +49,7 @@ def test_the_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
 
 
 def test_a_picture_of_the_terminal_loads_nothing_and_is_what_remains_visible(tmp_path: Path) -> None:
-    shown = SCRIPT["visible"]("bar 10%\r\x1b[2K\x1b[1A\x1b[2Kline\r\nold\r\x1b[K\x1b[31mbar\x1b[0m 100%\r\n")
+    shown = SCRIPT["visible"]("bar 10%\r\n\x1b[1A\x1b[2Kline\r\nold\r\x1b[K\x1b[31mbar\x1b[0m 100%\r\n")
     assert shown == "line\n\x1b[31mbar\x1b[0m 100%"
     SCRIPT["terminal"](tmp_path, shown, tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()

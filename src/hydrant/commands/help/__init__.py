@@ -14,7 +14,9 @@ from hydrant.terminal.answer import FLAG
 from hydrant.terminal.styled import has_style
 
 _MAX_WIDTH = 110
-_JSON = f"\n\n{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
+_JSON = (
+    f"\n\n{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
+)
 _HEADING = re.compile(r"^(Examples|Options|Groups|Exit status):", re.MULTILINE)
 
 

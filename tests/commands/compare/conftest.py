@@ -46,7 +46,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     problems: list[str] = []
     contexts = []
 
-    def run(path: Path, **options: str) -> Page:
+    def run(path: Path, address: str = "", **options: str | float) -> Page:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
@@ -56,7 +56,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             "request",
             lambda request: problems.append(request.url) if request.url.startswith("http") else None,
         )
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + (f"#{address}" if address else ""))
         page.wait_for_selector("html[data-drawn]")
         return page
 

@@ -17,7 +17,7 @@ from hydrant.commands.compare.series import FloatArray, Series
 from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
 from hydrant.config.best import mode_by_name
 
-MAX_POINTS = 80_000
+MAX_POINTS = 75_000
 """The curves of all runs have about this many points at most, and so have those of all groups."""
 
 _MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 24, 2000

@@ -55,7 +55,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
 def encoded(part: Any) -> str:
     """Return a part of the data as compressed JSON in base64, which the page decodes."""
     text = json.dumps(part, separators=(",", ":"), allow_nan=False).encode()
-    return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text, mtime=0)).decode()
 
 
 def page(parts: Mapping[str, str], events: str = "") -> str:

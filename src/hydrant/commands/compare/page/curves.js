@@ -76,7 +76,11 @@ function moreMetrics(metrics, chosen, pick) {
 }
 
 function isZoomed({ x, heights }) {
-  return x.length === 2 || Object.keys(heights).length > 0;
+  return isRange(x) || Object.values(heights).some(isRange);
+}
+
+function isRange(value) {
+  return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) && value[0] < value[1];
 }
 
 function drawCurves(svg, width, chosen, zoom) {
@@ -96,7 +100,7 @@ function drawCurves(svg, width, chosen, zoom) {
   const isPart = asked[0] < asked[1], range = isPart ? asked : [from, full[1]];
   const panels = metrics.map((name, n) => {
     const box = { x: (n % columns) * wide, y: Math.floor(n / columns) * tall, width: wide, height: tall };
-    return drawPanel(svg, box, { metric: name, unit, lines: curves[n], range, heights: heights[name], log, each, id: `curves-clip-${n}` });
+    return drawPanel(svg, box, { metric: name, unit, lines: curves[n], range, heights: isRange(heights[name]) ? heights[name] : null, log, each, id: `curves-clip-${n}` });
   });
   const part = isPart ? `, ${number(range[0])} to ${number(range[1])}` : from > full[0] ? `, from ${number(from)}` : "";
   return {

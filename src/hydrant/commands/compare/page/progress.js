@@ -3,13 +3,13 @@
 function progressSection() {
   const { progress } = DATA;
   if (!progress || (!progress.running.length && !progress.num_waiting)) return;
-  const { running, num_runs: numRuns, num_done: numDone, num_waiting: numWaiting, samples_per_second: rate, seconds_left: left } = progress;
+  const { running, num_runs: numRuns, num_ended: numEnded, num_waiting: numWaiting, samples_per_second: rate, seconds_left: left } = progress;
   const parts = [
-    `${numDone} of ${numRuns} runs are done, ${running.length} run${numWaiting ? `, ${numWaiting} wait` : ""}`,
+    `${numEnded} of ${numRuns} runs have ended, ${running.length} run${numWaiting ? `, ${numWaiting} wait` : ""}`,
     isMissing(left) ? "" : `about ${duration(left)} left`, isMissing(rate) ? "" : `${number(rate, 3)} samples/s together`,
   ].filter(Boolean);
   const shares = running.map((run) => (run.total_updates ? run.num_updates / run.total_updates : 0));
-  const share = (numDone + shares.reduce((sum, one) => sum + one, 0)) / Math.max(numRuns, 1);
+  const share = (numEnded + shares.reduce((sum, one) => sum + one, 0)) / Math.max(numRuns, 1);
   const shown = section("progress", "Progress", h("p", {}, `${parts.join("; ")}.`), bar(share, "All runs"));
   if (!running.length) return;
   const columns = [

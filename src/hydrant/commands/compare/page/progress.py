@@ -23,7 +23,9 @@ def progress(runs: Sequence[Run]) -> dict[str, Any]:
     running = [_running(run) for run in runs if run.state in _RUNNING]
     return {
         "num_runs": len(runs),
-        "num_done": sum(run.state in _DONE for run in runs),
+        "num_ended": sum(
+            run.state not in (*_RUNNING, RunStatus.MISSING) and run.name not in waiting for run in runs
+        ),
         "num_waiting": len(waiting),
         "running": running,
         "samples_per_second": _sum(entry["samples_per_second"] for entry in running),

@@ -112,7 +112,7 @@ def test_a_run_opens_alone_and_beside_another_one(page: Page) -> None:
     expect(dialog).to_be_hidden()
     page.get_by_label("Show", exact=True).select_option("runs")
     line = figure(page, "curves").locator("path.line").first
-    line.scroll_into_view_if_needed()
+    figure(page, "curves").get_by_role("img").scroll_into_view_if_needed()
     place = line.evaluate(
         "p => { const m = p.getScreenCTM(), q = p.getPointAtLength(p.getTotalLength() - 40);"
         " return [q.x * m.a + m.e, q.y * m.d + m.f]; }"

@@ -10,7 +10,7 @@ from typing import Any
 def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the curves with each list of updates in one place, under `grids`, because most curves share one.
 
-    Whole updates are stored by their distances, which compress well, and values with five digits, of which tips show four.
+    Whole updates are stored by their distances, which compress well. Values have five digits; tips show four.
 
     >>> packed({"a": {"u": [0, 10, 20], "v": [1]}, "b": [{"u": [0, 10, 20], "v": [2]}]})["grids"]
     [{'steps': [0, 10, 10]}]
@@ -20,7 +20,9 @@ def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
     def pack(value: Any) -> Any:
         match value:
             case {"u": updates}:
-                shortened = {key: _short(item) if isinstance(item, list) else item for key, item in value.items()}
+                shortened = {
+                    key: _short(item) if isinstance(item, list) else item for key, item in value.items()
+                }
                 return {**shortened, "u": grids.setdefault(tuple(updates), len(grids))}
             case dict():
                 return {key: pack(item) for key, item in value.items()}

@@ -9,6 +9,7 @@ import gpu
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional
 
 pytestmark = pytest.mark.cuda(stub=True)
@@ -95,6 +96,38 @@ def test_attention_with_a_mask_is_that_of_the_cpu(enable_gqa: bool) -> None:
     )
     for one, other in zip(on_gpu, on_cpu, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def flash_results(inputs: list[torch.Tensor], dropout: float) -> tuple[torch.Tensor, ...]:
+    output, *saved = torch.ops.aten._scaled_dot_product_flash_attention(*inputs, dropout)
+    state = [*saved[:3], 16, 16, dropout, False, *saved[5:7]]
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    return output, *backward(output, *inputs, output, *state)
+
+
+def efficient_results(inputs: list[torch.Tensor], dropout: float) -> tuple[torch.Tensor, ...]:
+    output, *saved = torch.ops.aten._scaled_dot_product_efficient_attention(*inputs, None, True, dropout)
+    backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
+    return output, *backward(output, *inputs, None, output, *saved, dropout, [True, True, True, False])[:3]
+
+
+@pytest.mark.parametrize("results", [flash_results, efficient_results])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("is_by_tokens", [False, True])
+def test_attention_has_the_strides_that_compiled_code_expects(
+    results: Callable[[list[torch.Tensor], float], tuple[torch.Tensor, ...]],
+    dropout: float,
+    is_by_tokens: bool,
+) -> None:
+    def strides() -> list[tuple[int, ...]]:
+        shape = (2, 16, 4, 8) if is_by_tokens else (2, 4, 16, 8)
+        inputs = [torch.ones(shape, device="cuda", dtype=torch.float16) for _ in range(3)]
+        inputs = [x.transpose(1, 2) if is_by_tokens else x for x in inputs]
+        return [x.stride() for x in results(inputs, dropout)]
+
+    with FakeTensorMode():
+        expected = strides()
+    assert strides() == expected
 
 
 def test_attention_with_dropout_has_the_gradient_of_its_output() -> None:

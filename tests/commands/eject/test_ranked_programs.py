@@ -70,9 +70,9 @@ def _compare_on_rank(
 
 
 def environment_of_rank(rank: int, num_ranks: int, port: int) -> dict[str, str]:
-    """Return the variables that torchrun sets."""
+    """Return the variables that torchrun sets. The ranks are on the CPU."""
     ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
-    return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def free_ports(count: int) -> list[int]:

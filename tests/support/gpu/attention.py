@@ -43,6 +43,7 @@ def flash(
     lengths = torch.empty(0, dtype=torch.int32)
     state = torch.stack([seed, torch.zeros_like(seed)]).to(torch.uint64)
     unused = torch.empty((), dtype=torch.uint64)
+    output = _as_in(query, output)
     return output, sums, lengths, lengths, query.size(2), key.size(2), state, unused, query.new_empty(0)
 
 
@@ -66,7 +67,8 @@ def flash_backward(
 ) -> tuple[Tensor, ...]:
     """`aten::_scaled_dot_product_flash_attention_backward`."""
     options = _Options(dropout_p, is_causal, scale)
-    return _backward(grad, (query, key, value), output, sums, options, state.flatten()[:1])
+    inputs = (query, key, value)
+    return tuple(map(_as_in, inputs, _backward(grad, inputs, output, sums, options, state.flatten()[:1])))
 
 
 def efficient(
@@ -85,7 +87,7 @@ def efficient(
     output, sums, seed = _forward(query, key, value, options)
     padding = -query.size(2) % _ROWS
     sums = torch.nn.functional.pad(sums, (0, padding)) if compute_log_sumexp else sums[..., :0]
-    return output, sums.contiguous(), seed, torch.zeros_like(seed)
+    return _by_tokens(output), sums.contiguous(), seed, torch.zeros_like(seed)
 
 
 def efficient_backward(
@@ -111,9 +113,11 @@ def efficient_backward(
     ):  # the check of the kernel; the forward pass may have kept none
         raise RuntimeError("LSE is not correctly aligned (strideH)")
     sums = sums[..., : query.size(2)].contiguous()
-    if not grad_input_mask[3]:
-        return (*_backward(grad, (query, key, value), output, sums, options, seed), None)
-    return _plain_backward(grad, (query, key, value), options, seed)
+    inputs = (query, key, value)
+    if grad_input_mask[3]:
+        *grads, of_bias = _plain_backward(grad, inputs, options, seed)
+        return *map(_by_tokens, grads), of_bias  # type: ignore[arg-type]
+    return *map(_by_tokens, _backward(grad, inputs, output, sums, options, seed)), None
 
 
 def packed(
@@ -226,9 +230,22 @@ def _plain_backward(
     scale = _scale(query, options)
     of_query, of_keys = scale * of_scores @ keys, scale * of_scores.transpose(-2, -1) @ query.float()
     of_bias = None if options.bias is None else of_scores.sum_to_size(options.bias.shape).to(options.bias)
-    return (
-        of_query.to(query), _of_key_heads(of_keys, key).to(key), _of_key_heads(of_values, value).to(value), of_bias
-    )  # fmt: skip
+    of_inputs = (
+        of_query.to(query),
+        _of_key_heads(of_keys, key).to(key),
+        _of_key_heads(of_values, value).to(value),
+    )
+    return *of_inputs, of_bias
+
+
+def _by_tokens(heads: Tensor) -> Tensor:
+    """Return (batch, heads, length, width) with all heads of a token side by side in memory: the efficient kernel."""
+    return heads.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _as_in(given: Tensor, result: Tensor) -> Tensor:
+    """Return a result in the order in memory of an argument: the flash kernel."""
+    return torch.empty_like(given.transpose(1, 2)).transpose(1, 2).copy_(result)
 
 
 def _scores(query: Tensor, key: Tensor, options: _Options) -> Tensor:

@@ -191,7 +191,9 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     block = re.search(r"## Tests\n.*?```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert block is not None
     (command,) = [line for line in block[1].splitlines() if "pytest" in line]
-    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert f"{command} || status=$?" in lines
+    assert "[ $status = 0 ]" in lines, "a failure must end the script"
 
 
 def test_slow_tests_are_left_out_unless_asked_for() -> None:

@@ -44,7 +44,7 @@ def _running(run: Run) -> dict[str, Any]:
         "loss": _last(run, "train/loss"),
         "updates_per_second": rate,
         "samples_per_second": _last(run, "perf/samples_per_second"),
-        "peak_memory_gib": _last(run, "perf/peak_memory_gib") or figure(run.summary, "peak_memory_gib"),
+        "peak_memory_gib": figure(run.summary, "peak_memory_gib"),
         "seconds_left": max(total - done, 0) / rate if total and rate else None,
         "logged": run.last_logged or None,
     }

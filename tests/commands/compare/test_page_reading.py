@@ -213,6 +213,7 @@ def test_running_runs_show_their_progress(
         summary = json.loads((run / "summary.json").read_text()) | {
             "host": "elsewhere",
             "total_updates": 100 + 20 * n * n,
+            "perf": {"peak_memory_gib": 3.5},
         }
         (run / "summary.json").write_text(json.dumps(summary))
     write_page(comparing(tmp_path), tmp_path / "report.html")
@@ -225,6 +226,7 @@ def test_running_runs_show_their_progress(
     region = page.get_by_role("region", name="Progress").first
     expect(region).to_contain_text("1 of 3 runs have ended, 2 run; about 40 s left")
     assert column(page, "updates", "progress-table") == ["100 of 120", "100 of 180"]
+    assert column(page, "GiB", "progress-table") == ["3.5", "3.5"]
     assert column(page, "timeleft", "progress-table") == ["10 s", "40 s"]
 
 

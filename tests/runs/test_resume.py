@@ -299,6 +299,17 @@ def test_a_run_continues_with_a_changed_config_if_allowed(
     assert [row["num_updates"] for row in rows(stopped_run)] == list(range(13))
 
 
+def test_an_average_that_a_run_gains_begins_with_the_weights_of_the_checkpoint(
+    stopped_run: Path, train: Train
+) -> None:
+    average = ("averaging=ema", "averaging.decay=0.5", "averaging.warmup=false", "resume_strict=false")
+    train(*SHORT, *average, "save_every=1", name="stopped")
+    w6, w7, w8 = (weights(stopped_run, f"update_{update:08d}") for update in (6, 7, 8))
+    for name, value in weights(stopped_run, part="ema").items():
+        torch.testing.assert_close(value, 0.25 * w6[name] + 0.25 * w7[name] + 0.5 * w8[name])
+    assert "update_00000006 holds no average, so it begins with" in (stopped_run / "train.log").read_text()
+
+
 @pytest.mark.parametrize("is_killed_at_once", [False, True])
 @pytest.mark.parametrize(
     ("words", "better"), [(("best.metric=val/loss",), min), (("best.mode=min",), min)], ids=["metric", "mode"]

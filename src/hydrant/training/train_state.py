@@ -21,7 +21,7 @@ from hydrant.data.base import Data, changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
-from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into
+from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
 from hydrant.training.checkpoint.manifest import TRAINING, count
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.metrics import merge_meters
@@ -274,11 +274,14 @@ def restore_weights(trainer: Trainer, saved: SavedCheckpoint) -> None:
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
+    parts = weight_parts(saved.path)
     with _explain_misfit(saved.path):
         for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
-            weights = target.state_dict()
-            if weights:
-                read_into(saved.path, part, weights)
+            if weights := target.state_dict():
+                source = part if part in parts else "model"
+                if source != part:
+                    log.warning("%s holds no average, so it begins with the weights there", saved.path)
+                read_into(saved.path, source, weights)
                 target.load_state_dict(weights)
         restore_outside_model(trainer.task, saved)
 

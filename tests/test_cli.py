@@ -134,7 +134,7 @@ def closed_pipe() -> int:
     ("command", "has", "lacks"),
     [
         ("train", "sweep hydra/launcher optimizer", "none"),
-        ("study", "hydra/launcher optimizer", "sweep hydra/sweeper"),
+        ("study", "sweep hydra/launcher optimizer", "hydra/sweeper"),
         ("preview", "optimizer scheduler", "sweep hydra/launcher hydra/sweeper"),
         ("evaluate", "data precision task", "optimizer scheduler sweep hydra/launcher"),
         ("compare", "", "data optimizer"),

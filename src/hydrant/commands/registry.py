@@ -37,7 +37,7 @@ _COMMANDS = (
             runs_own_code=False),
     Command("train", "train a model, or a sweep of them with --multirun", groups=".*", writes=True),
     Command("study", "tune settings equally, then test them with fresh seeds until the best is known",
-            groups="(?!sweep$|hydra/sweeper).*", writes=True),
+            groups="(?!hydra/sweeper).*", writes=True),
     Command("preview", "show the schedules, groups and size of a config without training", groups=_ONE_RUN),
     Command("evaluate", "evaluate a run or a checkpoint", groups=_SAVED_RUN),
     Command("predict", "write what a run predicts for files, tensors or a split", groups=_SAVED_RUN),

@@ -180,6 +180,16 @@ class Sweep:
         """Add the processor time of a process that has ended."""
         self._processor_seconds += result.processor_seconds
 
+    @property
+    def wall_seconds(self) -> float:
+        """Those of this start so far."""
+        return time.time() - self._began
+
+    @property
+    def processor_seconds(self) -> float:
+        """Those of this process, and of the processes of jobs that were not killed, also on other machines."""
+        return self._processor_seconds + time.process_time()
+
     def plan_stacks(
         self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
     ) -> StackPlan:
@@ -275,8 +285,8 @@ class Sweep:
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
             "result": self.result,
             "ended_by": self.ended_by,
-            "wall_seconds": time.time() - self._began,
-            "processor_seconds": self._processor_seconds + time.process_time(),
+            "wall_seconds": self.wall_seconds,
+            "processor_seconds": self.processor_seconds,
         }
 
     def _print_styled_table(self, folder: Path) -> None:

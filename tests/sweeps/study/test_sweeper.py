@@ -176,11 +176,11 @@ def test_wall_and_processor_time_end_a_study_and_count_over_its_starts(study: St
         time.sleep(0.02)
         return accuracy(chosen)
 
-    assert study(WrittenRuns(slow), *SMALL, "--budget", "0.15s")[0] == 0
+    assert study(WrittenRuns(slow), *SMALL, "--budget", "0.05s")[0] == 0
     first = record()["cost"]
     assert (record()["verdict"]["ended_by"], first["num_starts"]) == ("budget", 1)
     runs = WrittenRuns(slow)
-    assert study(runs, *SMALL, "--budget", "0.15s")[0] == 0
+    assert study(runs, *SMALL, "--budget", "0.05s")[0] == 0
     assert runs.jobs == []
     assert record()["cost"]["wall_seconds"] > first["wall_seconds"]
     assert study(runs, *SMALL, "--budget", "0.000001cpu-s")[0] == 0
@@ -194,6 +194,24 @@ def test_without_tuning_contenders_are_compared_at_once(study: Study) -> None:
     assert [int(job.config["seed"]) for job in runs.jobs] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert record()["verdict"]["winner"] == "optimizer=adamw"
     assert record()["tuning"]["trials"] == []
+
+
+def test_a_study_in_a_file_is_the_same_study(study: Study) -> None:
+    words = (
+        "hydra.sweeper.tune=['optimizer.lr=1e-3,1e-2']",
+        "optimizer=adamw,sgd",
+        "--metric",
+        "val/accuracy",
+    )
+    runs = WrittenRuns(accuracy)
+    assert study(runs, "sweep=study", *words)[0] == 0
+    found = record()
+    assert found["protocol"]["budget"] == {"runs": 60}
+    assert (found["verdict"]["winner"], len(runs.jobs)) == ("adamw", 12)
+    again = WrittenRuns(accuracy)
+    assert study(again, *SMALL, "--budget", "60runs", "--metric", "val/accuracy")[0] == 0
+    assert again.jobs == []
+    assert without_times(record()) == without_times(found)
 
 
 def test_a_contender_that_always_fails_is_named_and_the_others_are_compared(study: Study) -> None:

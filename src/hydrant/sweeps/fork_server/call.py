@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -79,7 +78,7 @@ def call_isolated(
             process.start()
             sender.close()
         with signals.to_process(process.pid or 0):
-            results: list[tuple[T, float]] = []
+            results: list[T] = []
             while not receiver.poll(_POLL_SECONDS):  # not blocking, which ray.cancel could not interrupt
                 pass
             with contextlib.suppress(EOFError):
@@ -87,17 +86,7 @@ def call_isolated(
             wait([process.sentinel])
         with _start_or_join:
             process.join()
-            _used.append(results[0][1] if results else 0.0)
-        result = results[0][0] if results else ProcessDied(process.exitcode or 0)
-        return CallResult(result, signals.signum)
-
-
-_used: list[float] = []
-
-
-def used_cpu_seconds() -> float:
-    """Return the processor seconds of all calls that have returned, and of this process. Killed calls are not known."""
-    return sum(_used) + time.process_time()
+        return CallResult(results[0] if results else ProcessDied(process.exitcode or 0), signals.signum)
 
 
 _start_or_join = threading.Lock()
@@ -187,7 +176,7 @@ def _run_in_child(
     except KeyboardInterrupt:  # SIGINT before the function installed its own handler
         os._exit(128 + signal.SIGINT)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
-        sender.send((result, sum(os.times()[:4])))
+        sender.send(result)
         sender.close()
 
 

@@ -14,6 +14,7 @@ from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import JobFolders
+from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file
@@ -23,7 +24,7 @@ from hydrant.runs.folder import SWEEP_CONFIG
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
-from hydrant.sweeps.study.budget import CPU, RUNS, read_budget
+from hydrant.sweeps.study.budget import RUNS, read_budget
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_words
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Protocol
@@ -87,8 +88,9 @@ class StudySweeper(GridSweeper):
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
-            protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
-            earlier.used, lambda: write_record(self.folder, record, is_running=True),
+            protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train, earlier.used,
+            seconds=lambda: (self.sweep.wall_seconds, self.sweep.processor_seconds),
+            after_batch=lambda: write_record(self.folder, record, is_running=True),
         )  # fmt: skip
         tuning = Tuning(protocol, trials, earlier.num_rounds)
         fresh = FreshSeeds(protocol, trials, tuning)
@@ -143,7 +145,10 @@ class StudySweeper(GridSweeper):
         Raises:
             ConfigError: it names no contenders, or a key twice.
         """
-        overrides = self._overrides()
+        # The parameters of `sweep=study` are already in front, as for a grid.
+        overrides = [override for override in self._overrides() if override.key_or_group != "sweep"]
+        check_placed(self.config)
+        check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         check_grid(overrides)
         common, products = _divide(overrides)
         contenders = [[*split_words(text), *words] for text in self._contenders or [""] for words in products]
@@ -155,9 +160,6 @@ class StudySweeper(GridSweeper):
         protocol = Protocol(
             parts, common, self._rule(common, parts), **self._counts, budget=read_budget(self._budget)
         )
-        if CPU in protocol.budget.limits and self._executor.is_remote:
-            message = "processor seconds of other machines are not known; give runs, updates or wall time"
-            raise ConfigError(f"{_KEY}.budget", message)
         limit = protocol.budget.limits.get(RUNS)
         if limit is not None and limit < protocol.least_runs:
             few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from hydrant.errors import JobFailed, NonFiniteError
 from hydrant.runs.folder import RunFolder, RunStatus, read_metrics
-from hydrant.sweeps.fork_server.call import used_cpu_seconds
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, Amounts, Budget
@@ -32,6 +30,7 @@ class Trials:
         compose: returns the job of some overrides; None if they make no config.
         train: trains jobs, the first of which has this number.
         before: what earlier starts of the study have used, in wall and processor seconds.
+        seconds: wall and processor seconds of this start so far.
         after_batch: called when jobs have ended.
     """
 
@@ -41,13 +40,12 @@ class Trials:
     compose: Callable[[Sequence[str]], ComposedJob | None]
     train: Callable[[Sequence[ComposedJob], int], object]
     before: Amounts
+    seconds: Callable[[], tuple[float, float]]
     after_batch: Callable[[], object]
     _jobs: dict[tuple[str, ...], ComposedJob | None] = field(
         default_factory=dict[tuple[str, ...], ComposedJob | None]
     )
     _ended: set[Path] = field(default_factory=set[Path])
-    _began: float = field(default_factory=time.monotonic)
-    _cpu_began: float = field(default_factory=used_cpu_seconds)
 
     def run(self, words: Sequence[Sequence[str]]) -> list[float | None]:
         """Train the jobs of these overrides, and return their results: None for a run without a finite one.
@@ -111,10 +109,14 @@ class Trials:
         """Return what the study has used so far."""
         jobs = [job for job in self._jobs.values() if job is not None]
         runs = [summary for job in jobs if (summary := RunFolder(job.folder).summary)]
-        wall = self.before.get(WALL, 0.0) + time.monotonic() - self._began
-        cpu = self.before.get(CPU, 0.0) + used_cpu_seconds() - self._cpu_began
+        wall, cpu = self.seconds()
         num_updates = sum(run.get("num_updates", 0) for run in runs)
-        return {RUNS: len(runs), UPDATES: num_updates, WALL: wall, CPU: cpu}
+        return {
+            RUNS: len(runs),
+            UPDATES: num_updates,
+            WALL: self.before.get(WALL, 0.0) + wall,
+            CPU: self.before.get(CPU, 0.0) + cpu,
+        }
 
     def state(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the folder of a run and its state, for study.json."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -19,6 +22,8 @@ def trained(train: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="module")  # not for longer: this thread has a running event loop meanwhile
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright  # not everywhere where other tests of commands run
+
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("needs Chromium: apt install chromium")

@@ -64,7 +64,8 @@ def in_tabs(match: re.Match[str]) -> str:
     """Return a block of commands in two tabs, if a command is called otherwise where Hydrant is installed."""
     block = match[0]
     installed = block.replace("uv run train.py", "hydrant train").replace("uv run hydrant", "hydrant")
-    if installed == block:
+    installed = installed.replace("pip install uv\n", "")
+    if installed == block or installed == "```bash\n```\n":
         return block
     tabs = {"in a checkout, with uv": block, "installed": installed}
     return "\n".join(f'=== "{name}"\n\n{textwrap.indent(text, "    ")}' for name, text in tabs.items())

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from documentation import commands
+from documentation import commands, missing_lines, outputs
 from installed import environment, extras_of, packages_of
 from repository import ROOT
 from run_page import ELSEWHERE
@@ -54,6 +54,16 @@ def test_the_environment_of_a_page_has_the_extras_that_it_names_and_no_others() 
     code = "import importlib.util as u; print([n for n in ('pandas', 'pytest', 'optuna', 'hydrant') if u.find_spec(n)])"
     command = [str(environment() / "python"), "-P", "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['hydrant']\n"
+
+
+def test_an_output_on_a_page_is_what_its_command_prints() -> None:
+    """The commands of these pages are run by slow tests, which compare what they print."""
+    shown = {page: list(outputs(page)) for page in PAGES if outputs(page)}
+    assert shown["docs/tutorials/own-project.md"] == ["hydrant init ."]
+    assert len(shown["docs/guides/profile.md"]) == len(shown["docs/guides/predict.md"]) == 1
+    text = "trusted: /home/me/study (study)\n0,1,0.9894\n 3.0  30.1%  7  forward\n"
+    assert missing_lines(text, "trusted: /tmp/x (study)\n12,7,0.5\n13 5% 20 forward\n") == []
+    assert missing_lines(text, "trust: /tmp/x (study)\n12,7\n13 5% 20 backward\n") == text.splitlines()
 
 
 def test_every_exception_is_on_a_page() -> None:

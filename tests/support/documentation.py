@@ -19,6 +19,30 @@ def commands(page: str) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
+def outputs(page: str) -> dict[str, str]:
+    """Return the output that a page shows of a command: a block of text after its block, with three lines between."""
+    pattern = r"^```bash\n((?:(?!```).)*?)^```\n\n(?:[^\n`#|]+\n){0,3}\n?^```text\n(.*?)^```"
+    found = re.findall(pattern, (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    return {block.replace("\\\n", " ").splitlines()[-1].strip(): shown for block, shown in found}
+
+
+def missing_lines(shown: str, printed: str) -> list[str]:
+    """Return the lines of a documented output that were not printed. Numbers, absolute paths and blanks may differ."""
+    any_word = r"-?\d+(?:,\d{3})*(?:[.e+-]+\d+)*%?", r"/\S+"
+    words = re.compile("|".join(f"(?<![\\w.])(?:{word})" for word in any_word))
+
+    def pattern(line: str) -> str:
+        parts = words.split(line.strip())
+        wild = [
+            next(w for w in any_word if re.fullmatch(w, word))
+            for word in words.findall(line.strip())
+        ]
+        texts = [r"\s*".join(map(re.escape, re.split(r"\s+", part))) for part in parts]
+        return "".join(text + number for text, number in zip(texts, [*wild, ""], strict=True))
+
+    return [line for line in shown.splitlines() if line.strip() and not re.search(pattern(line), printed)]
+
+
 def write_files(page: str, folder: Path) -> None:
     """Write the blocks of Python and YAML whose first line is a path to that path."""
     for block in [*blocks(page, "python"), *blocks(page, "yaml")]:

@@ -5,13 +5,15 @@ It imports nothing that a user has not installed, so it runs in the environment 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from documentation import blocks, commands, path_of
+from documentation import blocks, commands, missing_lines, outputs, path_of
 from repository import ROOT
 
 from hydrant import cli
@@ -90,6 +92,18 @@ def arguments(command: str, position: int) -> list[str]:
     ]
 
 
+class Tee(io.StringIO):
+    """Keeps what is printed, and prints it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stdout = sys.stdout
+
+    def write(self, text: str) -> int:
+        self._stdout.write(text)
+        return super().write(text)
+
+
 def main(page: str) -> None:
     """Run everything on a page, in its order."""
     folder = Path.cwd()
@@ -97,8 +111,13 @@ def main(page: str) -> None:
     for position, command in enumerate(commands(page)):
         if (script := command.removeprefix("python ")) in files_of(page):
             exec(compile((folder / script).read_text(), script, "exec"), {})
-        elif command not in ELSEWHERE and (status := cli.main(arguments(command, position))):
-            sys.exit(f"exit status {status}: {command}")
+        elif command not in ELSEWHERE:
+            with contextlib.redirect_stdout(Tee()) as printed:
+                status = cli.main(arguments(command, position))
+            if status:
+                sys.exit(f"exit status {status}: {command}")
+            if missing := missing_lines(outputs(page).get(command, ""), printed.getvalue()):
+                sys.exit(f"not printed by {command}: {missing}")
     exec(compile("\n".join(code for code in blocks(page, "python") if not path_of(code)), page, "exec"), {})
 
 

@@ -33,10 +33,7 @@ def missing_lines(shown: str, printed: str) -> list[str]:
 
     def pattern(line: str) -> str:
         parts = words.split(line.strip())
-        wild = [
-            next(w for w in any_word if re.fullmatch(w, word))
-            for word in words.findall(line.strip())
-        ]
+        wild = [next(w for w in any_word if re.fullmatch(w, word)) for word in words.findall(line.strip())]
         texts = [r"\s*".join(map(re.escape, re.split(r"\s+", part))) for part in parts]
         return "".join(text + number for text, number in zip(texts, [*wild, ""], strict=True))
 

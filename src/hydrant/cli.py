@@ -30,6 +30,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_about_hydrant = arguments[:1] in (["help"], ["version"], ["--version"])
+    if is_about_hydrant:
+        arguments = [word for word in arguments if word != FLAG]
     wants_text = FLAG not in arguments or not {"-h", "--help"}.isdisjoint(arguments)
     with (
         process_settings(),
@@ -142,12 +145,13 @@ def _function_of(command: str) -> Callable[[list[str]], int]:
 
 def _no_command(word: str) -> ConfigError:
     if "=" in word or word.startswith("-"):
-        return ConfigError("", f"{word!r} comes after a command: hydrant train {word}")
+        remedy = f"hydrant train {word}"
+        return ConfigError("", f"{word!r} comes after a command: {remedy}", about=word, remedy=remedy)
     return unknown_name("", "command", word, COMMANDS)
 
 
 def _report(error: HydrantError) -> int:
-    return say_error(str(error), error.exit_status, key_of(error))
+    return say_error(str(error), error.exit_status, key_of(error), error.remedy)
 
 
 def _complete(arguments: list[str]) -> int:

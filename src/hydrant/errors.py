@@ -41,6 +41,8 @@ class HydrantError(Exception):
     """Base of every error whose message is for the user."""
 
     exit_status = 1
+    remedy = ""
+    """What to do: the end of the message. Needed where that is not what follows its last `; ` or `. `."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)  # it is sent between processes
@@ -71,10 +73,12 @@ class ConfigError(HydrantError):
 
     exit_status = 2
 
-    def __init__(self, key: str, message: str) -> None:
+    def __init__(self, key: str, message: str, *, about: str = "", remedy: str = "") -> None:
+        """Make an error; the message begins with `key`, but not with `about`, which is a key or a flag too."""
         super().__init__(f"{key}: {message}" if key else message)
-        self.key = key
+        self.key = key or about
         self.reason = message
+        self.remedy = remedy
 
 
 class FolderInUse(ConfigError):

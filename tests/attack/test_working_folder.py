@@ -103,6 +103,7 @@ def call(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
         "RAN": str(folder.parent / "ran"),
         "COMP_LINE": "hydrant train optimizer=",
         "WANDB_MODE": "offline",
+        "XDG_CONFIG_HOME": str(folder.parent / "config"),
     }
     command = [str(HYDRANT), *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

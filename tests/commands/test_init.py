@@ -94,11 +94,12 @@ def test_every_file_is_rendered_and_in_style(project: Path) -> None:
 
 
 def test_nothing_is_overwritten(project: Path, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "README.md").write_text("mine")
+    (project / ".gitignore").write_text("mine")
     assert cli.main(["init", "."]) == 2
-    assert "README.md" in (message := capsys.readouterr().err)
-    assert "would be overwritten" in message
-    assert (project / "README.md").read_text() == "mine"
+    assert ".gitignore" in (message := capsys.readouterr().err)
+    assert " more would be overwritten" in message
+    assert message.count(", ") == 3, "two between three files, one in the remedy"
+    assert (project / ".gitignore").read_text() == "mine"
 
 
 def test_the_page_for_agents_names_commands_that_exist() -> None:

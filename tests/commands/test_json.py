@@ -17,7 +17,7 @@ from run_folders import summary
 
 from hydrant import cli
 from hydrant.commands.answers import ERROR, schemas
-from hydrant.commands.answers.page import page
+from hydrant.commands.answers.page import page, study_schema
 from hydrant.commands.registry import COMMANDS
 from hydrant.errors import NonFiniteError
 from hydrant.terminal.answer import divided, json_line
@@ -46,6 +46,8 @@ def test_every_command_has_a_schema_and_the_page_has_all_fields() -> None:
     assert schemas().keys() == {*COMMANDS, ERROR}
     text = (ROOT / "docs" / "reference" / "json.md").read_text()
     assert page(text) == text, "python -m hydrant.commands.answers.page"
+    study = ROOT / "src" / "hydrant" / "commands" / "answers" / "study.json"
+    assert study.read_text() == study_schema(), "python -m hydrant.commands.answers.page"
 
 
 def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +79,10 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     assert all((workdir / "study" / file).is_file() for file in project["files"])
     assert ask("trust", "--list")["trusted"] == {str(workdir / "study"): ["study"]} != {}
     assert ask("trust", "--remove", "study")["trusted"] == ask("trust", "--list")["trusted"] == {}
+    ask("trust", "study")
+    (workdir / "study").rename(workdir / "moved")
+    left = ask("trust", "--list")
+    assert (left["trusted"], left["num_gone"]) == ({}, 1)
     (workdir / "text.txt").write_text("a line\n" * 20)
     assert ask("tokenize", "text.txt", "--out", "tokens")["splits"]["val"] == {
         "num_tokens": 8,
@@ -124,13 +130,33 @@ def test_a_run_that_fails_has_an_answer_and_an_error(
     assert error["remedy"].startswith("Lower optimizer.lr")
 
 
-def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask) -> None:
+@pytest.mark.parametrize(
+    "words", [("train", "--json", "--help"), ("--version", "--json"), ("help", "--json")]
+)
+def test_help_and_version_are_text(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 0
+    printed = capsys.readouterr()
+    assert printed.out[0] != "{"
+    assert printed.err == ""
+
+
+def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask("train", "optimizer=adamv", status=2) | {"remedy": ""} == {
-        "version": 1, "key": "optimizer", "message": "no option 'adamv'", "remedy": "", "exit_status": 2
+        "version": 1, "key": "optimizer", "message": "optimizer: no option 'adamv'", "remedy": "", "exit_status": 2
     }  # fmt: skip
     assert ask("status", "nowhere", status=2)["key"] == "FOLDER"
     assert ask("unknown", status=2)["message"] == "unknown command 'unknown'"
     assert ask("train", "--cfg", "job", status=2)["key"] == "--json"
+    assert ask("predict", "outputs/x", status=2)["remedy"].startswith("Give a run, and then files")
+    brackets = ask("train", "model.hidden=[x", status=2)
+    assert brackets["message"].startswith("model.hidden: '[x' cannot be parsed")
+    assert brackets["remedy"].startswith("close all brackets and quotes; put plain text")
+    assert ask("train", "optimizer.lr", status=2)["key"] == "optimizer.lr"
+    assert ask("train", "adamw", status=2)["key"] == ""
+    assert ask("stop", "--noww", status=2)["key"] == "--noww"
+    assert cli.main(["--json"]) == 2
+    alone = check(capsys.readouterr().err)
+    assert (alone["key"], alone["remedy"]) == ("--json", "hydrant train --json")
     assert divided(str(NonFiniteError("train/loss", 1, 2)))[1].startswith("Lower optimizer.lr")
 
 

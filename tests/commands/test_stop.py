@@ -120,6 +120,13 @@ def test_now_does_not_wait_for_saving(work: Work, run: Path) -> None:
     assert process.communicate()[0] == "at once\n"
 
 
+def test_a_first_request_can_be_for_now(work: Work, run: Path) -> None:
+    """Two signals at once would come in the order of their numbers, and the run would save."""
+    process = work("run", run, seconds=60)
+    assert ask_to_stop(run, process.pid, now=True, seconds=20) is True
+    assert process.communicate()[0] == "at once\n"
+
+
 def test_a_sweep_is_stopped_by_its_own_process(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +242,7 @@ def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
 def test_a_folder_without_runs_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "empty").mkdir()
     assert stop(capsys, "empty", status=2)["key"] == "FOLDER"
-    assert stop(capsys, status=2)["message"].startswith("give a run or a sweep")
+    assert stop(capsys, status=2)["message"].startswith("FOLDER: give a run or a sweep")
 
 
 def test_a_real_sweep_stops_its_job_and_starts_no_other(

@@ -43,6 +43,7 @@ def unchanged_process() -> Generator[None]:
 @pytest.fixture
 def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
     """A project as `hydrant init` writes it, which is the working folder."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))  # else the project stays trusted
     assert cli.main(["init", "mine"]) == 0
     monkeypatch.chdir(workdir / "mine")
     monkeypatch.syspath_prepend(str(workdir / "mine"))

@@ -23,7 +23,8 @@ def main(arguments: Sequence[str]) -> int:
     inputs = [word for word in words[1:] if word not in overrides]
     if not inputs or is_override(words[0]):
         example = "hydrant predict outputs/lr_study photos/ --out predictions.csv"
-        raise ConfigError("", f"predict what? Give a run, and then files, a folder or a split: {example}")
+        remedy = f"Give a run, and then files, a folder or a split: {example}"
+        raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
     if options.batch_size is not None and options.batch_size < 1:
         raise ConfigError("--batch-size", f"needs a number above 0, not {options.batch_size}")
     from hydrant.runs.load import open_run  # imports torch

@@ -23,7 +23,7 @@ from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.outcome import RunResult, report
-from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
+from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
 from hydrant.terminal.answer import FLAG, answer, say_error, wants_json
 from hydrant.terminal.console import output_status, relative, show_activity
 from hydrant.training.distributed.env import is_started_as_rank
@@ -137,7 +137,8 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     if wants_json():
         answer(sweep.plain(folder))
         if stop_status:
-            say_error("stopped by a signal; the same command continues the sweep", stop_status)
+            name = signal_name(stop_status - 128)
+            say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
     if failure and not stop_status:
         report(RunResult.failed(failure))
     return stop_status or int(has_failed or bool(failure))

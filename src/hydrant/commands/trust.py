@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,10 +21,13 @@ def main(arguments: Sequence[str]) -> int:
     options, folders = parser.split(arguments)
     if len(folders) > 1 or (options.list and (folders or options.remove)):
         raise ConfigError("", "takes one folder, or --list, or --remove and a folder")
-    root = Path(*folders)
+    root, num_gone = Path(*folders), 0
     if options.list:
-        projects = trust.trusted_projects()
+        known = trust.trusted_projects()
+        projects = {folder: names for folder, names in known.items() if os.path.isdir(folder)}  # noqa: PTH112
+        num_gone = len(known) - len(projects)
         lines = [described(Path(folder), packages) for folder, packages in projects.items()]
+        lines += [f"and {num_gone} that are not there now"] if num_gone else []
     elif options.remove:
         trust.distrust(root)
         projects, lines = {}, [f"no longer trusted: {root.resolve()}"]
@@ -31,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         projects = {str(root.resolve()): _trust(root)}
         lines = [f"trusted: {described(Path(folder), names)}" for folder, names in projects.items()]
     if wants_json():
-        answer({"trusted": {folder: list(names) for folder, names in projects.items()}})
+        trusted = {folder: list(names) for folder, names in projects.items()}
+        answer({"trusted": trusted, "num_gone": num_gone})
     else:
         for line in lines:
             say(line)

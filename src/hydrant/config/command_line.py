@@ -68,9 +68,9 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
         words = f"write {key}={value}"
     words = words or with_its_group(key, value)
     if words is not None:
-        return ConfigError("", f"{command} has no flag {name}; {words}")
+        return ConfigError("", f"{command} has no flag {name}; {words}", about=name)
     words = [option for option in known if option.startswith("--")]
-    return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}")
+    return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}", about=name)
 
 
 @contextmanager
@@ -117,7 +117,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
             likely = _suggest_override(_abridged(text), options)
-            raise ConfigError("", f"{_abridged(text)!r} has no value; write {likely}=<value>")
+            is_key = key.partition(".")[0] in {*options, *typing.get_type_hints(TrainConfig)}
+            message = f"{_abridged(text)!r} has no value; write {likely}=<value>"
+            raise ConfigError("", message, about=key if is_key else "")
         if not key.strip("+~ "):
             raise ConfigError("", f"{_abridged(text)!r} has no key; write <key>={_abridged(value)}")
         name = key.lstrip("+~")
@@ -151,7 +153,8 @@ def _parse(parser: OverridesParser, text: str) -> Override:
 def _unparsed(key: str, value: str, error: Exception) -> ConfigError:
     remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
     reason = _abridged(first_line(error))
-    return ConfigError(key.lstrip("+~"), f"{_abridged(value)!r} cannot be parsed ({reason}); {remedy}")
+    message = f"{_abridged(value)!r} cannot be parsed ({reason}); {remedy}"
+    return ConfigError(key.lstrip("+~"), message, remedy=remedy)
 
 
 def _unread_letter(parser: OverridesParser, text: str, letter: str) -> ConfigError | None:

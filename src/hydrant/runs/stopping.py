@@ -22,6 +22,7 @@ from hydrant.files.atomic_write import open_beside
 from hydrant.runs.lock_holder import locks
 
 ASKED = ".stop"
+_BETWEEN_SECONDS = 0.5  # in which a process takes the first signal
 
 
 class CannotStop(HydrantError):
@@ -48,7 +49,8 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
             with _asked(folder, f"{pid} {_started(pid)}") as is_first:
                 if is_first:
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
-                if now:
+                # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
+                if now and not (is_first and _has_ended(handle, _BETWEEN_SECONDS)):
                     signal.pidfd_send_signal(handle, signal.SIGINT)
         except ProcessLookupError:  # it has just ended
             return True
@@ -56,11 +58,16 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
             if error.filename is not None:  # of `.stop`
                 raise
             raise CannotStop(f"process {pid} belongs to another user; ask that user to stop it") from error
-        has_ended = bool(select.select([handle], [], [], seconds)[0])
+        has_ended = _has_ended(handle, seconds)
     if has_ended:
         with suppress(OSError):
             (folder / ASKED).unlink()
     return has_ended
+
+
+def _has_ended(handle: int, seconds: float) -> bool:
+    """Wait until a process has ended, these seconds at most; return whether it has."""
+    return bool(select.select([handle], [], [], seconds)[0])
 
 
 @contextlib.contextmanager

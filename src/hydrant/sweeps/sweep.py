@@ -78,7 +78,7 @@ class Sweep:
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a race has found, for `--json`
-        self._same_command = (
+        self.same_command = (
             "the same command"  # the command in words, with the folder if the sweep has no name
         )
         self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that this plan numbers
@@ -107,7 +107,7 @@ class Sweep:
         if (path := job.folder.resolve()) not in self._jobs:
             self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
             self._write_plan(job.sweep_folder or path.parent)
-        self._same_command, self._mode = job.same_command(), job.config["best"]["mode"]
+        self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
         return SweepJob(number, job, environment, self._has_table)
@@ -301,7 +301,7 @@ class Sweep:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self._jobs)
         shown = dict.fromkeys(["finished", "saved", "not started", *states])
         counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
-        return f"\nstopped: {counted}; {self._same_command} continues the sweep"
+        return f"\nstopped: {counted}; {self.same_command} continues the sweep"
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""

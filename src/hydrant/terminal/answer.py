@@ -61,16 +61,17 @@ def answer_status() -> int:
     return output_status(_asked[-1].stdout if _asked else None)
 
 
-def say_error(message: str, exit_status: int, key: str = "") -> int:
+def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -> int:
     """Print why a command ends, as its last line on stderr; return the exit status.
 
     Args:
-        key: the config key or the flag to change. The message begins with it.
+        key: the config key or the flag to change.
+        remedy: what to do, the end of the message; see `divided`.
     """
     sys.stdout.flush()
     message = " ".join(message.split())
     if _asked:
-        reason, remedy = divided(message.removeprefix(f"{key}: ") if key else message)
+        reason, remedy = divided(message, " ".join(remedy.split()))
         fields = {"key": key, "message": reason, "remedy": remedy, "exit_status": exit_status}
         print(json_line({"version": VERSION, **fields}), file=sys.stderr, flush=True)
     else:
@@ -83,14 +84,21 @@ def key_of(error: BaseException | None) -> str:
     return error.key if isinstance(error, ConfigError) else ""
 
 
-def divided(message: str) -> tuple[str, str]:
+def divided(message: str, remedy: str = "") -> tuple[str, str]:
     """Return what is wrong and what to do, which are the parts of a message; "" if it does not say what to do.
+
+    Args:
+        remedy: the second part, where it is not what follows the last `; ` or `. `.
 
     >>> divided("unknown option 'adamv'; did you mean 'adamw'?")
     ("unknown option 'adamv'", "did you mean 'adamw'?")
     >>> divided("train/loss became NaN at update 3. Lower optimizer.lr.")
     ('train/loss became NaN at update 3', 'Lower optimizer.lr.')
+    >>> divided("predict what? Give a run; or a checkpoint", "Give a run; or a checkpoint")
+    ('predict what?', 'Give a run; or a checkpoint')
     """
+    if remedy and message.endswith(remedy):
+        return message.removesuffix(remedy).rstrip(" ;:"), remedy
     reason, _, remedy = message.rpartition("; ")
     if not reason:
         reason, _, remedy = message.rpartition(". ")

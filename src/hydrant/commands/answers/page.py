@@ -1,7 +1,8 @@
-"""The generated part of docs/reference/json.md: the fields of each answer, from the schemas."""
+"""What is made from the schemas: that of `study`, and the fields of each answer in docs/reference/json.md."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,16 @@ from typing import Any
 from hydrant.commands.answers import ERROR, schemas
 
 _PAGE = Path("docs/reference/json.md")
+_STUDY = Path(__file__).parent / "study.json"
 _BEGIN, _END = "<!-- schemas: generated -->", "<!-- end of schemas -->"
+
+
+def study_schema() -> str:
+    """Return the schema of `study`: that of `train`, which answers for a sweep, with its own name."""
+    schema = schemas()["train"]
+    schema["properties"]["command"] = {"const": "study"}
+    words = {"title": "study", "description": "How a study ended: a sweep. Its study.json has everything."}
+    return json.dumps(schema | words, indent=1) + "\n"
 
 
 def page(text: str) -> str:
@@ -66,5 +76,6 @@ def _kind(field: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
+    _STUDY.write_text(study_schema(), encoding="utf-8")
     _PAGE.write_text(page(_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     sys.exit(0)

@@ -21,6 +21,7 @@ from hydrant.terminal.console import notice, say
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
 _PACKAGE_FOLDER = "package"  # of the template; its name in a project is the project's
+_MAX_NAMED = 3  # files in a message
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -99,9 +100,9 @@ def write_project(root: Path, package: str) -> list[Path]:
     }
     files = {root / path: text for path, text in rendered(values).items()}
     if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
-        raise ConfigError(
-            "", f"{', '.join(present)} would be overwritten; choose another folder, or move them"
-        )
+        more = f" and {len(present) - _MAX_NAMED} more" if len(present) > _MAX_NAMED else ""
+        message = f"{', '.join(present[:_MAX_NAMED])}{more} would be overwritten"
+        raise ConfigError("", f"{message}; choose another folder, or move them")
     try:
         for file, text in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -120,7 +120,7 @@ def test_a_planted_difference_is_found_with_fewer_runs_than_a_fixed_number(num_s
 def test_no_difference_is_said_of_contenders_that_are_alike_and_rarely_of_others(num_studies: int) -> None:
     protocol = protocol_of(2, min_difference=0.03)
     alike = [simulate(protocol, bowls(n, [0.3, 0.3], depth=0.0)) for n in range(num_studies)]
-    assert sum(s.verdict.status == "no_difference" for s in alike) > 0.8 * num_studies
+    assert sum(s.verdict.status == "no_difference" for s in alike) > 0.7 * num_studies
     apart = [simulate(protocol, bowls(n, [0.3, 0.331], depth=0.0)) for n in range(num_studies)]
     wrong = sum(s.verdict.status == "no_difference" for s in apart)
     assert stats.binom.sf(wrong - 1, num_studies, 0.05) > 0.01

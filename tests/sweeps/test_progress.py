@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,11 @@ def test_damaged_rows_are_skipped(sweep: Path) -> None:
         file.write(b'{"train/loss": 1}\n[]\n\xff\n{"num_updates": 30, "train/loss": 2}\n')
     (killed,) = (run for run in sweep_progress(sweep) if run.state == "killed" and run.run == "killed")
     assert (killed.num_updates, killed.loss) == (30, 2)
+
+
+def test_a_pipe_instead_of_the_rows_is_not_waited_for(sweep: Path) -> None:
+    metrics = sweep / "killed" / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    os.mkfifo(metrics)
+    (killed,) = (run for run in sweep_progress(sweep) if run.run == "killed")
+    assert (killed.state, killed.loss) == ("killed", None)

@@ -21,13 +21,17 @@ def check_regular(file: str | Path) -> None:
         raise OSError(_REASON)
 
 
-def open_regular(file: str | Path, flags: int = 0) -> BinaryIO:
-    """Open a file for reading, without waiting if it has just become a pipe. `flags`: more flags of `os.open`.
+def open_regular(file: str | Path, flags: int = 0, dir_fd: int | None = None) -> BinaryIO:
+    """Open a file for reading, without waiting if it has just become a pipe.
+
+    Args:
+        flags: more flags of `os.open`.
+        dir_fd: the open folder of the file; None if `file` is its path.
 
     Raises:
         OSError: it is no file, or it cannot be opened.
     """
-    opened = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | flags), "rb")
+    opened = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd), "rb")
     if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         opened.close()
         raise OSError(_REASON)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hydrant.files.regular_file import open_regular
 from hydrant.runs.folder import (
     METRICS,
     RunFolder,
@@ -119,11 +120,11 @@ def _last(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
 def _last_rows(run: Path) -> Iterator[dict[str, Any]]:
     """Yield the last complete rows of metrics.jsonl, which another process may be writing."""
     try:
-        with (run / METRICS).open("rb") as file:
+        with open_regular(run / METRICS) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL_BYTES, 0))
             lines = file.read().split(b"\n")[:-1]  # what follows the last newline is incomplete
-    except FileNotFoundError:
+    except OSError:  # there is no file, or it is a pipe: the summary says the rest
         return
     for line in lines[1:] if size > _TAIL_BYTES else lines:
         with suppress(ValueError):  # a damaged line

@@ -69,6 +69,7 @@ def test_what_cannot_be_served_is_refused(runs: Path, capsys: pytest.CaptureFixt
         ((str(runs), "--port", "x"), "--port: invalid int value: 'x'"),
         ((str(runs), "--host", "192.0.2.1"), "--host: '192.0.2.1' is no address of this machine"),
         ((str(runs), "--host", "no such host"), "--host: 'no such host' is no address of this machine"),
+        ((str(runs), "--host", ""), "--host: needs an address or a name of this machine, not ''"),
         ((str(runs), "--sigma", "1"), "--sigma: is the noise of a test against a target"),
         ((str(runs), "--hots", "a"), "hydrant watch has no flag --hots; did you mean '--host'"),
     ]:
@@ -84,8 +85,10 @@ def test_the_answer_for_programs_is_the_address(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Feed, "rest", stop)
-    assert cli.main(["watch", str(runs), "--no-browser", "--json"]) == 130
-    content = json.loads(capsys.readouterr().out)
+    assert cli.main(["watch", str(runs), f"{runs}/no[n]e*", "--no-browser", "--json"]) == 130
+    shown = capsys.readouterr()
+    assert f"'{runs}/no[n]e*' matches nothing yet" in shown.err.replace("\n", " ")
+    content = json.loads(shown.out)
     jsonschema.validate(content, schemas()["watch"])
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", content["url"])
 

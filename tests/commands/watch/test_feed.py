@@ -90,6 +90,10 @@ def test_growing_rows_equal_the_whole_file_whatever_happens_to_it(tmp_path: Path
     assert updates() == [1, 6], "and it is read again when it is whole"
     path.unlink()
     assert updates() == []
+    path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(RecordError, match="a link to nothing"):
+        rows.read()
+    path.unlink()
     os.mkfifo(path)
     with pytest.raises(RecordError, match="a pipe"):
         rows.read()
@@ -132,6 +136,45 @@ def test_runs_may_appear_change_move_break_and_vanish(tmp_path: Path) -> None:
     feed.update()
     assert shown(feed)["message"]
     assert shown(feed)["runs"] == []
+
+
+def test_what_a_run_without_rows_shows_is_followed(tmp_path: Path) -> None:
+    """Its config, its error and its pictures may change while no row is written."""
+    write_run(tmp_path / "a", {"seed": 0}, 0.9)
+    run = write_run(tmp_path / "b", {"seed": 1}, 0.9, status="failed")
+    (run / "metrics.jsonl").write_text("")
+    feed = Feed([str(tmp_path)], Question())
+    feed.update()
+    version, _ = feed.wait("", 0)
+    feed.update()
+    assert feed.wait(version, 0) == (version, {}), "nothing has changed"
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 1", "seed: 7"))
+    feed.update()
+    assert {entry["labels"]["seed"] for entry in shown(feed)["runs"]} == {"0", "7"}
+    (run / "pictures" / "samples").mkdir(parents=True)
+    (run / "pictures" / "samples" / "1.png").write_bytes(b"")
+    feed.update()
+    assert [len(of_run) for of_run in decoded(feed.wait("", 0)[1]["pictures"])["runs"]] == [0, 1]
+    (run / "schedule.json").write_text('{"updates": [0, 1], "values": {"optim/lr": [1, 0]}}')
+    feed.update()
+    assert decoded(feed.wait("", 0)[1]["curves"])["schedules"]["optim/lr"]
+    shutil.rmtree(run)
+    shutil.rmtree(tmp_path / "a")
+    feed.update()
+    assert feed.folders == {}
+
+
+def test_the_first_change_is_shown_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first comparison takes long, because it imports much."""
+    monkeypatch.setattr("hydrant.sweeps.sparing._REST", 1e9)
+    write_run(tmp_path / "a", {"seed": 0}, 0.9)
+    feed = Feed([str(tmp_path)], Question())
+    feed.update()
+    for name in "bc":
+        write_run(tmp_path / name, {"seed": ord(name)}, 0.9)
+        feed.update()
+    assert states(feed).keys() == {"a", "b"}, "a comparison later, it rests"
 
 
 def test_watching_writes_nothing(tmp_path: Path) -> None:

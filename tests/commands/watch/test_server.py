@@ -6,7 +6,9 @@ import http.client
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
@@ -15,6 +17,8 @@ import pytest
 from planted import write_run
 from reports import decoded, parts_of
 from watching import Watched, watching
+
+from hydrant.commands.watch import server as server_module
 
 ODD = "a & b <i>é '\"%2e 日本 #?"
 """The name of a run whose characters mean something in a URL, in HTML or in a shell."""
@@ -109,28 +113,101 @@ def test_other_origins_read_nothing(watched: Watched) -> None:
     for headers in (
         {"Origin": "https://example.com"},
         {"Origin": "null"},
+        {"Origin": f"http://127.0.0.1:{watched.port + 1}"},
+        {"Origin": "http://localhost:8460", "Host": "localhost"},
+        {"Origin": "https://localhost:8460", "Host": "localhost:8460"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site", "Sec_Fetch_Mode": "no-cors"},
     ):
         assert watched.ask("/log?run=plain", **headers)[0] == 403
     visit = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
     assert watched.ask("/", **visit)[0] == 200, "a link to the page"
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+    assert watched.ask("/log?run=plain", Origin="http://localhost:8460", Host="Localhost:8460")[0] == 200
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert watched.ask("/", method)[0] == 501
 
 
-def test_answers_forbid_frames_other_origins_and_guesses_of_types(watched: Watched) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/log?run=plain", 200), ("HEAD", "/log?run=plain", 200), ("HEAD", "/events", 200),
+        ("GET", "/nothing", 404), ("BREW", "/", 501), ("GET", f"/{'a' * 70_000}", 414),
+    ],
+)  # fmt: skip
+def test_answers_forbid_frames_other_origins_and_guesses_of_types(
+    watched: Watched, method: str, path: str, status: int
+) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", watched.port, timeout=20)
-    connection.request("GET", "/log?run=plain")
+    connection.request(method, path)
     response = connection.getresponse()
     headers = {name.lower(): value for name, value in response.getheaders()}
+    content = response.read()
     connection.close()
+    assert response.status == status
+    assert bool(content) == (method != "HEAD")
     assert not [name for name in headers if name.startswith("access-control")]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["referrer-policy"] == "no-referrer"
-    assert headers["content-type"].startswith("text/plain")
+    assert headers["content-type"].startswith("text/event-stream" if path == "/events" else "text/plain")
+
+
+def test_a_run_that_is_replaced_or_has_links_leads_nowhere(tmp_path: Path) -> None:
+    """A folder that is moved, and a link or another folder with its name, are not the run that the page shows."""
+    sweep, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
+    for folder, text in ((sweep / "run", b"inside"), (elsewhere, b"outside")):
+        write_run(folder, {"seed": 0}, 0.9)
+        (folder / "train.log").write_bytes(text)
+        (folder / "pictures" / "x").mkdir(parents=True)
+        (folder / "pictures" / "x" / "1.png").write_bytes(text)
+    run = sweep / "run"
+    with watching(sweep) as watched:
+        asked = ("/log?run=run", picture("run", "x/1.png"))
+        assert [watched.ask(path) for path in asked] == [(200, b"inside")] * 2
+        for part in ("pictures", "pictures/x", "pictures/x/1.png", "train.log"):
+            (run / part).rename(tmp_path / "away")
+            (run / part).symlink_to(elsewhere / part)
+            status, content = watched.ask(asked[part != "train.log"])
+            assert (status, b"outside" in content) == (404, False), part
+            (run / part).unlink()
+            (tmp_path / "away").rename(run / part)
+        run.rename(tmp_path / "moved")
+        run.symlink_to(elsewhere)
+        assert [watched.ask(path)[0] for path in asked] == [404, 404]
+        run.unlink()
+        elsewhere.rename(run)
+        assert [watched.ask(path)[0] for path in asked] == [404, 404]
+        sweep.rename(tmp_path / "other")
+        assert watched.ask(asked[1])[0] == 404
+        watched.feed.update()
+        assert watched.feed.folders == {}
+
+
+def test_a_run_without_a_log_has_an_empty_one(watched: Watched, sweep: Path) -> None:
+    log = sweep / "plain" / "train.log"
+    log.rename(log.with_suffix(".old"))
+    assert watched.ask("/log?run=plain") == (200, b"")
+    log.with_suffix(".old").rename(log)
+
+
+def test_idle_connections_are_bounded(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_MAX_CONNECTIONS", 3)
+    with watching(sweep) as watched:
+        address = ("127.0.0.1", watched.port)
+        idle = [socket.create_connection(address, timeout=20) for _ in range(3)]
+        with socket.create_connection(address, timeout=20) as refused:
+            assert refused.recv(1) == b"", "it is closed at once"
+        for client in idle:
+            client.close()
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            with suppress(ConnectionError, http.client.HTTPException):
+                assert watched.ask("/log?run=plain")[0] == 200
+                break
+            time.sleep(0.01)
+        else:
+            raise AssertionError("no room has become free")
 
 
 def test_with_a_token_nothing_is_answered_without_it(sweep: Path) -> None:

@@ -126,15 +126,17 @@ class GrowingRows:
         """Return all rows, without a last line that is incomplete; [] if there is no file.
 
         Raises:
-            RecordError: a line is damaged, or this is no file.
+            RecordError: a line is damaged, or this is no file, or a link to nothing.
         """
         remedy = "; remove the line, or the file"
         try:
             content = self._new_content()
             lines = content.split(b"\n")[:-1]  # what follows the last newline is incomplete
             self._rows = [*self._rows, *map(parse_row, lines)]
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
             self._begin(0)
+            if self._path.is_symlink():
+                raise RecordError(f"{self._path} is damaged (it is a link to nothing){remedy}") from error
             return []
         except OSError as error:
             raise RecordError(f"{self._path} cannot be read ({error.strerror or error}){remedy}") from error

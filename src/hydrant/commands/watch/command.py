@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import ipaddress
 import os
 import platform
@@ -85,8 +86,15 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
             "FOLDER", f"give runs, sweeps or folders of them{newest_folders('hydrant watch outputs')}"
         )
     for word in words:
-        if not Path(word).is_dir() and not any(sign in word for sign in "*?["):
+        is_pattern = not Path(word).is_dir() and any(sign in word for sign in "*?[")
+        if not is_pattern and not Path(word).is_dir():
             raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word))}")
+        if is_pattern and not glob.glob(word, recursive=True):  # noqa: PTH207  # Path.glob rejects absolute ones
+            notice(f"{word!r} matches nothing yet; the page shows runs when it does")
+    if options.host == "":
+        raise ConfigError(
+            "--host", "needs an address or a name of this machine, not ''; 0.0.0.0 is all addresses"
+        )
     if options.port is not None and not 0 <= options.port < 1 << 16:
         raise ConfigError("--port", f"needs a number from 0 to 65535, not {options.port}")
     return options, words

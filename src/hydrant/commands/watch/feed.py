@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hydrant.commands.compare.reader import RunReader
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.sources import read_runs
 from hydrant.errors import HydrantError
+from hydrant.files.known_folder import KnownFolder
 from hydrant.sweeps.sparing import sparing
 
 _REST_SECONDS = 1.0
@@ -35,7 +37,8 @@ class Feed:
         self._number, self._viewers, self._reading_seconds = 0, 0, 0.0
         self._read: tuple[Sequence[Run], list[str]] | None = None  # what the comparison is about
         self.has_ended = False
-        self.folders: Mapping[str, Path] = {}  # of the runs that the page shows, by name
+        self._shown: Sequence[Run] = ()  # by the page
+        self.folders: Mapping[str, KnownFolder] = {}  # of the shown runs, by name
         self._update_comparison = sparing(self._compare)
 
     def update(self) -> None:
@@ -43,16 +46,19 @@ class Feed:
         notes, began = list[str](), time.monotonic()
         try:
             runs = read_runs(self._words, self._question.varied, self._reader, notes.append)
-            self._reading_seconds = time.monotonic() - began
         except HydrantError as error:  # no runs yet, or no longer
+            self._show(())
             self._publish({"comparison": _without_results(str(error)), "progress": progress(())})
             self._read = None
             return
         except OSError:  # a folder was removed while it was read: the next time shows it
             return
-        if self._read is not None:
-            self._publish({"progress": progress(runs)})
-        if self._read is None or notes != self._read[1] or have_changed(runs, self._read[0]):
+        if self._read is None:  # this comparison imports much, so its time is not counted
+            self._compare(runs, notes)
+            return
+        self._publish({"progress": progress(runs), "pictures": self._pictures()})
+        self._reading_seconds = time.monotonic() - began
+        if notes != self._read[1] or have_changed(runs, self._read[0]):
             self._update_comparison(runs, notes)
 
     def _compare(self, runs: Sequence[Run], notes: list[str]) -> None:
@@ -60,14 +66,25 @@ class Feed:
             comparison = compare(runs, self._question)
             data = page_data(comparison)
         except HydrantError as error:  # such as no metric yet
+            self._show(())
             data: dict[str, Any] = {"comparison": _without_results(str(error))}
         else:
-            shown = comparison.runs
-            self.folders = {run.name: run.folder for run in shown if run.folder is not None}
+            self._show(comparison.runs)
             data["comparison"] |= {"message": "", "notes": notes}
-            data["pictures"] = {"runs": listed_pictures(shown, _picture_address), "left_out": 0}
-        self._publish({**data, "progress": progress(runs)})
+        self._publish({**data, "progress": progress(runs), "pictures": self._pictures()})
         self._read = runs, notes
+
+    def _show(self, runs: Sequence[Run]) -> None:
+        """Let the server open the folders of these runs, and no others."""
+        folders = dict[str, KnownFolder]()
+        for run in runs:
+            with suppress(OSError):  # a job that has not started, or a run that was just removed
+                if run.folder is not None:
+                    folders[run.name] = KnownFolder.found(run.folder)
+        self._shown, self.folders = runs, folders
+
+    def _pictures(self) -> dict[str, Any]:
+        return {"runs": listed_pictures(self._shown, _picture_address), "left_out": 0}
 
     def _publish(self, parts: Mapping[str, Any]) -> None:
         with self._changed:
@@ -119,11 +136,19 @@ def have_changed(runs: Sequence[Run], known: Sequence[Run]) -> bool:
     if len(runs) != len(known):
         return True
     return any(
-        (run.name, run.state) != (old.name, old.state)
-        or (run.series is not old.series and bool(run.series or old.series))
-        or (run.summary is not old.summary and run.summary != old.summary)
+        (run.name, run.state, run.error) != (old.name, old.state, old.error)
+        or any(new is not was and bool(new or was) for new, was in _arrays(run, old))
+        or any(new is not was and new != was for new, was in _plain(run, old))
         for run, old in zip(runs, known, strict=True)
     )
+
+
+def _arrays(run: Run, old: Run) -> Sequence[tuple[Any, Any]]:
+    return (run.series, old.series), (run.schedules, old.schedules)
+
+
+def _plain(run: Run, old: Run) -> Sequence[tuple[Any, Any]]:
+    return (run.summary, old.summary), (run.config, old.config), (run.overrides, old.overrides)
 
 
 def _picture_address(run: Run, file: str, path: Path) -> Any:

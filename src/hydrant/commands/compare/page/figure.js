@@ -50,9 +50,11 @@ function figure(parent, { name, label, controls = [], legend = true, keys = "", 
     if (entries) showLegend(entries);
   };
   follow(svg, stage, (kind, ...given) => reactions[kind]?.(...given));
-  new ResizeObserver(() => {
+  const observer = new ResizeObserver(() => {
+    if (!holder.isConnected) return observer.disconnect(); // it is of data that have been replaced
     if (Math.abs(holder.clientWidth - width) >= 2) drawSoon(redraw, holder);
-  }).observe(holder);
+  });
+  observer.observe(holder);
   whenChanged(redraw, holder);
   width = holder.clientWidth;
   drawSoon(redraw, holder);

@@ -1,6 +1,6 @@
 // A live page: parts of the data that `hydrant watch` sends when runs change.
 
-const EVENTS = document.getElementById("data").dataset.events, MAX_WAIT = 10_000;
+const EVENTS = document.getElementById("data").dataset.events, MAX_WAIT = 10_000, LOG_MS = 2000;
 
 let source = null, arrived = {}, waitingSince = 0;
 
@@ -53,20 +53,28 @@ function watchReader() {
   addEventListener("compositionstart", set("composing", true));
   addEventListener("compositionend", set("composing", false));
   document.addEventListener("visibilitychange", connectIfVisible);
+  if (EVENTS) setInterval(followLog, LOG_MS);
 }
 
 let isShowing = false;
 
+function isReaderBusy() {
+  return Object.values(BUSY).some(Boolean) || !getSelection().isCollapsed;
+}
+
+/** Draws with the data that have arrived. Data that arrive after a failure are drawn again. */
 async function showArrived() {
-  waitingSince ||= performance.now();
   if (isShowing || !Object.keys(arrived).length) return;
-  const isBusy = Object.values(BUSY).some(Boolean) || !getSelection().isCollapsed;
-  if (isBusy && performance.now() - waitingSince < MAX_WAIT) return setTimeout(showArrived, 300);
+  waitingSince ||= performance.now();
+  if (isReaderBusy() && performance.now() - waitingSince < MAX_WAIT) return setTimeout(showArrived, 300);
   isShowing = true;
   const parts = arrived;
   [arrived, waitingSince] = [{}, 0];
-  await useParts(parts);
-  isShowing = false;
-  render();
-  showArrived();
+  try {
+    await useParts(parts);
+    render();
+  } finally {
+    isShowing = false;
+    setTimeout(showArrived, 0);
+  }
 }

@@ -72,23 +72,41 @@ function configTable(place, other) {
 /** The latest picture of each name, of one run or of two side by side. */
 function picturesBeside(place, other) {
   const places = [place, other].filter((one) => one !== undefined), names = [...new Set(places.flatMap((one) => picturesOf(one).map(({ name }) => name)))];
-  const latest = (one, name) => picturesOf(one, name).at(-1);
-  return names.length ? h("div", {}, h("h3", {}, "Pictures"), names.map((name) => h("ul", { class: "pictures beside", "aria-label": name },
-    places.filter((one) => latest(one, name)).map((one) => pictureCard(latest(one, name), DATA.runs[one]))))) : null;
+  const card = (one, name) => {
+    const picture = picturesOf(one, name).at(-1), run = DATA.runs[one];
+    return picture ? pictureCard(picture, run) : h("li", {}, h("span", {}, `${labelOf(run)} has no picture ${name}.`));
+  };
+  return names.length ? h("div", {}, h("h3", {}, "Pictures"), names.map((name) => h("ul", { class: "pictures beside", "aria-label": name }, places.map((one) => card(one, name))))) : null;
 }
 
-const LOG_CHANGED = new Map();
+const LOGS = new Map(); // the texts that were read, by run
 
 /** The end of the log, which only a live page can show. */
 function logOf(run) {
   if (!EVENTS) return null;
-  const text = h("pre", { id: "run-log", tabindex: 0, "aria-label": "End of the log" }, LOG_CHANGED.get(run.name) || "");
-  fetch(addressOf("log", { run: run.name })).then(async (answer) => {
-    if (!answer.ok) return text.replaceChildren("There is no log.");
-    const lines = await answer.text(), isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
-    LOG_CHANGED.set(run.name, lines);
-    text.replaceChildren(lines);
-    if (isAtEnd) text.scrollTop = text.scrollHeight;
-  }, () => text.replaceChildren("hydrant watch does not answer."));
+  const text = h("pre", { id: "run-log", tabindex: 0, "aria-label": "End of the log" }, LOGS.get(run.name) || "");
+  readLog(run.name, text);
   return h("div", {}, h("h3", {}, "End of the log"), text);
+}
+
+async function readLog(name, text) {
+  const show = (lines) => {
+    if (lines === text.textContent) return;
+    const isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
+    text.textContent = lines;
+    if (isAtEnd) text.scrollTop = text.scrollHeight;
+  };
+  try {
+    const answer = await fetch(addressOf("log", { run: name })), lines = answer.ok ? await answer.text() : "";
+    LOGS.set(name, lines);
+    show(lines || "There is no log.");
+  } catch {
+    show("hydrant watch does not answer.");
+  }
+}
+
+/** Reads the log of the open run again, unless that would disturb the reader. */
+function followLog() {
+  const text = document.getElementById("run-log");
+  if (RUN.open && text && source?.readyState === EventSource.OPEN && !isReaderBusy()) readLog(CHOSEN.run, text);
 }

@@ -96,6 +96,54 @@ def test_a_failed_contender_that_was_better_leaves_the_study_undecided() -> None
     assert find_verdict(judge(worse, rule(num=3)), worse, rule(num=3), {}, None).winner == "adamw"
 
 
+A, C = [0.9, 0.91, 0.89, 0.9, 0.91, 0.9], [0.8, 0.82, 0.79, 0.8, 0.81, 0.8]
+Z = [0.92, 0.86, 0.95, 0.87, 0.93, 0.92, 0.9]  # better than C, but not clearly
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ({"a": A, "b": [None], "c": C}, "Undecided: a is better than c by 0.098 (5 fresh seeds, "),
+        ({"a": A, "b": [None, 0.9, 0.9, 0.9], "c": C}, "), but b failed before anything compared it with it; b failed"),
+        ({"x": [*A[:5], 0.9, None], "y": C[:5], "z": Z}, "Undecided: only x, which failed later, has beaten y; x "),
+    ],
+)  # fmt: skip
+def test_what_only_a_failed_contender_could_tell_leaves_a_study_undecided(
+    results: Results, words: str
+) -> None:
+    found = judge(results, rule(num=3))
+    verdict = find_verdict(found, results, rule(num=3), {}, None)
+    assert words in verdict.sentence
+    assert (verdict.status, verdict.winner, verdict.ended_by) == ("undecided", None, "failures")
+
+
+def test_who_beat_the_same_contender_as_a_failed_one_wins() -> None:
+    """x beats y, w is beaten by z, then x fails; z has beaten y as clearly."""
+    results = {"x": [*A[:5], None], "y": C[:5], "z": [0.95, 0.96, 0.93, 0.95, 0.95, 0.95]}
+    verdict = find_verdict(judge(results, rule(num=3)), results, rule(num=3), {}, None)
+    assert (verdict.status, verdict.winner) == ("decided", "z")
+
+
+def test_no_difference_is_not_said_beside_a_contender_that_nothing_compared() -> None:
+    results = {
+        "a": [0.9, 0.9001, 0.9, 0.8999, 0.9, 0.9001],
+        "b": [0.9001, 0.9, 0.8999, 0.9, 0.9001, 0.9],
+        "c": [None],
+    }
+    by = rule(num=3, min_difference=0.02)
+    verdict = find_verdict(judge(results, by), results, by, {}, None)
+    assert verdict.status == "undecided"
+    assert (
+        "Undecided: a and b differ by less than 0.02 in val/accuracy (5 fresh seeds), but c failed"
+        in verdict.sentence
+    )
+
+
+def test_a_decision_without_a_contender_that_never_trained_says_so() -> None:
+    verdict = find_verdict(judge(CLEAR, rule(num=3)), CLEAR, rule(num=3), {"lion": "9 failed"}, None)
+    assert verdict.sentence.startswith("Decided, among those that trained: adamw is better than sgd by ")
+
+
 @pytest.mark.parametrize("num_studies", [40, *slow(500)])
 @pytest.mark.parametrize("num", [2, 3, 6])
 def test_equal_contenders_are_decided_in_at_most_5_of_100_studies(num: int, num_studies: int) -> None:

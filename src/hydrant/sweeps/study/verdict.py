@@ -5,14 +5,15 @@ is beaten, and gets no more seeds, when another one is better beyond chance. Why
 of at most alpha, over all looks and contenders: let B have the best true mean. A winner other than B needs that one of
 the `contenders - 1` others wrongly beats B. A winner B whose equal C lost needs that one of as many others wrongly
 beats C. "No difference" is wrong only if B was wrongly beaten, or a test of B leaves out its true lead over one of the
-others. Each of these `2 * (contenders - 1)` errors is one direction of a two-sided test, with half of its level.
+others. Each of these `2 * (contenders - 1)` errors is one direction of a two-sided test, with half of its level. A
+contender that fails is in no answer, so what it alone has beaten leaves the study undecided.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
@@ -23,7 +24,7 @@ Results = Mapping[str, Sequence[float | None]]
 
 Status = Literal["decided", "undecided", "no_difference"]
 Reason = Literal["decision", "no_difference", "failures", "budget", "seeds"]
-"""Why a study ended: `failures`: at most one contender has results."""
+"""Why a study ended: `failures`: contenders failed, so more seeds would not tell which one is the best."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def judge(results: Results, rule: Rule) -> Standing:
                 beaten.setdefault(worse, (better, num))
         active = [name for name in active if name not in beaten]
         ended = _end(active, beaten, [found for found in current if {*found.names} <= {*active}], rule)
-    return Standing(active, beaten, failed, list(known.values()), num, ended)
+    standing = Standing(active, beaten, failed, list(known.values()), num, ended)
+    return replace(standing, ended_by="failures") if ended and _not_settled(standing) else standing
 
 
 def _compare(names: tuple[str, str], results: Results, num: int, rule: Rule) -> Comparison:
@@ -142,6 +144,18 @@ def _end(
         return "decision" if active and beaten else "failures"
     limit = rule.min_difference
     return "no_difference" if limit is not None and all(c.is_below(limit) for c in current) else None
+
+
+def _not_settled(standing: Standing) -> list[str]:
+    """Return the beaten contenders of which nothing shows that one that is left is better: their victors failed."""
+    clear = [{*found.names} for found in standing.comparisons if found.is_clear]
+    settled, left = set(standing.active), dict(standing.beaten)
+    while found := [
+        n for n, (by, _) in left.items() if by in settled or any({n, a} in clear for a in standing.active)
+    ]:
+        settled.update(found)
+        left = {name: by for name, by in left.items() if name not in settled}
+    return list(left)
 
 
 def find_verdict(
@@ -172,10 +186,17 @@ def find_verdict(
         text = f"Undecided: {lucky} had a better mean than {leader} before it failed{silent}."
         return Verdict("undecided", text, ended, None, leader, rival.names[1], rival.estimate, None)
     lead, seeds = rival.estimate, None
+    if standing.ended_by and (obstacle := _obstacle(standing, results)):
+        found = f"{_no_difference(standing, rule)}, but " if len(standing.active) > 1 else ""
+        if not found and rival.is_clear:
+            found = f"{_better(rival, standing, rule)}, but "
+        text = f"Undecided: {found}{obstacle}{silent}."
+        return Verdict("undecided", text, "failures", None, leader, rival.names[1], lead, None)
     if ended == "decision":
-        status, text, winner = "decided", _decided(rival, standing, rule), leader
+        among = ", among those that trained" if without else ""
+        status, text, winner = "decided", f"Decided{among}: {_better(rival, standing, rule)}", leader
     elif ended == "no_difference":
-        status, text, winner = "no_difference", _no_difference(standing, rule), None
+        status, text, winner = "no_difference", f"No difference: {_no_difference(standing, rule)}", None
     else:
         status, winner, seeds = "undecided", None, _seeds_needed(rival, rule) if ended else None
         text = f"{_undecided(rival, rule)}{'' if why_ended is None else f'; {why_ended[1]}'}"
@@ -187,28 +208,29 @@ def _rival(
     leader: str, standing: Standing, means: Mapping[str, float | None], rule: Rule
 ) -> Comparison | None:
     """Return the comparison of the leader with the contender that is the hardest to beat; None if there is none."""
-    active = {name: means[name] for name in standing.active if name != leader}
-    last = max((n for _, n in standing.beaten.values()), default=0)
-    others = active or {n: means[n] for n, by in standing.beaten.items() if by == (leader, last)}
-    name = _best(others, rule)
-    found = [c for c in standing.comparisons if name in c.names and leader in c.names]
-    return found[0].seen_from(leader) if found else None
+    others = {*standing.active} - {leader} or standing.beaten.keys()
+    found = [c.seen_from(leader) for c in standing.comparisons if leader in c.names and others & {*c.names}]
+    if len(standing.active) == 1:  # of those that the leader has beaten, the last ones
+        latest = max((c.is_clear, c.estimate.num_pairs) for c in found) if found else None
+        found = [c for c in found if (c.is_clear, c.estimate.num_pairs) == latest]
+    name = _best({c.names[1]: means[c.names[1]] for c in found}, rule)
+    return next((c for c in found if c.names[1] == name), None)
 
 
-def _decided(found: Comparison, standing: Standing, rule: Rule) -> str:
+def _better(found: Comparison, standing: Standing, rule: Rule) -> str:
     winner, rival = found.names
     size = _short(abs(found.estimate.mean))
     small = rule.min_difference is not None and found.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
     several = f" and {rule.num_contenders} contenders" if rule.num_contenders > 2 else ""
     seeds = f"{standing.num_seeds} fresh seeds, interval {_interval(found)} for all looks{several}"
-    return f"Decided: {winner} is better than {rival} by {size}{note} ({seeds})"
+    return f"{winner} is better than {rival} by {size}{note} ({seeds})"
 
 
 def _no_difference(standing: Standing, rule: Rule) -> str:
     *names, last = standing.active
     return (
-        f"No difference: {', '.join(names)} and {last} differ by less than {rule.min_difference:g} in {rule.metric} "
+        f"{', '.join(names)} and {last} differ by less than {rule.min_difference:g} in {rule.metric} "
         f"({standing.num_seeds} fresh seeds)"
     )
 
@@ -237,6 +259,17 @@ def _seeds_needed(found: Comparison, rule: Rule) -> int | None:
         return None
     needed = pairs_needed(abs(found.estimate.mean) / found.std, rule.pair_alpha, rule.power)
     return None if needed is None else max(needed, found.estimate.num_pairs + 1)
+
+
+def _obstacle(standing: Standing, results: Results) -> str:
+    """Return why failed contenders leave the question open although the test has ended; "" if they do not."""
+    them = "it" if len(standing.active) == 1 else "them"
+    unknown = [name for name, num in standing.failed.items() if _mean(results[name], num - 1) is None]
+    texts = [f"{name} failed before anything compared it with {them}" for name in unknown]
+    for name in _not_settled(standing):
+        by = standing.beaten[name][0]
+        texts.append(f"only {by}, which failed later, has beaten {name}")
+    return " and ".join(texts)
 
 
 def _better_but_failed(leader: str, standing: Standing, results: Results, rule: Rule) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides, swept_values
+from hydrant.config.flat import is_neutral
 from hydrant.config.groups import group_options
 from hydrant.config.job_composer import JobComposer
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, shown
-from hydrant.sweeps.study.ranges import Range, declared_range, range_around, read_range
+from hydrant.sweeps.study.ranges import Range, declared_range, is_whole, range_around, read_range
 
 _KEY = "hydra.sweeper"
+_ABSENT = object()
 
 
 def split_words(text: str) -> list[str]:
@@ -69,20 +73,33 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
     if not tune:
         return []
     config = composer.compose(list(words))
+    for text in tune:
+        key = text.partition("=")[0]
+        _check_key(key)
+        if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
+            composer.compose([*words, f"{key}=null"])  # raises: it says what is wrong with the key
     options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     return [_read_range(text, config, options, composer, len(tune)) for text in tune]
 
 
+def _check_key(key: str) -> None:
+    """Raise ConfigError for a key that a study cannot tune."""
+    if not key or key.startswith(("+", "~")):
+        raise ConfigError(f"{_KEY}.tune", f"{shown(key)} is no key of the config; write optimizer.lr")
+    if key in REPETITIONS:
+        raise ConfigError(key, "cannot be tuned: it repeats a run, and its best value is luck")
+    if is_neutral(key) or re.match(r"hydra(\.|/|$)", key):
+        raise ConfigError(key, "cannot be tuned: it has no effect on results")
+
+
 def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num_keys: int) -> Range:
     key, equals, value = text.partition("=")
-    if not key or key.startswith(("+", "~")):
-        raise ConfigError(f"{_KEY}.tune", f"{shown(text)} is no key of the config; write optimizer.lr")
+    default = OmegaConf.select(config, key)
     if not equals:
-        default = OmegaConf.select(config, key)
         declared = declared_range(key, options)
         return read_range(key, declared, num_keys) if declared else range_around(key, default, num_keys)
     if ".." in value:
-        return read_range(key, value, num_keys)
+        return read_range(key, value, num_keys, is_whole=is_whole(default))
     check_overrides([text])
     [override] = composer.parse([text])
     check_grid([override])

@@ -29,21 +29,23 @@ class Range:
         values: as texts of overrides.
         is_open: finer values may follow; a list of values is tried as it is.
         is_log: the values lie at equal ratios, else at equal distances.
+        is_whole: the key takes whole numbers.
     """
 
     key: str
     values: tuple[str, ...]
     is_open: bool = False
     is_log: bool = False
+    is_whole: bool = False
 
 
-def read_range(key: str, text: str, num_keys: int) -> Range:
+def read_range(key: str, text: str, num_keys: int, *, is_whole: bool = False) -> Range:
     """Return the range that a text such as `1e-4..1e-1` describes.
 
     From a factor of 10 on, the values lie at equal ratios.
 
     Raises:
-        ConfigError: an end is no finite number, or they are in the wrong order.
+        ConfigError: an end is no finite number, they are in the wrong order, or too few whole numbers lie between them.
 
     >>> read_range("optimizer.lr", "1e-4..1e-2", 1).values
     ('0.0001', '0.000316', '0.001', '0.00316', '0.01')
@@ -57,7 +59,12 @@ def read_range(key: str, text: str, num_keys: int) -> Range:
         raise ConfigError(key, f"{shown(text)} is no range; write {key}=1e-4..1e-1") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigError(key, f"{shown(text)} needs two finite numbers, the smaller one first")
-    return _spaced(key, low, high, num_keys)
+    return _spaced(key, low, high, num_keys, is_whole)
+
+
+def is_whole(default: Any) -> bool:
+    """Return whether a key takes whole numbers, by its default. 0 and 1 are also written for fractions."""
+    return isinstance(default, int) and default > 1
 
 
 def range_around(key: str, default: Any, num_keys: int) -> Range:
@@ -68,6 +75,8 @@ def range_around(key: str, default: Any, num_keys: int) -> Range:
 
     >>> range_around("optimizer.lr", 1e-3, 1).values
     ('0.0001', '0.000316', '0.001', '0.00316', '0.01')
+    >>> range_around("global_batch_size", 64, 1).values
+    ('6', '20', '64', '202', '640')
     """
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     if not is_number or not 0 < default < math.inf:
@@ -75,7 +84,10 @@ def range_around(key: str, default: Any, num_keys: int) -> Range:
             f"has the default {shown(default)}, around which no range lies; write {key}=1e-4..1e-1 or a list"
         )
         raise ConfigError(key, message)
-    return _spaced(key, default / _DEFAULT_FACTOR, default * _DEFAULT_FACTOR, num_keys)
+    low = default / _DEFAULT_FACTOR
+    return _spaced(
+        key, max(low, 1) if is_whole(default) else low, default * _DEFAULT_FACTOR, num_keys, is_whole(default)
+    )
 
 
 def declared_range(key: str, options: Mapping[str, str | None]) -> str:
@@ -107,13 +119,17 @@ def finer_settings(ranges: Sequence[Range], tried: Sequence[Setting], best: Sett
     [('0.0316',), ('0.316',)]
     >>> finer_settings([lr], [("0.01",), ("0.1",), ("1",)], ("1",))
     [('10',), ('100',)]
+    >>> size = Range("global_batch_size", ("2", "3", "4"), is_open=True, is_log=True, is_whole=True)
+    >>> finer_settings([size], [("2",), ("3",), ("4",)], ("3",))
+    [('1',), ('5',)]
     """
     found = list[Setting]()
     for place, one in enumerate(ranges):
         if one.is_open:
             axis = sorted({float(setting[place]) for setting in tried})
             values = _around(axis, float(best[place]), one.is_log)
-            found += [(*best[:place], _text(value, axis), *best[place + 1 :]) for value in values]
+            texts = _free_whole(values, axis) if one.is_whole else [_text(value, axis) for value in values]
+            found += [(*best[:place], text, *best[place + 1 :]) for text in texts]
     return found
 
 
@@ -123,12 +139,18 @@ def is_at_end(place: int, tried: Sequence[Setting], best: Setting) -> bool:
     return float(best[place]) in (min(axis), max(axis))
 
 
-def _spaced(key: str, low: float, high: float, num_keys: int) -> Range:
+def _spaced(key: str, low: float, high: float, num_keys: int, is_whole: bool) -> Range:
     num = _NUM_FIRST.get(num_keys, _NUM_FIRST_OF_SEVERAL)
     shares = [n / (num - 1) for n in range(num)]
     is_log = low > 0 and high / low >= _MIN_LOG_RATIO * 0.999
     values = [low * (high / low) ** share if is_log else low + (high - low) * share for share in shares]
-    return Range(key, tuple(_text(value, ()) for value in values), is_open=True, is_log=is_log)
+    texts = tuple(str(round(value)) if is_whole else _text(value, ()) for value in values)
+    if len(set(texts)) < num:
+        message = (
+            f"takes whole numbers, of which {low:g}..{high:g} has no {num} at about equal steps; write a list"
+        )
+        raise ConfigError(key, f"{message}: {key}={','.join(dict.fromkeys(texts))}")
+    return Range(key, texts, is_open=True, is_log=is_log, is_whole=is_whole)
 
 
 def _around(axis: Sequence[float], best: float, is_log: bool) -> list[float]:
@@ -145,6 +167,15 @@ def _around(axis: Sequence[float], best: float, is_log: bool) -> list[float]:
     if is_log:
         return [math.sqrt(lower * best), math.sqrt(upper * best)]
     return [(lower + best) / 2, (upper + best) / 2]
+
+
+def _free_whole(values: Sequence[float], axis: Sequence[float]) -> list[str]:
+    """Return the whole number next to each value that is not yet tried."""
+    taken, least = {round(value) for value in axis}, min(1, round(min(axis)))
+    for value in values:
+        nearest_first = (n for step in itertools.count() for n in (round(value) - step, round(value) + step))
+        taken.add(next(n for n in nearest_first if n >= least and n not in taken))
+    return [str(n) for n in sorted(taken - {round(value) for value in axis})]
 
 
 def _text(value: float, others: Sequence[float]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import hydrant
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.terminal.answer import answer, wants_json
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def page_files() -> dict[str, Path]:
     """Return the file of each page by its name, such as `guides/sweeps`."""
-    package = Path(hydrant.__file__).parent
+    package = Path(__file__).parents[1]
     folder = package / "docs" if (package / "docs").is_dir() else package.parents[1] / "docs"
     return {
         file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.md"))

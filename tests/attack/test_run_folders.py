@@ -111,6 +111,7 @@ def table_command(sweep: Path, rng: random.Random) -> list[list[str]]:
         ["status", *rng.choice([[], ["--json"]])],
         ["compare", *rng.choice([[], *(form.split() for form in forms)])],
         ["sync", "--dry-run"],
+        ["log"],
     ]
     return [[*rng.choice(commands), str(sweep)]]
 

@@ -42,6 +42,7 @@ READING = [
     ["--help"],
     ["status", "."],
     ["status", "run", "--json"],
+    ["log", "."],
     ["compare", "."],
     ["compare", "run", "--html=page.html"],
     ["sync", "--dry-run", "."],

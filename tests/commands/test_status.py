@@ -138,3 +138,14 @@ def test_a_damaged_plan_hides_no_run(sweep: Path, capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert "1 finished" in printed.out
     assert "sweep.json is damaged (jobs.0 needs a mapping of keys to values, not 1)" in printed.err
+
+
+def test_links_to_themselves_in_a_sweep_hide_no_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("link", "waiting"):  # a stranger's, and in place of the folder of a job
+        (sweep / name).symlink_to(sweep / name)
+    assert cli.main(["status", str(sweep)]) == 0
+    assert "8 runs: 1 finished" in capsys.readouterr().out
+    assert cli.main(["log", str(sweep)]) == 0
+    assert "1 finished" in capsys.readouterr().out
+    assert cli.main(["stop", str(sweep)]) in (0, 1), "a run of it is elsewhere"
+    assert "Traceback" not in capsys.readouterr().err

@@ -50,6 +50,8 @@ _COMMANDS = (
     Command("stop", "ask a run or a sweep to save and end", writes=True, reads_dotenv=False, runs_own_code=False),
     Command("watch", "show runs in the browser while they train: the page of compare, live", runs_own_code=False),
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
+    Command("log", "list what was asked and what came out, a line for each run, sweep and study",
+            runs_own_code=False),
     Command("agent", "train the runs that a W&B sweep hands out", groups=_ONE_RUN, writes=True),
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
     Command("docs", "print pages of the documentation", reads_dotenv=False, runs_own_code=False),
@@ -65,7 +67,7 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 
 _FIRST = {
     "Start": ("init", "train", "preview"),
-    "Look": ("status", "watch", "compare", "stop"),
+    "Look": ("status", "watch", "compare", "log", "stop"),
     "Use": ("evaluate", "predict", "export", "eject"),
 }
 

@@ -118,7 +118,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
         return _cancelled(folder, jobs)
     known = [job.folder for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
-    runs = {run for path in known if (run := path.resolve()).is_relative_to(inside)}
+    runs = {run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)}
     left = {pid: run for run in sorted(runs) if (pid := locking_process(run)) is not None}
     outcomes = [_signalled(run, [pid], now=now).outcome for pid, run in left.items()]
     if outcomes:

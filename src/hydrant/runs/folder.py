@@ -148,12 +148,12 @@ class RunFolder:
     @property
     def summary_time(self) -> float:
         """When the summary was last written, in unix seconds; 0 if there is none."""
-        return _modified(self.path / SUMMARY)
+        return modified(self.path / SUMMARY)
 
     @property
     def record_time(self) -> float:
         """When the summary or the metrics were last written, in unix seconds."""
-        return max(self.summary_time, _modified(self.path / METRICS))
+        return max(self.summary_time, modified(self.path / METRICS))
 
     @property
     def has_begun(self) -> bool:
@@ -198,7 +198,7 @@ def newest_folders(example: str) -> str:
     found = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
     folders = [path for path in found if is_run_folder(path) or (path / SWEEP_PLAN).exists()]
     outer = [path for path in folders if path.parent not in folders]
-    newest = [str(path) for path in sorted(outer, key=_modified, reverse=True)[:_NUM_NEWEST]]
+    newest = [str(path) for path in sorted(outer, key=modified, reverse=True)[:_NUM_NEWEST]]
     if not newest:
         return f": {example}"
     command = f"{example.rpartition(' ')[0]} {shlex.quote(newest[0])}"
@@ -207,8 +207,8 @@ def newest_folders(example: str) -> str:
 
 def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:
     """Return the runs in the folder of a sweep, by name, except those in the resolved folders `without`."""
-    paths = [path for path in sorted(folder.glob("*")) if not without or path.resolve() not in without]
-    return [RunFolder(path) for path in paths if is_run_folder(path)]
+    paths = [path for path in sorted(folder.glob("*")) if is_run_folder(path)]  # no link to itself, for one
+    return [RunFolder(path) for path in paths if not without or path.resolve() not in without]
 
 
 def status_of(summary: Mapping[str, Any]) -> str:
@@ -338,7 +338,8 @@ def remove_if_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _modified(file: Path) -> float:
+def modified(file: Path) -> float:
+    """Return when a file was last written, in unix seconds; 0 if there is none."""
     try:
         return file.stat().st_mtime
     except OSError:

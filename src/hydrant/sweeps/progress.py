@@ -67,7 +67,7 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
     began = plan.began if is_in_use(folder) else None
-    others = runs_of_sweep(folder, without={job.folder.resolve() for job in plan.jobs})
+    others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
     jobs = (_job_progress(job, folder, began) for job in plan.jobs)
     return [*jobs, *(_run_progress(run, folder) for run in others)]
 

@@ -48,6 +48,26 @@ class _File(TypedDict):
     cost: NotRequired[_Cost]
 
 
+class _Verdict(TypedDict):
+    sentence: str
+
+
+class Answer(TypedDict):
+    """What a study asked and answered, as its study.json says it."""
+
+    question: str
+    verdict: _Verdict
+
+
+def read_answer(folder: Path) -> Answer | None:
+    """Return what study.json of a folder answers; None if there is none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    return read_json(folder / RESULT, Answer, "; the same command writes it again")
+
+
 @dataclass(frozen=True)
 class Earlier:
     """What earlier starts of a study recorded. All results are read from the runs, so no record can forge one."""

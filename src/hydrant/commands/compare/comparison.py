@@ -25,6 +25,7 @@ from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
+from hydrant.commands.compare.studied import LOOKED_OFTEN, StudyVerdict, find_study, limited
 from hydrant.commands.compare.time_to_target import (
     UNITS,
     GroupTime,
@@ -74,6 +75,7 @@ class Comparison:
     choice: Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
+    study: StudyVerdict | None  # if all runs are those of a study
 
     @property
     def moment(self) -> str:
@@ -90,12 +92,12 @@ class Comparison:
     @property
     def caution(self) -> str:
         """Why intervals are too small; "" if there is no known reason."""
-        if "folds" not in self.repetitions:
-            return ""
-        return (
+        of_folds = (
             "Folds share training samples, so the intervals of means are too small. Differences and p are corrected "
             "for it (Nadeau & Bengio, 2003)."
         )
+        texts = [of_folds] * ("folds" in self.repetitions) + [LOOKED_OFTEN] * (self.study is not None)
+        return " ".join(texts)
 
 
 def compare(runs: Sequence[Run], question: Question) -> Comparison:
@@ -133,6 +135,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     verdicts = find_verdicts(every, groups, best, keys, compared, repetitions, question)
+    study = find_study(given, asked.name)
+    verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried)
     return Comparison(
         question=question,
         metric=compared,
@@ -154,7 +158,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         repetitions=repetitions,
         choice=choice,
         verdicts=verdicts,
-        verdict=find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried),
+        verdict=limited(verdict, study),
+        study=study,
     )
 
 

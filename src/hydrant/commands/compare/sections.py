@@ -28,9 +28,7 @@ _MAX_RUNS = 20  # in the terminal without --details
 def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
-    sections = [
-        Section(VERDICT, "Verdict", [c.verdict.sentence, *_chosen(c), *_not_counted(c)], has_heading=False)
-    ]
+    sections = [Section(VERDICT, "Verdict", [*_verdict(c), *_chosen(c), *_not_counted(c)], has_heading=False)]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c), *_importance(c)]
     verdicts = verdict_sections(c.verdicts, c.question)
@@ -183,6 +181,14 @@ def _importance(c: Comparison) -> list[Section]:
     if c.importance.fit < 0:
         sentence = "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
     return [Section("importance", "Importance", [sentence], has_heading=False, is_detail=True)]
+
+
+def _verdict(c: Comparison) -> list[str]:
+    """Return the verdict of the study of the runs, if there is one, then that of this comparison."""
+    if c.study is None:
+        return [c.verdict.sentence]
+    source = f"This is the verdict of {c.study.file}. It holds although the study looked at its runs after each seed."
+    return [c.study.sentence, source, c.verdict.sentence]
 
 
 def _chosen(c: Comparison) -> list[str]:

@@ -31,6 +31,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "interval": "Student's t",
             "test": "t-test, paired where there are pairs, corrected by Holm",
             "verdict": asdict(c.verdict),
+            "study": None if c.study is None else asdict(c.study),
             "keys": c.keys,
             "by": c.by,
             "best_over": None
@@ -69,7 +70,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-_BRIEF = ("metric", "mode", "moment", "verdict", "caution", "num_runs")
+_BRIEF = ("metric", "mode", "moment", "verdict", "study", "caution", "num_runs")
 _BRIEF_GROUP = ("name", "num", "num_runs", "mean", "low", "high", "best", "shortfall")
 _MAX_BRIEF_GROUPS = 10
 _MAX_BRIEF_WARNINGS = 5

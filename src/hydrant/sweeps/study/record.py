@@ -17,13 +17,12 @@ from hydrant.runs.folder import runs_of_sweep
 from hydrant.sweeps.study.budget import CPU, WALL
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
-from hydrant.sweeps.study.report import report_text
+from hydrant.sweeps.study.report import REPORT, RESULT, report_text
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
 from hydrant.terminal.console import relative
 
-RESULT, REPORT = "study.json", "study.md"
 VERSION = 1
 """Of study.json. Within a version, keys are only added."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+RESULT, REPORT = "study.json", "study.md"
+
 
 def report_text(content: Mapping[str, Any]) -> str:
     """Return study.md for the content of study.json."""

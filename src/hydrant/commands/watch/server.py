@@ -62,6 +62,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = _MAX_CONNECTIONS  # with the 5 of the standard library, a burst waits for a second
 
     def __init__(self, address: tuple[str, int], feed: Feed, token: str, hosts: Iterable[str]) -> None:
         self.feed, self.token = feed, token

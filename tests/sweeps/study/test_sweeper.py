@@ -119,6 +119,10 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
     assert report.startswith(
         f"# Which of adamw and sgd has the highest val/accuracy?\n\n{verdict['sentence']}"
     )
+    assert "| contender | best | val/accuracy | std | seeds | state |" in report
+    assert "| difference (above 0: the first is better) | mean | " in report
+    assert "optimizer.weight_decay, in which they differ too: adamw 0.01, sgd 0" in report
+    assert "Another validation split: the same one chose the settings and judges them" in report
     for title in ("Protocol", "Results", "Tuning", "Cost", "Not tried", "Repeat it"):
         assert f"\n## {title}\n" in report
     assert found["commands"][-1].endswith("optimizer=adamw optimizer.lr=0.01")
@@ -286,7 +290,11 @@ def test_another_protocol_in_the_same_folder_is_refused(
     ("words", "message"),
     [
         (("optimizer=adamw",), "hydra.sweeper.contenders: a study needs two contenders or more"),
-        (("optimizer=sgd,sgd",), "is the same config as another contender"),
+        (("optimizer=sgd,sgd",), "optimizer=sgd is the same config as another contender"),
+        (("--contender", "optimizer=sgd optimizer.lr=1,2", "--contender", "optimizer=adamw"), "give --contender for"),
+        ((*TUNED, "--seeds", "3"), "hydra.sweeper.seeds: 3 can decide nothing at an alpha of 0.05; give 4 or more"),
+        ((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),
+        ((*TUNED, "--budget", "18.5runs"), "hydra.sweeper.budget: '18.5runs' needs a whole number of runs"),
         (("optimizer=sgd,adamw", "seed=3"), "seed: a study chooses the seeds itself"),
         (("optimizer=sgd,adamw", "seed=3,4"), "seed: optimizer=sgd seed=3 has it" ),
         (("--contender", "adamw", "--contender", "optimizer=sgd"), "'adamw' is no override; write \"optimizer=sgd"),

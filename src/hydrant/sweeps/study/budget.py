@@ -73,7 +73,7 @@ def read_budget(text: str | None) -> Budget:
     """Return the budget that a text such as `40runs,10min` describes.
 
     Raises:
-        ConfigError: it has an unknown unit, or no amount above 0.
+        ConfigError: it has an unknown unit, no amount above 0, or a part of a run.
     """
     limits = dict[str, float]()
     for part in [] if text is None else text.split(","):
@@ -89,5 +89,7 @@ def read_budget(text: str | None) -> Budget:
         name, factor = _UNITS[found[2]]
         if name in limits:
             raise ConfigError("hydra.sweeper.budget", f"{shown(text)} has two limits of {_NAMES[name]}")
+        if name in (RUNS, UPDATES) and not amount.is_integer():
+            raise ConfigError("hydra.sweeper.budget", f"{shown(part)} needs a whole number of {_NAMES[name]}")
         limits[name] = amount * factor
     return Budget(limits)

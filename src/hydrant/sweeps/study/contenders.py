@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides, swept_values
-from hydrant.config.flat import is_neutral
+from hydrant.config.flat import flatten, is_after_training, is_neutral
 from hydrant.config.groups import group_options
 from hydrant.config.job_composer import JobComposer
 from hydrant.config.schema import REPETITIONS
@@ -36,6 +37,10 @@ def split_words(text: str) -> list[str]:
             remedy = 'write "optimizer=sgd optimizer.lr=0.1"'
             raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} is no override; {remedy}")
     check_overrides(words)
+    for word in words:
+        if OverridesParser.create().parse_override(word).is_sweep_override():
+            remedy = f"give --contender for each of them, or --tune {word}"
+            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values; {remedy}")
     return words
 
 
@@ -57,7 +62,32 @@ def name_contenders(contenders: Sequence[Sequence[str]]) -> list[str]:
     is_option = len(firsts) == 1 and firsts <= group_options().keys()
     if is_option and all(len(words) == 1 for words in own):
         return [words[0].partition("=")[2] for words in own]
-    return [" ".join(words) or "defaults" for words in own]
+    return [" ".join(words or every) or "defaults" for words, every in zip(own, contenders, strict=True)]
+
+
+def also_differing(
+    configs: Mapping[str, Mapping[str, Any]], asked: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """Return the keys that all contenders have, and in which they differ although nobody asked: with their values.
+
+    Such as the default of a weight decay, which another optimizer changes too.
+
+    Args:
+        configs: of each contender.
+        asked: keys of overrides and of the tuning.
+
+    >>> configs = {"adamw": {"optimizer": {"lr": 1, "wd": 0.01}}, "sgd": {"optimizer": {"lr": 2, "wd": 0}}}
+    >>> also_differing(configs, ["optimizer.lr"])
+    {'optimizer.wd': {'adamw': '0.01', 'sgd': '0'}}
+    """
+    flat = {name: flatten(config) for name, config in configs.items()}
+    shared = set[str].intersection(*(set(own) for own in flat.values())) if flat else set[str]()
+    found = {key: {name: shown(own[key]) for name, own in flat.items()} for key in sorted(shared)}
+    return {
+        key: values for key, values in found.items()
+        if len(set(values.values())) > 1 and key not in (*asked, *REPETITIONS)
+        and not (is_neutral(key) or is_after_training(key) or key.endswith("_target_"))
+    }  # fmt: skip
 
 
 def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:

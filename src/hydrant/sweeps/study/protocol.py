@@ -58,9 +58,14 @@ class Protocol:
         return self.first_seed + bool(self.keys)
 
     @property
+    def least_seeds(self) -> int:
+        """The fresh seeds that a decision needs at least."""
+        return min_pairs(self.rule.pair_alpha)
+
+    @property
     def least_runs(self) -> int:
         """The runs that a decision needs at least."""
-        return len(self.contenders) * (self.num_first + min_pairs(self.rule.pair_alpha))
+        return len(self.contenders) * (self.num_first + self.least_seeds)
 
     def seeds_of_round(self, num_done: int) -> int:
         """Return how many fresh seeds start together. Fewer than the first ones can decide nothing."""

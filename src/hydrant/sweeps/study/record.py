@@ -15,8 +15,10 @@ from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.sweeps.study.budget import CPU, WALL
+from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
+from hydrant.sweeps.study.ranges import first_settings
 from hydrant.sweeps.study.report import REPORT, RESULT, report_text
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
@@ -195,14 +197,32 @@ class Record:
         texts.append(f"{tuned_keys}. All others are those of the config and of each contender's option.")
         if keys:
             texts.append("More than one seed for each setting of the tuning.")
+            texts.append(
+                "Another validation split: the same one chose the settings and judges them, with other seeds."
+            )
+        texts += [
+            f"Equal values of {key}, in which they differ too: {', '.join(f'{n} {v}' for n, v in values.items())}."
+            for key, values in also_differing(self._configs(), self._asked_keys()).items()
+        ]
         texts.append("Other data, models, durations and batch sizes.")
         return texts
 
+    def _configs(self) -> dict[str, Mapping[str, Any]]:
+        """Return the config of the first run of each contender."""
+        first = {
+            tuned.contender.name: self.trials.job(
+                self.tuning.words(tuned, first_settings(tuned.contender.ranges)[0], self.protocol.first_seed)
+            )
+            for tuned in self.tuning.contenders
+        }
+        return {name: job.config for name, job in first.items() if job is not None}
+
+    def _asked_keys(self) -> list[str]:
+        return [*self.protocol.keys, *(key_of(word) for c in self.protocol.contenders for word in c.words)]
+
     def _commands(self, folder: Path) -> list[str]:
         """Return the commands that repeat the study, compare its runs, and train the winner."""
-        by = dict.fromkeys(
-            word.lstrip("+~").partition("=")[0] for c in self.protocol.contenders for word in c.words
-        )
+        by = dict.fromkeys(key_of(word) for c in self.protocol.contenders for word in c.words)
         over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
         compare = ["hydrant", "compare", relative(folder), "--by", ",".join(by), *over]
         commands = [self.command, shlex.join([*compare, "--metric", self.protocol.rule.metric])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,16 +35,28 @@ def _results(content: Mapping[str, Any]) -> list[str]:
         "contender",
         *(["best"] if content["tuning"]["trials"] else []),
         protocol["metric"],
+        "std",
         "seeds",
         "state",
     ]
     table = _table(head, [_row(row, has_best="best" in head) for row in rows])
+    better = "higher" if protocol["mode"] == "max" else "lower"
+    table += ["", f"{protocol['metric']}: {better} is better. std: the standard deviation over the seeds."]
+    direction = "above" if protocol["mode"] == "max" else "below"
     gaps = [
         [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap), str(gap["num_pairs"])]
         for gap in content["comparisons"]
     ]
     interval = f"interval ({100 * (1 - protocol['pair_alpha']):.4g} %, for all looks)"
-    return [*table, "", *_table(["difference", "mean", interval, "pairs"], gaps)] if gaps else table
+    return (
+        [
+            *table,
+            "",
+            *_table([f"difference ({direction} 0: the first is better)", "mean", interval, "pairs"], gaps),
+        ]
+        if gaps
+        else table
+    )
 
 
 def _row(row: Mapping[str, Any], *, has_best: bool) -> list[str]:
@@ -52,7 +65,9 @@ def _row(row: Mapping[str, Any], *, has_best: bool) -> list[str]:
         state = f"beaten by {row['beaten_by']} after {row['beaten_after']} seeds"
     best = ", ".join(f"{key}={value}" for key, value in row["best"].items()) or "-"
     mean = "-" if row["mean"] is None else f"{row['mean']:.4g}"
-    return [row["name"], *([best] if has_best else []), mean, str(len(row["results"])), state]
+    known = [value for value in row["results"] if value is not None]
+    std = f"{statistics.stdev(known):.2g}" if len(known) > 1 else "-"
+    return [row["name"], *([best] if has_best else []), mean, std, str(len(row["results"])), state]
 
 
 def _tuning(content: Mapping[str, Any]) -> list[str]:

@@ -164,6 +164,9 @@ class StudySweeper(GridSweeper):
         if limit is not None and limit < protocol.least_runs:
             few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
             raise ConfigError(f"{_KEY}.budget", f"{few}; give {protocol.least_runs} or more")
+        if protocol.seeds < protocol.least_seeds:
+            few = f"{protocol.seeds} can decide nothing at an alpha of {self._alpha:g}"
+            raise ConfigError(f"{_KEY}.seeds", f"{few}; give {protocol.least_seeds} or more")
         return protocol
 
     def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:

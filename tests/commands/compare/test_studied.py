@@ -10,6 +10,7 @@ from planted import Compare, write_run
 
 from hydrant.commands.compare.serialize import to_brief
 from hydrant.commands.compare.text_report import to_text
+from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
 
@@ -67,3 +68,16 @@ def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: C
     study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
     other = write_run(tmp_path / "more" / "lion", {"optimizer": "lion", "seed": 0}, 0.7)
     assert comparing(study, other).study is None
+
+
+def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
+    tmp_path: Path, comparing: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    (study / "sgd-4").rename(tmp_path / "gone")
+    write_plan(study, Plan(0.0, [PlannedJob(study / "sgd-4", ["optimizer=sgd", "seed=4"])]))
+    comparison = comparing("upd")
+    assert "missing" in [run.state for run in comparison.runs]
+    assert comparison.study is not None
+    assert comparing("upd/adamw-*", f"{study}/sgd-*").study is not None, "one folder, written in two ways"

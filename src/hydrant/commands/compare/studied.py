@@ -46,7 +46,7 @@ class StudyVerdict:
 
 def find_study(runs: Sequence[Run], metric: str) -> StudyVerdict | None:
     """Return the verdict of the study of all runs; None if they are of none, or it judged another metric."""
-    folders = {None if run.folder is None else run.folder.parent for run in runs}
+    folders = {None if run.folder is None else run.folder.parent.resolve() for run in runs}
     folder = folders.pop() if len(folders) == 1 else None
     if folder is None:
         return None

@@ -57,8 +57,14 @@ class CurveTrials(Trials):
     def result(self, words: Sequence[str]) -> float | None:
         return self.known[tuple(words)]
 
-    def num_affordable(self, share: float = 1.0, pending: Sequence[Sequence[str]] = ()) -> float:
-        return self.budget.num_affordable({RUNS: len(self.known)}, len(self.known), share)
+    def num_affordable(self, share: float = 1.0) -> float:
+        return self.budget.num_affordable({RUNS: len(self.known)}, {RUNS: 1}, share)
+
+    def num_new(self, words: Sequence[Sequence[str]]) -> int:
+        return sum(not self.has_ended(own) for own in words)
+
+    def has_other_seeds(self, seed: int) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Simulated:
 def simulate(protocol: Protocol, curve: Curve) -> Simulated:
     """Run a study on a curve, as the sweeper does."""
     trials = CurveTrials(protocol, curve)
-    tuning = Tuning(protocol, trials, None)
+    tuning = Tuning(protocol, trials)
     fresh = FreshSeeds(protocol, trials, tuning)
     try:
         tuning.run()

@@ -37,36 +37,30 @@ class Budget:
         """
         return " and ".join(f"{limit:,g} {_NAMES[name]}" for name, limit in self.limits.items())
 
-    def num_affordable(self, used: Amounts, num_ended: int, share: float = 1.0) -> float:
-        """Return how many more runs fit into the budget; infinity if nothing limits them.
-
-        A run is expected to cost as much as the mean of those that have ended.
+    def num_affordable(self, used: Amounts, cost: Amounts, share: float = 1.0) -> float:
+        """Return how many runs may begin; infinity if nothing limits them.
 
         Args:
             used: by the study.
-            num_ended: the runs that have used it.
+            cost: of a run, as expected; 0 where it is unknown.
             share: of the budget that may be used.
         """
-        return min((self._num_runs(name, used, num_ended, share) for name in self.limits), default=math.inf)
+        return min((self._num_runs(name, used, cost, share) for name in self.limits), default=math.inf)
 
-    def spent(self, used: Amounts) -> str:
-        """Return the limits that are reached, in words; "" if none is."""
-        reached = [name for name, limit in self.limits.items() if used[name] >= limit]
-        return Budget({name: self.limits[name] for name in reached}).describe()
+    def lets_continue(self, used: Amounts) -> bool:
+        """Whether runs that have begun may continue: they count as runs already, but cost updates and time."""
+        return all(used[name] < limit for name, limit in self.limits.items() if name != RUNS)
 
     @property
     def needs_measuring(self) -> bool:
         """Whether only a run tells how many fit."""
         return any(name != RUNS for name in self.limits)
 
-    def _num_runs(self, name: str, used: Amounts, num_ended: int, share: float) -> float:
+    def _num_runs(self, name: str, used: Amounts, cost: Amounts, share: float) -> float:
         left = self.limits[name] * share - used[name]
-        if name == RUNS:
-            return max(left, 0)
         if left <= 0:
             return 0
-        cost = used[name] / num_ended if num_ended else 0.0
-        return math.inf if cost == 0.0 else left / cost
+        return math.inf if cost[name] == 0.0 else left / cost[name]
 
 
 def read_budget(text: str | None) -> Budget:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from hydrant.sweeps.study.protocol import Protocol
@@ -26,22 +25,18 @@ class FreshSeeds:
         Raises:
             BudgetSpent: the next seed does not fit into the budget.
         """
-        chosen, num = self.chosen(), 0
+        chosen = self.chosen()
         if not chosen:
             self.why_ended = "failures", "all runs of the tuning failed"
             return
         self.results = {tuned.contender.name: [] for tuned, _ in chosen}
-        while (standing := self.standing()).ended_by is None and num < self._protocol.seeds:
-            active = [own for own in chosen if own[0].contender.name in standing.active]
-            if (seeds := int(min(self._protocol.seeds_of_round(num), self._num_affordable(active, num)))) < 1:
-                raise BudgetSpent
-            turns = [(tuned, setting, num + n) for n in range(seeds) for tuned, setting in active]
-            values = self._trials.run([self.words(*turn) for turn in turns])
-            for (tuned, _, _), value in zip(turns, values, strict=True):
-                self.results[tuned.contender.name].append(value)
-            num += seeds
-        if standing.ended_by is None:
-            self.why_ended = "seeds", f"all {num} seeds are used"
+        try:
+            while words := self._next_round(chosen):
+                self._trials.run(words)
+        finally:  # also of a round that the budget or a signal ends
+            self._read_ended(chosen)
+        if self.standing().ended_by is None:
+            self.why_ended = "seeds", f"all {self._protocol.seeds} seeds are used"
 
     def chosen(self) -> list[tuple[Tuned, Setting]]:
         """Return the contenders with a best setting. Without tuning, all of them."""
@@ -73,9 +68,39 @@ class FreshSeeds:
             if tuned.contender.name not in names
         }
 
-    def _num_affordable(self, active: Sequence[tuple[Tuned, Setting]], num: int) -> float:
-        """Return how many of the next seeds fit into the budget, for all active contenders."""
+    def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+        """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
+
+        Raises:
+            BudgetSpent: the next seed does not fit into the budget.
+        """
+        active, num = self._read_ended(chosen)
+        if not active or num >= self._protocol.seeds:
+            return []
         seeds = range(num, num + self._protocol.seeds_of_round(num))
-        pending = [self.words(*own, seed) for seed in seeds for own in active]
-        affordable = self._trials.num_affordable(pending=pending)
-        return math.inf if math.isinf(affordable) else affordable // len(active)
+        rounds = [[self.words(*own, seed) for own in active] for seed in seeds]
+        affordable, found = self._trials.num_affordable(), list[list[str]]()
+        for words in rounds:
+            if self._trials.num_new([*found, *words]) > affordable:
+                break
+            found += words
+        if not found:
+            raise BudgetSpent
+        return found
+
+    def _read_ended(self, chosen: Sequence[tuple[Tuned, Setting]]) -> tuple[list[tuple[Tuned, Setting]], int]:
+        """Read the results of all seeds that have ended, which costs nothing.
+
+        Returns:
+            the contenders that are left, none if the study is decided; and the number of seeds that they have.
+        """
+        num = max(map(len, self.results.values()))
+        while (standing := self.standing()).ended_by is None:
+            active = [own for own in chosen if own[0].contender.name in standing.active]
+            words = [self.words(*own, num) for own in active]
+            if num >= self._protocol.seeds or not all(map(self._trials.has_ended, words)):
+                return active, num
+            for (tuned, _), own in zip(active, words, strict=True):
+                self.results[tuned.contender.name].append(self._trials.result(own))
+            num += 1
+        return [], num

@@ -131,6 +131,7 @@ class Protocol:
             "alpha": rule.alpha,
             "min_difference": rule.min_difference,
             "first_seed": self.first_seed,
+            "rounds": self.rounds,
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +139,6 @@ class Protocol:
         limits: Mapping[str, float] = self.budget.limits
         return {
             **self.fixed(),
-            "rounds": self.rounds,
             "first_fresh_seed": self.first_fresh_seed,
             "max_seeds": self.seeds,
             "power": self.rule.power,

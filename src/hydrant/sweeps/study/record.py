@@ -36,16 +36,10 @@ class _Cost(TypedDict):
     as_of: float
 
 
-class _Tuning(TypedDict):
-    num_rounds: int
-    is_finished: bool
-
-
 class _File(TypedDict):
     version: int
     is_running: bool
     protocol: dict[str, Any]
-    tuning: _Tuning
     cost: NotRequired[_Cost]
 
 
@@ -73,12 +67,10 @@ def read_answer(folder: Path) -> Answer | None:
 class Earlier:
     """What earlier starts of a study recorded. All results are read from the runs, so no record can forge one."""
 
+    content: Mapping[str, Any] = field(default_factory=dict[str, Any])
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     used: Mapping[str, float] = field(default_factory=dict[str, float])
     num_starts: int = 0
-    num_rounds: int | None = (
-        None  # of a finished tuning: more rounds, after the test was seen, would be unfair
-    )
 
 
 def read_earlier(folder: Path) -> Earlier:
@@ -87,7 +79,10 @@ def read_earlier(folder: Path) -> Earlier:
     Raises:
         RecordError: it is damaged.
     """
-    remedy = "; remove it, and the study continues from its runs"
+    remedy = (
+        "; restore it from a copy, or remove it, and the study continues from its runs. Then nothing checks its "
+        "protocol (repeat its command exactly, else alpha does not hold), and the seconds that it has used are lost"
+    )
     content = read_json(folder / RESULT, _File, remedy)
     if content is None:
         return Earlier()
@@ -97,9 +92,7 @@ def read_earlier(folder: Path) -> Earlier:
         newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
         lost = max(newest - cost["as_of"], 0.0)
     used = {WALL: max(cost["wall_seconds"], 0.0) + lost, CPU: max(cost["cpu_seconds"], 0.0)}
-    tuning = content["tuning"]
-    rounds = tuning["num_rounds"] if tuning["is_finished"] else None
-    return Earlier(content["protocol"], used, cost["num_starts"], rounds)
+    return Earlier({**content}, content["protocol"], used, cost["num_starts"])
 
 
 def check_same_protocol(folder: Path, earlier: Earlier, fixed: Mapping[str, Any]) -> None:
@@ -145,6 +138,9 @@ class Record:
         verdict = asdict(self.fresh.verdict())
         return {"verdict": verdict, "cost": self.trials.used(), "report": f"{folder}/{RESULT}"}
 
+    def cost(self) -> dict[str, float]:
+        return {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()}
+
     def to_json(self, folder: Path, *, is_running: bool) -> dict[str, Any]:
         """Return the content of study.json."""
         standing, verdict = self.fresh.standing(), self.fresh.verdict()
@@ -159,7 +155,7 @@ class Record:
             ],
             "protocol": self.protocol.to_json(),
             "tuning": self.tuning.to_json(),
-            "cost": {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()},
+            "cost": self.cost(),
             "not_tried": self._not_tried(),
             "commands": self._commands(folder),
         }  # fmt: skip
@@ -195,6 +191,9 @@ class Record:
             ]
         tuned_keys = f"Other keys than {' and '.join(keys)}" if keys else "Any key: nothing was tuned"
         texts.append(f"{tuned_keys}. All others are those of the config and of each contender's option.")
+        if self.tuning.why_ended:
+            rounds = f"{self.tuning.num_rounds} of {self.protocol.rounds} finer rounds"
+            texts.append(f"More tuning: it had {rounds}, because {self.tuning.why_ended}.")
         if keys:
             texts.append("More than one seed for each setting of the tuning.")
             texts.append(
@@ -232,6 +231,18 @@ class Record:
                 named = [word for word in self.protocol.common if not word.startswith("name=")]
                 commands.append(shlex.join(["hydrant", "train", *named, *tuned.words(best)]))
         return commands
+
+
+def begin_record(folder: Path, record: Record, earlier: Earlier) -> None:
+    """Record that a study runs, before its first run of this start: a kill loses neither protocol nor cost.
+
+    An earlier answer stays until this start has read its runs.
+    """
+    if earlier.content:
+        content = {**earlier.content, "is_running": True, "cost": record.cost()}
+        write_json(folder / RESULT, content)
+    else:
+        write_record(folder, record, is_running=True)
 
 
 def write_record(folder: Path, record: Record, *, is_running: bool) -> None:

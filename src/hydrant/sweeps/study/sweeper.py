@@ -29,7 +29,7 @@ from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.record import Record, check_same_protocol, read_earlier, write_record
+from hydrant.sweeps.study.record import Record, begin_record, check_same_protocol, read_earlier, write_record
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
@@ -88,13 +88,15 @@ class StudySweeper(GridSweeper):
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
-            protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train, earlier.used,
+            self.folder, protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
+            earlier.used,
             seconds=lambda: (self.sweep.wall_seconds, self.sweep.processor_seconds),
             after_batch=lambda: write_record(self.folder, record, is_running=True),
         )  # fmt: skip
-        tuning = Tuning(protocol, trials, earlier.num_rounds)
+        tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
         record = Record(protocol, trials, tuning, fresh, earlier.num_starts + 1, self._command())
+        begin_record(self.folder, record, earlier)
         try:
             tuning.run()
             fresh.run()

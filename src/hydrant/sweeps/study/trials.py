@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import JobFailed, NonFiniteError
-from hydrant.runs.folder import RunFolder, RunStatus, read_metrics
+from hydrant.runs.folder import RunFolder, RunStatus, read_metrics, runs_of_sweep
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, Amounts, Budget
+
+_ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
 
 
 class BudgetSpent(Exception):
@@ -24,6 +26,7 @@ class Trials:
     """Trains jobs once, and knows what the study has used.
 
     Args:
+        folder: of the study. All of its runs count as used.
         metric: whose last value is the result of a run.
         budget: of the study.
         at_once: jobs that train at the same time. So many start first if a run tells what others cost.
@@ -34,6 +37,7 @@ class Trials:
         after_batch: called when jobs have ended.
     """
 
+    folder: Path
     metric: str
     budget: Budget
     at_once: int
@@ -60,6 +64,11 @@ class Trials:
         while waiting:
             batch = waiting[: self._num_next(waiting)]
             if not batch:
+                self._ended |= {
+                    job.folder for job in waiting if self._has_failed(job)
+                }  # no other try is paid
+                if all(job.folder in self._ended for job in waiting):
+                    break
                 raise BudgetSpent
             self.train(batch, len(self._ended))
             self._ended |= {job.folder for job in batch}
@@ -93,30 +102,43 @@ class Trials:
         values = [row[self.metric] for row in read_metrics(job.folder) if self.metric in row]
         return float(values[-1]) if values and values[-1] is not None and math.isfinite(values[-1]) else None
 
-    def num_affordable(self, share: float = 1.0, pending: Sequence[Sequence[str]] = ()) -> float:
-        """Return how many more runs fit into this share of the budget.
+    def num_affordable(self, share: float = 1.0) -> float:
+        """Return how many runs may begin within this share of the budget.
 
-        Args:
-            pending: overrides of the runs that would be the next. One that has begun already counts as one of the runs.
+        A run is expected to cost as much as the mean of those that have ended.
         """
-        jobs = [self.job(words) for words in pending]
-        used = self.used()
-        num_ended = int(used[RUNS])
-        used[RUNS] -= sum(job is not None and self._is_begun(job) for job in jobs)
-        return self.budget.num_affordable(used, num_ended, share)
+        runs = self._begun_runs()
+        used = self._used_by(runs)
+        ended = [run for run in runs if run.status in _ENDED]
+        num = len(ended)
+        cost = {WALL: used[WALL] / num, CPU: used[CPU] / num} if num else {WALL: 0.0, CPU: 0.0}
+        cost |= {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
+        return self.budget.num_affordable(used, cost, share)
+
+    def num_new(self, words: Sequence[Sequence[str]]) -> int:
+        """Return how many of these runs have not begun. The others have their place in the budget."""
+        jobs = [self.job(own) for own in words if not self.has_ended(own)]
+        return sum(job is not None and not self._is_begun(job) for job in jobs)
+
+    def has_other_seeds(self, seed: int) -> bool:
+        """Whether a run of the study has begun with another seed."""
+        return any(run.choices.get("seed", f"{seed}") != f"{seed}" for run in self._begun_runs())
 
     def used(self) -> dict[str, float]:
         """Return what the study has used so far."""
-        jobs = [job for job in self._jobs.values() if job is not None]
-        runs = [summary for job in jobs if (summary := RunFolder(job.folder).summary)]
+        return self._used_by(self._begun_runs())
+
+    def _used_by(self, runs: Sequence[RunFolder]) -> dict[str, float]:
         wall, cpu = self.seconds()
-        num_updates = sum(run.get("num_updates", 0) for run in runs)
         return {
             RUNS: len(runs),
-            UPDATES: num_updates,
+            UPDATES: _num_updates(runs),
             WALL: self.before.get(WALL, 0.0) + wall,
             CPU: self.before.get(CPU, 0.0) + cpu,
         }
+
+    def _begun_runs(self) -> list[RunFolder]:
+        return [run for run in runs_of_sweep(self.folder) if run.has_begun]
 
     def state(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the folder of a run and its state, for study.json."""
@@ -128,16 +150,21 @@ class Trials:
         }
 
     def _num_next(self, waiting: Sequence[ComposedJob]) -> int:
-        affordable = self.num_affordable(pending=[job.words for job in waiting])
-        num = len(waiting)
+        affordable, num = self.num_affordable(), len(waiting)
+        if self.budget.lets_continue(self.used()):
+            affordable += sum(map(self._is_begun, waiting))
         if self.budget.needs_measuring:  # half of what fits: others may cost more than those that have ended
-            is_measured = any(job is not None and self._is_begun(job) for job in self._jobs.values())
+            is_measured = any(run.status in _ENDED for run in self._begun_runs())
             num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
         return int(min(num, affordable, len(waiting)))
 
     @staticmethod
     def _is_begun(job: ComposedJob) -> bool:
         return RunFolder(job.folder).has_begun
+
+    @staticmethod
+    def _has_failed(job: ComposedJob) -> bool:
+        return RunFolder(job.folder).status == RunStatus.FAILED
 
     def has_ended(self, words: Sequence[str]) -> bool:
         """Whether a job is not trained again: it is finished, has ended in this start, or fails each time alike."""
@@ -147,3 +174,7 @@ class Trials:
         run = RunFolder(job.folder)
         error = run.summary.get("error") or {}
         return run.status == RunStatus.FAILED and error.get("type") == NonFiniteError.__name__
+
+
+def _num_updates(runs: Sequence[RunFolder]) -> int:
+    return sum(run.summary.get("num_updates", 0) for run in runs)

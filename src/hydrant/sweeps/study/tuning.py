@@ -48,16 +48,13 @@ class Tuned:
 
 
 class Tuning:
-    """Tunes all contenders alike.
+    """Tunes all contenders alike."""
 
-    Args:
-        recorded_rounds: the finer rounds of the finished tuning that this study continues; None: it is not finished.
-    """
-
-    def __init__(self, protocol: Protocol, trials: Trials, recorded_rounds: int | None) -> None:
+    def __init__(self, protocol: Protocol, trials: Trials) -> None:
         self.contenders = [Tuned(contender) for contender in protocol.contenders]
         self.num_rounds, self.is_finished = 0, not protocol.keys
-        self._protocol, self._trials, self._recorded_rounds = protocol, trials, recorded_rounds
+        self.why_ended = ""  # if it has fewer rounds than the protocol lets it have
+        self._protocol, self._trials = protocol, trials
 
     def run(self) -> None:
         """Tune.
@@ -68,8 +65,8 @@ class Tuning:
         if self.is_finished:
             return
         self._train([(tuned, first_settings(tuned.contender.ranges)) for tuned in self.contenders])
-        while self._has_next_round():
-            self._train([(tuned, self._finer(tuned)) for tuned in self.contenders])
+        while self.num_rounds < self._protocol.rounds and (finer := self._next_round()):
+            self._train(finer)
             self.num_rounds += 1
         self.is_finished = True
 
@@ -89,15 +86,11 @@ class Tuning:
             ],
         }  # fmt: skip
 
-    def _finer(self, tuned: Tuned) -> list[Setting]:
-        best = tuned.best(self._protocol)
-        return [] if best is None else finer_settings(tuned.contender.ranges, list(tuned.results), best)
-
     def _train(self, settings: Sequence[tuple[Tuned, Sequence[Setting]]]) -> None:
         """Train one run of each setting; the contenders take turns, so that none is ahead when the budget ends."""
         most = max(len(own) for _, own in settings)
         turns = [(tuned, own[n]) for n in range(most) for tuned, own in settings if n < len(own)]
-        words = [self.words(tuned, setting, self._protocol.first_seed) for tuned, setting in turns]
+        words = self._words(turns)
         try:
             self._trials.run(words)
         finally:  # also of a round that the budget or a signal ends
@@ -105,14 +98,28 @@ class Tuning:
                 if self._trials.has_ended(own):
                     tuned.results[setting] = self._trials.result(own)
 
-    def _has_next_round(self) -> bool:
-        """Whether a finer round follows: it fits into its share of the budget, and leaves enough for the test."""
-        protocol, active = self._protocol, [t for t in self.contenders if t.best(self._protocol) is not None]
-        if not protocol.per_round or len(active) <= 1:
-            return False
-        if self._recorded_rounds is not None:
-            return self.num_rounds < self._recorded_rounds
-        cost = len(active) * protocol.per_round
-        of_test = len(active) * min(min_pairs(protocol.rule.pair_alpha), protocol.seeds)
-        fits = self._trials.num_affordable(TUNING_SHARE) >= cost
-        return self.num_rounds < protocol.rounds and fits and self._trials.num_affordable() >= cost + of_test
+    def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
+        """Return the settings of a finer round; none if none follows.
+
+        One follows if it fits into its share of the budget and leaves enough for the test. After the test has begun,
+        none does but those that have ended before, as more tuning after the test was seen would be unfair.
+        """
+        protocol, trials = self._protocol, self._trials
+        found = [(tuned, tuned.best(protocol)) for tuned in self.contenders]
+        finer = [(tuned, finer_settings(tuned.contender.ranges, list(tuned.results), best))
+                 for tuned, best in found if best is not None]  # fmt: skip
+        if not protocol.per_round:
+            return []
+        if len(finer) <= 1:
+            self.why_ended = "fewer than two contenders had a result"
+            return []
+        num_new = trials.num_new(self._words([(tuned, setting) for tuned, own in finer for setting in own]))
+        of_test = len(finer) * min(min_pairs(protocol.rule.pair_alpha), protocol.seeds)
+        fits = trials.num_affordable(TUNING_SHARE) >= num_new and trials.num_affordable() >= num_new + of_test
+        if num_new and (not fits or trials.has_other_seeds(protocol.first_seed)):
+            self.why_ended = "the next one did not fit into the budget before the test"
+            return []
+        return finer
+
+    def _words(self, turns: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+        return [self.words(tuned, setting, self._protocol.first_seed) for tuned, setting in turns]

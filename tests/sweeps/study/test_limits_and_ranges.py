@@ -1,0 +1,49 @@
+"""Budgets and ranges of a study as texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from hydrant.errors import ConfigError
+from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, read_budget
+from hydrant.sweeps.study.ranges import read_range
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ten", "'ten' is no budget; write 40runs"),
+        ("nans", "is no budget"),
+        ("0runs", "is no budget"),
+        ("3runs,4runs", "has two limits of runs"),
+    ],
+)
+def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        read_budget(text)
+    assert raised.value.key == "hydra.sweeper.budget"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nan..1", "'nan..1' needs two finite numbers"),
+        ("1..1e-3", "'1..1e-3' needs two finite numbers, the smaller one"),
+        ("1e-3..x", "'1e-3..x' is no range; write optimizer.lr=1e-4..1e-1"),
+    ],
+)
+def test_a_wrong_range_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_range("optimizer.lr", text, 1)
+
+
+def test_the_scarcest_of_several_limits_counts() -> None:
+    budget = read_budget("40runs,1000updates,10min,2cpu-h")
+    used = {RUNS: 10, UPDATES: 800, WALL: 60.0, CPU: 60.0}
+    cost = {RUNS: 1, UPDATES: 80, WALL: 6.0, CPU: 6.0}
+    assert budget.num_affordable(used, cost) == 2.5
+    assert budget.num_affordable(used, cost, share=0.6) == 0
+    assert budget.num_affordable(used, {**cost, UPDATES: 0}) == 30
+    assert budget.lets_continue({**used, RUNS: 40}), "the runs that have begun are among the 40"
+    assert not budget.lets_continue({**used, UPDATES: 1000})
+    assert read_budget(None).num_affordable(used, cost) == float("inf")

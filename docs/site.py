@@ -3,6 +3,7 @@
 - The hooks `on_files` and `on_page_markdown`: links from docs/ to other files of the repository, such as
   conf/train.yaml, work on the site. Each linked file becomes a page in `repository/`, which search shows after all
   others. A link to a folder becomes text. Commands have a tab for a checkout and one for an installed Hydrant.
+- The hook `on_post_build`: `llms.txt` tells programs that read the site what each page is about.
 - The Griffe extension `Doctests`: examples in docstrings are shown as code.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 DOCTEST = re.compile(r"^ *>>> .*\n?(?:^ *\S.*\n?)*", re.MULTILINE)
 COMMANDS = re.compile(r"^```bash\n.*?^```\n", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 BOOSTS = {"start": 3, "tutorials": 2, "guides": 2, "internals": 0.3, "repository": 0.1}
 """How much search prefers a folder's pages."""
 
+ANY_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
@@ -58,6 +62,46 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     page.meta.setdefault("search", {"boost": BOOSTS.get(uri.partition("/")[0], 1)})
     return COMMANDS.sub(in_tabs, LINK.sub(rewrite, markdown))
+
+
+def on_post_build(config: Any) -> None:
+    """Write llms.txt into the site."""
+    (Path(config.site_dir) / "llms.txt").write_text(overview(config.nav), encoding="utf-8")
+
+
+def overview(nav: list[Any]) -> str:
+    """Return the text of llms.txt (llmstxt.org): the title, a sentence, and the pages with their first sentences."""
+    title, sentence = title_and_sentence("README.md")
+    parts = [f"# {title}", f"> {sentence}"]
+    for section in nav:
+        for name, entries in section.items():
+            lines = [f"- [{title}]({link_of(uri)}): {sentence}".removesuffix(": ")
+                     for uri in uris_in(entries) for title, sentence in [title_and_sentence(uri)]]  # fmt: skip
+            parts += [f"## {name}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def uris_in(entry: Any) -> Iterator[str]:
+    """Yield the pages of a part of the navigation, in its order."""
+    if isinstance(entry, str):
+        yield entry
+        return
+    for inner in entry.values() if isinstance(entry, dict) else entry:
+        yield from uris_in(inner)
+
+
+def link_of(uri: str) -> str:
+    """Return the address of a page in the site."""
+    return re.sub(r"(^|/)README$", r"\1index", uri.removesuffix(".md")) + ".html"
+
+
+def title_and_sentence(uri: str) -> tuple[str, str]:
+    """Return the title of a page and its first sentence; "" if it begins with no text."""
+    path = ROOT / uri.removeprefix("repository/") if uri.startswith("repository/") else ROOT / "docs" / uri
+    title, *blocks = re.split(r"\n{2,}", FENCED.sub("", path.read_text(encoding="utf-8")).strip())
+    texts = [" ".join(block.split()) for block in blocks if not re.match(r"[#|!:<-]", block)]
+    sentence = re.split(r"(?<=[.?!])\s+(?=[A-Z\"`\[])", ANY_LINK.sub(r"\1", texts[0]))[0] if texts else ""
+    return title.partition("\n")[0].removeprefix("# "), re.sub(":$", ".", sentence)
 
 
 def in_tabs(match: re.Match[str]) -> str:

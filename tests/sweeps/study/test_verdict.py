@@ -124,11 +124,6 @@ def test_who_beat_the_same_contender_as_a_failed_one_wins() -> None:
     assert (verdict.status, verdict.winner) == ("decided", "z")
 
 
-def test_a_contender_that_fails_with_each_seed_is_said_to() -> None:
-    text = sentence({**CLEAR, "lion": [None] * 4}, rule(num=3))
-    assert text.endswith("; lion failed with each of its 4 fresh seeds.")
-
-
 def test_no_difference_is_not_said_beside_a_contender_that_nothing_compared() -> None:
     results = {
         "a": [0.9, 0.9001, 0.9, 0.8999, 0.9, 0.9001],

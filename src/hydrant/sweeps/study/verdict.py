@@ -172,9 +172,7 @@ def find_verdict(
     means = {name: _mean(results[name], standing.num_seeds) for name in results}
     leader = _best({name: means[name] for name in standing.active}, rule)
     silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
-    silent += "".join(
-        f"; {name} failed with {_failed_seeds(results[name], n)}" for name, n in standing.failed.items()
-    )
+    silent += "".join(f"; {name} failed with fresh seed {n}" for name, n in standing.failed.items())
     if leader is None and len(standing.active) == 1:
         leader = standing.active[0]
     if leader is None:
@@ -261,11 +259,6 @@ def _seeds_needed(found: Comparison, rule: Rule) -> int | None:
         return None
     needed = pairs_needed(abs(found.estimate.mean) / found.std, rule.pair_alpha, rule.power)
     return None if needed is None else max(needed, found.estimate.num_pairs + 1)
-
-
-def _failed_seeds(values: Sequence[float | None], first: int) -> str:
-    failed_always = len(values) > 1 and all(value is None for value in values)
-    return f"each of its {len(values)} fresh seeds" if failed_always else f"fresh seed {first}"
 
 
 def _obstacle(standing: Standing, results: Results) -> str:

@@ -1,4 +1,4 @@
-"""Budgets and ranges of a study as texts."""
+"""Budgets, ranges and contenders of a study as texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from hydrant.errors import ConfigError
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, read_budget
+from hydrant.sweeps.study.contenders import split_words
 from hydrant.sweeps.study.ranges import read_range
 
 
@@ -15,6 +16,7 @@ from hydrant.sweeps.study.ranges import read_range
         ("ten", "'ten' is no budget; write 40runs"),
         ("nans", "is no budget"),
         ("0runs", "is no budget"),
+        ("18.5runs", "'18.5runs' needs a whole number of runs"),
         ("3runs,4runs", "has two limits of runs"),
     ],
 )
@@ -35,6 +37,16 @@ def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
 def test_a_wrong_range_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_range("optimizer.lr", text, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("adamw", "'adamw' is no override; write \"optimizer=sgd"), ("optimizer='a", "has an open quote")],
+)
+def test_a_wrong_contender_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        split_words(text)
+    assert raised.value.key == "hydra.sweeper.contenders"
 
 
 def test_the_scarcest_of_several_limits_counts() -> None:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,14 @@ from sweeps import SHORT
 
 from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
+from hydrant.config.job_composer import JobComposer
 from hydrant.errors import RecordError
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps import study as study_package
 from hydrant.sweeps.grid import ComposedJob, GridSweeper
+from hydrant.sweeps.study import sweeper
+from hydrant.sweeps.study.contenders import read_ranges
+from hydrant.sweeps.study.ranges import Range
 from hydrant.sweeps.study.record import read_earlier
 from hydrant.sweeps.study.sweeper import StudySweeper
 
@@ -56,14 +61,26 @@ def study(workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 COMPOSED = dict[tuple[str, ...], ComposedJob]()
 
 
-def compose_once(sweeper: StudySweeper, words: Sequence[str], number: int) -> ComposedJob:
+def compose_once(own: StudySweeper, words: Sequence[str], number: int) -> ComposedJob:
     """Compose a job, or take it from an earlier test: composing takes most of the time of a study without training."""
-    key = (f"{sweeper._tune}", f"{sweeper._contenders}", *words)
+    key = (f"{own._tune}", f"{own._contenders}", *words)
     if key not in COMPOSED:
-        COMPOSED[key] = GridSweeper._compose(sweeper, words, number)
+        COMPOSED[key] = GridSweeper._compose(own, words, number)
     found, sweep_folder = COMPOSED[key], FOLDER.resolve()
     folder = sweep_folder / found.folder.name
     return replace(found, folder=folder, job=replace(found.job, folder=folder, sweep_folder=sweep_folder))
+
+
+RANGES = dict[str, list[Range]]()
+
+
+def read_ranges_once(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:
+    if (key := f"{tune} {words}") not in RANGES:
+        RANGES[key] = read_ranges(tune, words, composer)
+    return RANGES[key]
+
+
+later = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -> int:
@@ -71,6 +88,7 @@ def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -
     monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
     monkeypatch.setattr(StudySweeper, "_start_server", lambda self, *arguments: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
+    monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)
     monkeypatch.setattr(StudySweeper, "_run_batch", lambda self, *batch: runs.train(*batch))
     return cli.main(["study", "name=best", *SHORT, *words])
 
@@ -378,27 +396,24 @@ def test_another_protocol_in_the_same_folder_is_refused(
         (("optimizer=sgd,sgd",), "optimizer=sgd is the same config as another contender"),
         (("--contender", "optimizer=sgd optimizer.lr=1,2", "--contender", "optimizer=adamw"), "give --contender for"),
         ((*TUNED, "--seeds", "3"), "hydra.sweeper.seeds: 3 can decide nothing at an alpha of 0.05; give 4 or more"),
-        ((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),
-        ((*TUNED, "--budget", "18.5runs"), "hydra.sweeper.budget: '18.5runs' needs a whole number of runs"),
+        later((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),
         (("optimizer=sgd,adamw", "seed=3"), "seed: a study chooses the seeds itself"),
         (("optimizer=sgd,adamw", "seed=3,4"), "seed: optimizer=sgd seed=3 has it" ),
-        (("--contender", "adamw", "--contender", "optimizer=sgd"), "'adamw' is no override; write \"optimizer=sgd"),
-        (("--contender", "optimizer='a", "--contender", "optimizer=sgd"), "has an open quote"),
         (("--contender", "optimizer=sgd", "--contender", "optimizer=adamw", "optimizer=lion"), "is given twice for"),
         ((*TUNED, "optimizer.lr=1"), "optimizer.lr: is tuned, so the contender adamw cannot set it too"),
         ((*TUNED[:2], "optimizer.lr=1e-3,nan"), "needs finite values, each once"),
         ((*TUNED[:2], "optimizer.lr=1e-3"), "optimizer.lr: has one value, '1e-3', so nothing is tuned"),
         ((*TUNED[:2], "optimizer.momentun"), "optimizer.momentun: no such key"),
-        ((*TUNED[:2], "optimizer.zzz=1e-3..1"), "optimizer.zzz: no such key"),
+        later((*TUNED[:2], "optimizer.zzz=1e-3..1"), "optimizer.zzz: no such key"),
         ((*TUNED[:2], "seed=1,2"), "seed: cannot be tuned: it repeats a run, and its best value is luck"),
-        ((*TUNED[:2], "name=a,b"), "name: cannot be tuned: it has no effect on results"),
-        ((*TUNED[:2], "hydra.launcher.n_jobs=1,2"), "hydra.launcher.n_jobs: cannot be tuned: it has no effect"),
+        later((*TUNED[:2], "name=a,b"), "name: cannot be tuned: it has no effect on results"),
+        later((*TUNED[:2], "hydra.launcher.n_jobs=1,2"), "hydra.launcher.n_jobs: cannot be tuned: it has no effect"),
         ((*TUNED[:2], "global_batch_size=2..5"), "global_batch_size: takes whole numbers, of which 2..5 has no 5 at"),
         ((*TUNED[:2], "model.hidden"), "model.hidden: has the default [16], around which no range lies"),
         ((*TUNED, "--budget", "1run"), "hydra.sweeper.budget: 1 run cannot decide between 2 contenders; give 18"),
         ((*TUNED, "--alpha", "2"), "hydra.sweeper.alpha: needs a probability between 0 and 1, not 2"),
-        ((*TUNED, "--alpha", "nan"), "hydra.sweeper.alpha: needs a probability between 0 and 1, not nan"),
-        ((*TUNED, "--seeds", "0"), "hydra.sweeper.seeds: needs 1 or more, not 0"),
+        later((*TUNED, "--alpha", "nan"), "hydra.sweeper.alpha: needs a probability between 0 and 1, not nan"),
+        later((*TUNED, "--seeds", "0"), "hydra.sweeper.seeds: needs 1 or more, not 0"),
         ((*TUNED, "--first-seed", "-1"), "hydra.sweeper.first_seed: needs 0 or more, not -1"),
         ((*TUNED, "--min-difference", "-1"), "hydra.sweeper.min_difference: needs a number above 0, or null, not -1"),
         ((*TUNED, "--metric", "val/energy"), "best.mode: nothing says whether a higher or a lower"),

@@ -148,7 +148,9 @@ def test_trusting_a_folder_names_no_module_that_python_has(folder: Path) -> None
     assert not {*listed} & sys.stdlib_module_names
 
 
-def test_own_parts_are_found_behind_everything_else(trials: Trials, folder: Path) -> None:
+def test_own_parts_are_found_behind_everything_else(
+    trials: Trials, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "mine.py").write_text(OWN)
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "own.yaml").write_text(CONF)
@@ -156,6 +158,7 @@ def test_own_parts_are_found_behind_everything_else(trials: Trials, folder: Path
     cases = [[*(word for word in words if not word.startswith("model.")), "model=own"] for words in training]
     refused = call(cases[0], folder)
     assert "'mine.Net' is not allowed" in refused.stderr
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder.parent / "config"))  # as in `call`
     trust.trust(folder, ["mine"])
     shutil.rmtree(folder / "hydra_plugins")  # in a trusted project, they are the user's
     for name in NAMES:

@@ -102,13 +102,15 @@ def test_several_requests_let_it_save(work: Work, run: Path) -> None:
     """A run takes a second SIGTERM, after a second, for "at once"."""
     process = work("run", run, seconds=2.5)
     ended = list[bool | None]()
-    for _ in range(3):
-        ask = threading.Thread(
-            target=lambda: ended.append(ask_to_stop(run, process.pid, now=False, seconds=20))
-        )
+    requests = [
+        threading.Thread(target=lambda: ended.append(ask_to_stop(run, process.pid, now=False, seconds=20)))
+        for _ in range(3)
+    ]
+    for ask in requests:
         ask.start()
         time.sleep(0.7)
-    ask.join()
+    for ask in requests:
+        ask.join()
     assert process.communicate()[0] == "saved\n"
     assert ended == [True, True, True]
 

@@ -58,7 +58,7 @@ def test_every_file_describes_the_run(folder: Path) -> None:
     assert summary["environment"]["hydrant"] == distribution.version()
     assert summary["environment"]["hydrant_commit"] == distribution.commit()
     assert set(summary["environment"]) == {
-        "python", "torch", "cuda", "gpu", "world_size", "hydrant", "hydrant_commit", "git_commit",
+        "python", "torch", "cuda", "gpu", "world_size", "slurm_job", "hydrant", "hydrant_commit", "git_commit",
         "git_dirty",
     }  # fmt: skip
     assert summary["error"] is None

@@ -60,8 +60,10 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
-    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}),
-                           data=SimpleNamespace(class_names=None, statistics={}))  # fmt: skip
+    split = SimpleNamespace(num_samples=8)
+    data = SimpleNamespace(class_names=None, statistics={}, train=split, val=split, extra_val={})
+    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
+                           data=data)  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            meter=Meter(world.device), stream=None,
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip

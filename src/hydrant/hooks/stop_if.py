@@ -22,8 +22,8 @@ class StopIf:
     A metric that is NaN or infinite is hopeless too. All ranks have the same metrics, so they agree.
 
     Args:
-        rule: `val/loss > 5 after 200`: from 200 completed updates on (or another duration, such as `2ep` or `10%`), if
-            `val/loss` is above 5. Also `<`, `>=` and `<=`; without `after`, from the first update on.
+        rule: `val/loss > 5 after 200` ends it if `val/loss` is above 5 after 200 updates or more. The duration may
+            be any, such as `2ep` or `10%`; without it, the rule holds from the first update on. Also `<`, `>=`, `<=`.
 
     Raises:
         ConfigError: the rule is not as above.

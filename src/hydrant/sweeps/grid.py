@@ -88,8 +88,8 @@ class GridSweeper:
     Args:
         context: the sweep that begins.
         max_batch_size: jobs that the launcher gets at once; null: all.
-        max_runs: runs that may begin in the folder, over all starts; null: all.
-        max_seconds: of this start; then the jobs save and stop, as by a signal; null: no limit.
+        max_runs: runs that may begin in the folder of the sweep, over all starts; null: all.
+        max_seconds: of this start; then the jobs save and stop, and no other starts; null: no limit.
         params: overrides to add, by key.
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies import OBJECTIVE, PRUNERS, SAMPLERS, space_of
+from searches import OBJECTIVE, PRUNERS, SAMPLERS, space_of
 
 from hydrant.sweeps.optuna.samplers import check_parts
 from hydrant.sweeps.optuna.trials import Search, Trials

@@ -17,7 +17,7 @@ from optuna import load_study
 from optuna.trial import TrialState
 from processes import wait_for
 from run_folders import rows, summary
-from studies import TINY
+from searches import TINY
 from sweeps import sweep_table
 from training_runs import command, run_command
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from studies import space_of
+from searches import space_of
 
 from hydrant.errors import ConfigError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from studies import TINY
+from searches import TINY
 
 from hydrant import cli
 from hydrant.runs.lock import is_held, shared

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from studies import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
+from searches import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
 
 from hydrant.errors import ConfigError
 from hydrant.runs.optuna_trial import FILES

@@ -55,7 +55,7 @@ def check_plan(plan: Plan) -> None:
     if plan.compilation.is_on:
         _check_compilation(config["compile"])
     if any(hook["_target_"] not in _WITHOUT_STATE for hook in (config["hooks"] or {}).values()):
-        raise CannotStack("its hooks may change anything (hooks)")
+        raise CannotStack("its hooks may change anything (hooks; stop_if is allowed)")
     if config["micro_batch_size"] == "auto":
         raise CannotStack("it searches its micro-batch size (micro_batch_size=auto)")
     if plan.clock.unmeasured_sizes or plan.clock.update_seconds.measured:

@@ -202,7 +202,7 @@ def test_a_larger_budget_continues_where_a_smaller_one_ended(study: Study) -> No
     small = record()
     assert (small["verdict"]["status"], small["verdict"]["ended_by"]) == ("undecided", "budget")
     assert small["cost"]["runs"] <= 22
-    assert "the budget of 22 runs is used up" in small["verdict"]["sentence"]
+    assert "no further round fits into the budget of 22 runs" in small["verdict"]["sentence"]
     runs = WrittenRuns(noisy)
     assert study(runs, *TUNED, "--budget", "60runs")[0] == 0
     large = record()

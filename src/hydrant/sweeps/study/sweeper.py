@@ -101,7 +101,10 @@ class StudySweeper(GridSweeper):
             tuning.run()
             fresh.run()
         except BudgetSpent:
-            fresh.why_ended = "budget", f"the budget of {protocol.budget.describe()} is used up"
+            fresh.why_ended = (
+                "budget",
+                f"no further round fits into the budget of {protocol.budget.describe()}",
+            )
         finally:
             write_record(self.folder, record, is_running=False)
         return record

@@ -24,7 +24,12 @@ from hydrant.commands.compare.sources import read_runs
 STUDY = {
     "version": 1,
     "question": "Which of adamw and muon has the lowest val/loss?",
-    "verdict": {"status": "decided", "sentence": "Decided: muon is better than adamw by 0.02."},
+    "verdict": {
+        "status": "decided",
+        "sentence": "Decided: muon is better than adamw by 0.02.",
+        "winner": "muon",
+    },
+    "protocol": {"metric": "val/loss"},
 }
 
 

@@ -15,8 +15,8 @@ from training_runs import DIGITS, Train
 
 from hydrant import cli
 from hydrant.hooks import StopIf
-from hydrant.runs.folder import _STOPPED_BY_RULE, RunFolder
-from hydrant.training.trainer import STOPPED_BY_RULE
+from hydrant.runs.folder import RunFolder
+from hydrant.training.early_stopping import STOPPED_BY_RULE
 
 RUN = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sgd", "hook=stop_if")
 RULE = "hooks.stop_if.rule='val/loss > 2.2 after 6'"
@@ -65,7 +65,6 @@ def test_when_the_rule_holds(rule: str, value: float, num_updates: int, is_over:
     hook.on_evaluation(trainer, {rule.split()[0].partition("<")[0]: value, "num_updates": num_updates})
     assert bool(ended) == is_over
     assert all(reason.startswith(STOPPED_BY_RULE) for reason in ended)
-    assert _STOPPED_BY_RULE == STOPPED_BY_RULE
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from hydrant.runs.folder import (
 from hydrant.sweeps.live_table import format_counts
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import RunProgress, sweep_progress
-from hydrant.sweeps.study.record import RESULT, read_answer
+from hydrant.sweeps.study.answer import RESULT, read_answer
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import notice, relative, say
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.errors import ConfigError, suggestion
+from hydrant.training.early_stopping import STOPPED_BY_RULE
 from hydrant.training.plan import Plan
-from hydrant.training.trainer import STOPPED_BY_RULE, Trainer
+from hydrant.training.trainer import Trainer
 
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 _RULE = re.compile(r"\s*([^\s<>=]+)\s*(>=|<=|>|<)\s*([^\s<>=]+)(?:\s+after\s+(\S+))?\s*")

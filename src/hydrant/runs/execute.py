@@ -30,16 +30,13 @@ from hydrant.terminal.console import relative, say, show_activity
 from hydrant.terminal.styled import say_fields
 from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training.checkpoint.weights import describe_misfits
+from hydrant.training.data_checks import check_class_names, check_samples, check_statistics, check_stream
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
 from hydrant.training.train_state import (
-    check_class_names,
     check_optimizers,
-    check_samples,
-    check_statistics,
-    check_stream,
 )
 from hydrant.training.trainer import TrainState
 

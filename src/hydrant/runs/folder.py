@@ -26,6 +26,7 @@ from hydrant.runs.lock import is_held
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST
 from hydrant.training.checkpoint.folder import newest_checkpoint
+from hydrant.training.early_stopping import STOPPED_BY_RULE
 
 CONFIG = "config.yaml"  # the resolved config
 HYDRA = ".hydra"  # Hydra's own record
@@ -50,7 +51,6 @@ ROOTS = ("outputs", "multirun")
 """The parent folders of runs and sweeps whose folder is not given."""
 _NUM_NEWEST = 6
 
-_STOPPED_BY_RULE = "stop_if: "  # `training.trainer.STOPPED_BY_RULE`, which imports torch
 
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
 SWEEP_TABLE = "sweep.csv"
@@ -218,7 +218,7 @@ def status_of(summary: Mapping[str, Any]) -> str:
         return status
     if summary.get("pruned"):
         return RunStatus.PRUNED
-    is_stopped = str(summary.get("end_reason") or "").startswith(_STOPPED_BY_RULE)
+    is_stopped = str(summary.get("end_reason") or "").startswith(STOPPED_BY_RULE)
     return RunStatus.STOPPED if is_stopped else status
 
 

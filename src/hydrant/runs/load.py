@@ -24,6 +24,7 @@ from hydrant.safety.targets import import_targets
 from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
+from hydrant.training.data_checks import check_class_names, saved_class_names, saved_statistics
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
@@ -31,11 +32,8 @@ from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import (
-    check_class_names,
     restore_outside_model,
-    saved_class_names,
     saved_state,
-    saved_statistics,
 )
 
 WEIGHTS = ("model", "ema", BEST, LAST)

@@ -28,6 +28,7 @@ from hydrant.terminal.styled import log_fields
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
+from hydrant.training.data_checks import check_stream, validation_of
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
@@ -37,11 +38,9 @@ from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import (
-    check_stream,
     checkpoint_content,
     restore,
     saved_state,
-    validation_of,
 )
 from hydrant.training.trainer import Trainer, TrainState
 

@@ -77,7 +77,7 @@ class Sweep:
         self._processor_seconds = 0.0  # of the processes of jobs
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
-        self.result: dict[str, Any] = {}  # what a search or a race has found, for `--json`
+        self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
         self.same_command = (
             "the same command"  # the command in words, with the folder if the sweep has no name
         )

@@ -8,7 +8,6 @@ The complete record of a run is metrics.jsonl; W&B only displays it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import re
@@ -32,6 +31,7 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
+from hydrant.trackers.wandb_names import checked_project, name_or_default, tags_or_default
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
     SERVICE,
@@ -67,8 +67,6 @@ _RUN_ID = re.compile(rb"[\w.-]{1,128}")
 STOPPED_FILE = "wandb/hydrant-stopped"
 """The file in a run folder that marks a run stopped by its W&B sweep. Such a run is not continued."""
 
-MAX_NAME = 128  # characters that W&B accepts for a project, run, group or job type
-MAX_TAG = 64
 GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
 
 
@@ -126,12 +124,12 @@ class WandbTracker(Tracker):
         self._path: str | None = None
         self._sync_command = ""
         arguments: dict[str, Any] = {
-            "project": _checked_project(project),
+            "project": checked_project(project),
             "entity": entity,
-            "group": _name_or_default("group", group, identity.group),
-            "job_type": _name_or_default("job_type", job_type, identity.job_type),
-            "name": _name_or_default("name", name, identity.name),
-            "tags": _tags_or_default(tags, identity.tags),
+            "group": name_or_default("group", group, identity.group),
+            "job_type": name_or_default("job_type", job_type, identity.job_type),
+            "name": name_or_default("name", name, identity.name),
+            "tags": tags_or_default(tags, identity.tags),
             "notes": identity.notes if notes is None else notes,
             "config": dict(identity.config),
             "save_code": save_code,
@@ -370,35 +368,3 @@ def _run_id(folder: Path) -> str:
         raise RecordError(f"{folder / ID_FILE} is damaged ({damage}); remove it to start another W&B run")
     keep_id(folder, ID_FILE, saved.decode())
     return saved.decode()
-
-
-def _checked_project(project: str) -> str:
-    if re.search(r"[/\\#?%:]", _checked("tracker.project", project, MAX_NAME)):
-        message = rf"{project!r} has a character that W&B does not accept; leave out / \ # ? % :"
-        raise ConfigError("tracker.project", message)
-    return str(project)
-
-
-def _name_or_default(key: str, name: str | None, default: str) -> str:
-    """Return a configured name, or the default cut to W&B's limit."""
-    return _cut(default, MAX_NAME) if name is None else _checked(f"tracker.{key}", name, MAX_NAME)
-
-
-def _tags_or_default(tags: Sequence[str] | None, defaults: Sequence[str]) -> list[str]:
-    if tags is None:
-        return [_cut(tag, MAX_TAG) for tag in defaults if tag]
-    return [_checked("tracker.tags", tag, MAX_TAG) for tag in tags]
-
-
-def _checked(key: str, value: str, limit: int) -> str:
-    """Return a configured name as text, because YAML reads some names as numbers."""
-    text = str(value)
-    if not 1 <= len(text) <= limit:
-        raise ConfigError(key, f"{text!r} has {len(text)} characters, W&B accepts 1 to {limit}")
-    return text
-
-
-def _cut(text: str, limit: int) -> str:
-    """Cut a name to the limit. A hash of the whole name keeps different names different."""
-    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return text if len(text) <= limit else f"{text[: limit - 9]}~{digest[:8]}"

@@ -11,6 +11,9 @@ from typing import Any
 from hydrant.clock import Interval
 from hydrant.errors import ConfigError
 
+STOPPED_BY_RULE = "stop_if: "
+"""How the end reason of a run begins that is `stopped`, not finished."""
+
 
 @dataclass(frozen=True)
 class Target:

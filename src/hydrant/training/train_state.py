@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
@@ -15,24 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
-from hydrant.config.flat import flatten
-from hydrant.data import IterableSource, PositionedStream, Source
-from hydrant.data.base import Data, changed_statistics
+from hydrant.data import PositionedStream
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
 from hydrant.training.checkpoint.manifest import TRAINING, count
-from hydrant.training.checkpoint.tree import split
+from hydrant.training.data_checks import num_samples, validation_of
 from hydrant.training.metrics import merge_meters
-from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
 
 log = logging.getLogger("hydrant")
-
-_VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
-"""The beginnings of the keys that choose the samples of evaluations."""
 
 
 @contextmanager
@@ -63,118 +57,6 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     with trainer.optimizers.eval_weights():
         averages = trainer.plan.averaging.state_dict()
         yield Checkpoint(trainer.model.state_dict(), training, averages, _optimizer_owner(trainer))
-
-
-def check_stream(source: Source, *, is_continued: bool) -> None:
-    """Check that the position of a stream of training samples can be saved, and restored if the run continues.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if not isinstance(source, IterableSource):
-        return
-    items = source.items
-    if is_continued and not items.has_state:
-        message = (
-            f"{items.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
-        )
-        raise ConfigError("resume", f"{message}; add both methods, or start a new run in another folder")
-    try:
-        split(items.first_state, {})
-    except CheckpointError as error:
-        message = (
-            f"state_dict() returns what checkpoints cannot hold: {error}; give numbers, strings, lists, dicts"
-        )
-        raise ConfigError(items.key, f"{message} or tensors") from error
-
-
-def saved_class_names(saved: SavedCheckpoint) -> tuple[str, ...] | None:
-    """Return the names of the classes that the run of a checkpoint learned; None if they are unknown.
-
-    Raises:
-        CheckpointError: they cannot be read.
-    """
-    names = saved.plain_state("class_names", default=None)
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise CheckpointError(f"{saved.path / TRAINING} holds class names that are not texts")
-    return None if names is None else tuple(names)
-
-
-def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, key: str, remedy: str) -> None:
-    """Check that the classes of the data are those that the run of a checkpoint learned, if both are known.
-
-    Raises:
-        ConfigError: a class has another name, or there are more or fewer.
-    """
-    learned = saved_class_names(saved)
-    if names is None or learned is None or tuple(names) == learned:
-        return
-    if len(names) == len(learned):
-        number = next(n for n, name in enumerate(names) if name != learned[n])
-        difference = f"class {number} was {learned[number]!r} and is now {names[number]!r}"
-    else:
-        difference = f"there were {len(learned)} classes, and now there are {len(names)}"
-    raise ConfigError(key, f"the data have other classes than the run learned: {difference}; {remedy}")
-
-
-def saved_statistics(saved: SavedCheckpoint) -> Mapping[str, Any]:
-    """Return what prepared the samples of the run of a checkpoint; empty if it is unknown.
-
-    Raises:
-        CheckpointError: it cannot be read.
-    """
-    statistics = saved.plain_state("statistics", default={})
-    if not isinstance(statistics, dict):
-        raise CheckpointError(f"{saved.path / TRAINING} holds no statistics of the data")
-    return statistics
-
-
-def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, is_strict: bool) -> None:
-    """Check that the training samples have the statistics that prepared those of a checkpoint, if both are known.
-
-    Raises:
-        ConfigError: they differ by more than rounding; without `is_strict`, a warning says so.
-    """
-    learned = saved_statistics(saved)
-    if not (learned and statistics and (difference := changed_statistics(learned, statistics))):
-        return
-    message = f"the training samples have changed: {difference}"
-    if is_strict:
-        remedy = "restore the file, or continue with the new samples: resume_strict=false"
-        raise ConfigError("data", f"{message}; {remedy}")
-    log.warning("%s; the run continues with the new samples", message)
-
-
-def num_samples(data: Data) -> dict[str, int]:
-    """Return how many samples a run trains and validates on, by split. The test split belongs to no update."""
-    splits = {
-        "train": data.train,
-        "val": data.val,
-        **{f"val/{name}": s for name, s in data.extra_val.items()},
-    }
-    return {name: source.num_samples for name, source in splits.items()}
-
-
-def validation_of(plan: Plan) -> dict[str, Any]:
-    """Return which samples validate a run: values that are measured on others do not compare."""
-    counts = {name: count for name, count in num_samples(plan.data).items() if name != "train"}
-    keys = {key: value for key, value in flatten(plan.config).items() if key.startswith(_VALIDATION)}
-    return counts | keys
-
-
-def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> None:
-    """Check that the splits have as many samples as those of a checkpoint: the order of all depends on their number.
-
-    Raises:
-        ConfigError: they have more or fewer; without `is_strict`, a warning says so.
-    """
-    was = saved.plain_state("samples", default={})
-    if not was or (difference := changed_statistics(was, num_samples(data), "the number of samples")) is None:
-        return
-    if is_strict:
-        remedy = "restore the files, or continue with the new samples: resume_strict=false"
-        raise ConfigError("data", f"{difference}; {remedy}")
-    log.warning("%s; the run continues with the new samples", difference)
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:

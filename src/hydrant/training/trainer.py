@@ -54,10 +54,6 @@ class RunLogger(MediaLogger):
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
 
-STOPPED_BY_RULE = "stop_if: "
-"""How the end reason of a run begins that is `stopped`, not finished."""
-
-
 @dataclass
 class Trainer:
     """Everything that a run trains with. `plan` holds the parts that do not depend on the device.

@@ -20,7 +20,8 @@ def write_study(folder: Path, status: str, sentence: str, metric: str = "val/acc
         for seed, accuracy in enumerate(accuracies):
             write_run(folder / f"{name}-{seed}", {"optimizer": name, "seed": seed}, accuracy)
     verdict = {"status": status, "sentence": sentence, "winner": "adamw" if status == "decided" else None}
-    content = {"version": 1, "verdict": verdict, "protocol": {"metric": metric, "alpha": 1e-9}}
+    protocol = {"metric": metric, "alpha": 1e-9}
+    content = {"version": 1, "question": "Which is best?", "verdict": verdict, "protocol": protocol}
     (folder / "study.json").write_text(json.dumps(content))
     return folder
 

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.verdict import Verdict
 from hydrant.errors import RecordError
-from hydrant.files.read_file import read_json
-from hydrant.sweeps.study.report import RESULT
+from hydrant.sweeps.study.answer import RESULT, read_answer
 from hydrant.terminal.console import notice, relative
 
 LOOKED_OFTEN = (
     "The study chose the number of runs by their results. Intervals and p of this comparison are those of a number "
     "chosen beforehand, so they claim too much."
 )
-
-
-class _Verdict(TypedDict):
-    status: str
-    sentence: str
-    winner: str | None
-
-
-class _Protocol(TypedDict):
-    metric: str
-
-
-class _File(TypedDict):
-    verdict: _Verdict
-    protocol: _Protocol
 
 
 @dataclass(frozen=True)
@@ -51,7 +34,7 @@ def find_study(runs: Sequence[Run], metric: str) -> StudyVerdict | None:
     if folder is None:
         return None
     try:
-        content = read_json(folder / RESULT, _File)
+        content = read_answer(folder)
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None

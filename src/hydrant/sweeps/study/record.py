@@ -14,12 +14,13 @@ from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import runs_of_sweep
+from hydrant.sweeps.study.answer import RESULT
 from hydrant.sweeps.study.budget import CPU, WALL
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.report import REPORT, RESULT, report_text
+from hydrant.sweeps.study.report import REPORT, report_text
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
@@ -41,26 +42,6 @@ class _File(TypedDict):
     is_running: bool
     protocol: dict[str, Any]
     cost: NotRequired[_Cost]
-
-
-class _Verdict(TypedDict):
-    sentence: str
-
-
-class Answer(TypedDict):
-    """What a study asked and answered, as its study.json says it."""
-
-    question: str
-    verdict: _Verdict
-
-
-def read_answer(folder: Path) -> Answer | None:
-    """Return what study.json of a folder answers; None if there is none.
-
-    Raises:
-        RecordError: it is damaged.
-    """
-    return read_json(folder / RESULT, Answer, "; the same command writes it again")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-RESULT, REPORT = "study.json", "study.md"
+REPORT = "study.md"
 
 
 def report_text(content: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from hydrant.config.groups import conf_dir
+from hydrant.editor.option_files import read_option
 from hydrant.errors import ConfigError
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, read_budget
 from hydrant.sweeps.study.contenders import split_words
-from hydrant.sweeps.study.ranges import read_range
+from hydrant.sweeps.study.ranges import declared_range, read_range
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,22 @@ def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
 def test_a_wrong_range_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_range("optimizer.lr", text, 1)
+
+
+BY_NAME = ("library", "timm")  # the name of the optimizer is a key, so no range fits
+OPTIMIZERS = sorted(
+    path.stem for path in (conf_dir() / "optimizer").glob("*.yaml") if path.stem not in BY_NAME
+)
+
+
+@pytest.mark.parametrize(("option", "name"), [*((option, "lr") for option in OPTIMIZERS), ("sam", "rho")])
+def test_each_optimizer_declares_a_range_that_holds_its_default(option: str, name: str) -> None:
+    declared = declared_range(f"optimizer.{name}", {"optimizer": option})
+    values = [float(value) for value in read_range(f"optimizer.{name}", declared, 1).values]
+    default = float(read_option("optimizer", option).keys[name].default)
+    assert values == sorted(values)
+    assert values[0] <= default <= values[-1]
+    assert read_range("optimizer.lr", declared, 1).is_log
 
 
 @pytest.mark.parametrize(

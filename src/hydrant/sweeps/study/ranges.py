@@ -91,7 +91,7 @@ def range_around(key: str, default: Any, num_keys: int) -> Range:
 
 
 def declared_range(key: str, options: Mapping[str, str | None]) -> str:
-    """Return the range that the file of an option declares by a line such as `# tune lr: 1e-3..1`; "" if it has none.
+    """Return the range that an option's file declares, as in `# tune lr: 1e-3..1 (the source)`; "" if it has none.
 
     Args:
         options: the option of each config group.
@@ -99,7 +99,7 @@ def declared_range(key: str, options: Mapping[str, str | None]) -> str:
     group, _, name = key.partition(".")
     file = option_path(group, options.get(group) or "")
     text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
-    found = re.search(rf"^# tune {re.escape(name)}: (\S+)$", text, re.MULTILINE)
+    found = re.search(rf"^# tune {re.escape(name)}: (\S+)(?: \(.+\))?$", text, re.MULTILINE)
     return found[1] if found else ""
 
 

@@ -51,6 +51,8 @@ NEEDS = {
 }  # fmt: skip
 OF_AIRBENCH = ("experiment/airbench", "hook/whitening", "model/airbench")  # tests/data/test_airbench.py
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
+WITH_SHAPE = ("data/digits", "data/mnist1d")
+"""Data sets whose samples have one shape."""
 FROM_FILES = (
     "data/mnist",
     "data/fashion_mnist",
@@ -147,7 +149,7 @@ def test_trains_two_updates(
     group, _, name = option.partition("/")
     monkeypatch.setenv("WANDB_MODE", "offline")
     user_module("pixel_bag", PIXEL_BAG)
-    images = () if group == "experiment" or name == "digits" else IMAGES
+    images = () if group == "experiment" or option in WITH_SHAPE else IMAGES
     tracker = () if group in ("tracker", "debug") else ("tracker=local",)
     overrides = (*images, *tracker, *SHORT, *NEEDS.get(option, ()), f"{group}={name}")
     if option in CUDA_ONLY and not torch.cuda.is_available():

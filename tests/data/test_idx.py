@@ -154,6 +154,25 @@ def test_other_files_train_with_a_warning(tmp_path: Path, caplog: pytest.LogCapt
     ] * 4
 
 
+def test_the_files_of_a_package_are_read_if_the_root_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, packaged = tmp_path / "root", tmp_path / "packaged"
+    monkeypatch.setattr(idx, "_PACKAGED", {"fashion_mnist": (packaged,)})
+    write_idx_set(packaged, zipped=True)
+    with caplog.at_level(logging.INFO, logger="hydrant"):
+        data = build(root, "fashion_mnist", download=True)
+    assert data.train.num_samples == 30
+    assert f"is read from {packaged}, because data.root has no file of it" in caplog.text
+    with pytest.raises(ConfigError, match=rf"^data\.root: KMNIST is not in {root}/KMNIST/raw "):
+        build(root, "kmnist")
+    _, *others = write_idx_set(root)
+    for file in others:
+        file.unlink()
+    with pytest.raises(ConfigError, match=rf"^data\.root: FashionMNIST is not in {root} \(missing: "):
+        build(root, "fashion_mnist")
+
+
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs the data: apt-get install dataset-fashion-mnist")
 def test_fashion_mnist_of_debian_trains_and_is_known(
     train: Train, capsys: pytest.CaptureFixture[str]
@@ -165,7 +184,7 @@ def test_fashion_mnist_of_debian_trains_and_is_known(
         "tracker=local",
         "eval_every=null",
     )
-    run = train("data=fashion_mnist", f"data.root={DEBIAN}", *small)
+    run = train("data=fashion_mnist", *small)
     assert "MD5" not in (run / "train.log").read_text()
     data = build(DEBIAN, "fashion_mnist")
     assert data.train.targets[:5].tolist() == [9, 0, 0, 3, 0]  # an ankle boot first, as in every other copy

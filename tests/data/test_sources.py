@@ -18,7 +18,7 @@ from token_folders import write_bin
 from torch import Tensor
 
 from hydrant.batch import map_tensors
-from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, synthetic
+from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, mnist1d, synthetic
 from hydrant.data.base import check_shapes
 from hydrant.data.token_files import token_files
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
@@ -89,6 +89,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "nested, 2 workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 2),
     "in memory": in_memory,
     "digits": lambda: digits(augment=ShiftFlip(1)).train,
+    "mnist1d": lambda: mnist1d(num_samples=50, val_ratio=0).train.subset(range(25)),
     "synthetic": lambda: synthetic(input_shape=(1, 4, 4), num_classes=10, num_samples=25).train,
     "loader, no workers": lambda: loader(0),
     "loader, 1 worker": lambda: loader(1),

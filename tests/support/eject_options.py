@@ -72,6 +72,7 @@ OPTIONS: Mapping[str, Sequence[str]] = {
         "data=digits data.augment.max_shift=1",
         "data=digits data.augment.flip=true data.test_ratio=0.1",
         "data=digits seed=3",
+        "data=mnist1d data.num_samples=1000 data.shuffled=true",
         f"{PICTURES} data.num_samples=150 data.num_val_samples=60",
         f"{HOUSES} data.target=price task=regression",
         f"{HOUSES} data.target=[price,area] task=regression task.loss=mae data.test_ratio=0.1",
@@ -97,13 +98,13 @@ IMPOSSIBLE = (
     ("stepped", "warmup"), ("stepped", "cooldown"), ("stepped", "noise_ratio"),
     # What a model reads. Images of 8 x 8 pixels are too small for airbench and for this model of timm.
     *((model, data) for model in ("model=gpt", "model=track3")
-      for data in ("digits", "synthetic", "csv", "tensors", "memmap", "image_folder")),
+      for data in ("digits", "mnist1d", "synthetic", "csv", "tensors", "memmap", "image_folder")),
     *((model, "data=tokens") for model in
       ("mlp", "convnet", "deep_linear", "model.dropout=0.5", "airbench", "timm", "mixing", "smoothing")),
     *((model, data) for model in ("convnet", "airbench", "model=timm", "mixing=mixup_cutmix")
-      for data in ("csv", "tensors", "memmap")),
+      for data in ("csv", "tensors", "memmap", "mnist1d")),
     ("airbench", "digits"), ("model=timm", "digits"),
-    *(("z_loss", data) for data in ("digits", "synthetic", "csv", "tensors", "memmap", "image_folder")),
+    *(("z_loss", data) for data in ("digits", "mnist1d", "synthetic", "csv", "tensors", "memmap", "image_folder")),
     ("mixing", "regression"), ("smoothing", "regression"), ("mixing", "multi_label"), ("track3", "documents"),
     ("skip_non_finite", "lbfgs"), ("skip_non_finite", "=sam"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.data.memmap import memmap
 from hydrant.data.mixup import MixupCutmix, NoMixing
+from hydrant.data.signals import mnist1d
 from hydrant.data.synthetic import synthetic
 from hydrant.data.table import csv
 from hydrant.data.tokens import TokenData, tokens
@@ -44,6 +45,7 @@ __all__ = [
     "image_folder",
     "memmap",
     "mnist",
+    "mnist1d",
     "stream",
     "synthetic",
     "tensors",

@@ -23,6 +23,8 @@ log = logging.getLogger("hydrant")
 
 _BYTES = 8  # the code of the type of the elements in the header
 _OPTIONS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "KMNIST": "kmnist"}
+_PACKAGED = {"fashion_mnist": (Path("/usr/share/datasets/fashion-mnist"),)}
+"""Where the packages of distributions have the files: Debian's dataset-fashion-mnist."""
 _SUMS = {
     "6bbc9ace898e44ae57da46a324031adb": "MNIST",
     "a25bea736e30d166cdddb491f175f624": "MNIST",
@@ -65,7 +67,8 @@ class IdxImages:
 
     Args:
         variant: a key of `_CLASSES`.
-        root: its files are there, or below it where torchvision puts them.
+        root: its files are there, below it where torchvision puts them, or, if neither has one, where a package of the
+            distribution has them.
     """
 
     variant: str
@@ -106,8 +109,8 @@ class IdxImages:
     @property
     def files(self) -> list[Path]:
         """The files, which may be missing, in the order of `_stems`."""
-        folder = next((f for f in (self.root, self.root / self._raw) if any(_found(f, self._stems))), None)
-        folder = folder or self.root / self._raw
+        folders = [self.root, self.root / self._raw, *_PACKAGED.get(self.variant, ())]
+        folder = next((f for f in folders if any(_found(f, self._stems))), self.root / self._raw)
         return [next(_found(folder, [stem]), folder / stem) for stem in self._stems]
 
     def archive(self) -> Archive:
@@ -131,6 +134,10 @@ class IdxImages:
             ConfigError: the files are those of another data set.
         """
         files = self.files
+        if self.root not in files[0].parents:
+            log.info(
+                "%s is read from %s, because data.root has no file of it", self._dataset, files[0].parent
+            )
         tensors = [read_idx(file) for file in files]
         self._check_sums(files)
         images = [images.transpose(1, 2) if self.is_turned else images for images in tensors[::2]]

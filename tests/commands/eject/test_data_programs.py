@@ -71,6 +71,11 @@ def test_synthetic_images(words: str, workdir: Path) -> None:
     check_equal(f"data=synthetic {sizes} {words}", workdir)
 
 
+@pytest.mark.parametrize("words", ["", *slow("data.val_ratio=0 data.shuffled=true")])
+def test_signals(words: str, workdir: Path) -> None:
+    check_equal(f"data=mnist1d data.num_samples=500 {words}", workdir)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -34,8 +34,8 @@ _STEPPED = ("???", *(
 ))  # fmt: skip
 """The schedulers of torch. `???` is the target in the file of the option `stepped`: users give one of the others."""
 _DATA_SETS = (
-    "cifar10", "cifar100", "csv", "dataset", "digits", "image_folder", "memmap", "mnist", "synthetic",
-    "tensors", "tokens",
+    "cifar10", "cifar100", "csv", "dataset", "digits", "image_folder", "memmap", "mnist", "mnist1d",
+    "synthetic", "tensors", "tokens",
 )  # fmt: skip
 _MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
 _TASKS = ("Classification", "LanguageModeling", "Regression")

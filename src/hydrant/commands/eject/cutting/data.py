@@ -137,6 +137,12 @@ def _cut_cifar(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.load("data_images", f"load_cifar({kind})", f"load_cifar_test({kind})", **origin)
 
 
+def _cut_mnist1d(collector: Collector, node: Mapping[str, Any]) -> None:
+    collector.constant("NUM_SIGNALS", node["num_samples"], "of which a fifth is for tests", group=DATA)
+    collector.constant("SAMPLES_SEED", node["samples_seed"], "of the signals", group=DATA)
+    collector.constant("SHUFFLED", node["shuffled"], "the points of all signals, alike", group=DATA)
+
+
 def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.know(IS_NPZ=str(node["train"]).endswith(".npz"))
     data = "placed(read_tensors(TRAIN), read_tensors(VAL))"
@@ -224,6 +230,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_digits),
     "mnist": ("data_images", _cut_idx),
+    "mnist1d": ("data_images", _cut_mnist1d),
     "cifar10": ("data_images", _cut_cifar),
     "cifar100": ("data_images", _cut_cifar),
     "tensors": ("data_samples", _cut_tensors),

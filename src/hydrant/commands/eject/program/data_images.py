@@ -1,4 +1,4 @@
-"""Images that stay on the device."""
+"""Images and signals that stay on the device."""
 
 # scikit-learn has no types, and the branches of a program are decided alike.
 # pyright: reportPossiblyUnboundVariable=false
@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device, placed
 from hydrant.commands.eject.program.settings import *
 from hydrant.data.idx import read_idx
+from hydrant.data.signals import make_signals
 
 
 def load_digits() -> tuple[Samples, Samples]:
@@ -67,6 +68,17 @@ def read_samples(images: str, labels: str) -> Samples:
     if IS_TURNED:
         pixels = pixels.transpose(1, 2).contiguous()
     return pixels.unsqueeze(1), read_idx(Path(labels)).long() - FIRST_LABEL
+
+
+def load_mnist1d() -> tuple[Samples, Samples]:
+    """Return samples to train on and to evaluate on."""
+    train, test = make_signals(NUM_SIGNALS, SAMPLES_SEED, shuffled=SHUFFLED)
+    return divide(train, test)
+
+
+def load_mnist1d_test() -> Samples:
+    """Return the samples to test on."""
+    return first_of_test(make_signals(NUM_SIGNALS, SAMPLES_SEED, shuffled=SHUFFLED)[1])
 
 
 def load_cifar(kind: Any) -> tuple[Samples, Samples]:

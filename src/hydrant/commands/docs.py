@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 
 
@@ -21,15 +21,11 @@ def main(arguments: Sequence[str]) -> int:
         )
     names = [_name_of(word, pages) for word in words]
     texts = {name: pages[name].read_text(encoding="utf-8").rstrip() for name in names}
-    if wants_json():
-        answer(
-            {"pages": texts} if words else {"titles": {name: _title(file) for name, file in pages.items()}}
-        )
-    elif words:
-        emit("\n\n".join(texts.values()))
-    else:
-        width = max(map(len, pages))
-        emit("\n".join(f"{name:<{width}}  {_title(file)}" for name, file in pages.items()))
+    if words:
+        tell("\n\n".join(texts.values()), {"pages": texts}, emit)
+        return 0
+    titles, width = {name: _title(file) for name, file in pages.items()}, max(map(len, pages))
+    tell("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), {"titles": titles}, emit)
     return 0
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import relative
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,10 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     saved = open_run(words[0], words[1:], weights=options.weights)
     split = saved.split(options.split, "--split")
     values = evaluate_saved(saved, split)
-    if wants_json():
-        answer({"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values})
-        return 0
-    say(f"{relative(saved.checkpoint)} (update {saved.num_updates}), {split.source.num_samples:,} samples")
-    for name, value in values.items():
-        say(f"  {name:<20} {value:.6g}")
+    what = f"{relative(saved.checkpoint)} (update {saved.num_updates}), {split.source.num_samples:,} samples"
+    lines = [what, *(f"  {name:<20} {value:.6g}" for name, value in values.items())]
+    content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
+    tell("\n".join(lines), content)
     return 0

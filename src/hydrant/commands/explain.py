@@ -14,7 +14,7 @@ from hydrant.config.foreign_words import own_words
 from hydrant.config.groups import conf_dir, group_options, option_path, options_with
 from hydrant.editor.option_files import Key, read_option
 from hydrant.errors import ConfigError, first_line, shown, unknown_name
-from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns
 
@@ -66,10 +66,8 @@ def main(arguments: Sequence[str]) -> int:
         explained = {word: _explained(word, groups) for word in words or [_PRIMARY]}
     except yaml.YAMLError as error:
         raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
-    if wants_json():
-        answer({"explained": {word: found.plain() for word, found in explained.items()}})
-    else:
-        emit("\n\n".join(found.text() for found in explained.values()))
+    content = {"explained": {word: found.plain() for word, found in explained.items()}}
+    tell("\n\n".join(found.text() for found in explained.values()), content, emit)
     return 0
 
 

@@ -15,8 +15,8 @@ from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import relative
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,12 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     metadata = {} if names is None else {"class_names": json.dumps(names)}
     difference = _write(options.format, model, _sample_inputs(saved), metadata, path)
     file, checkpoint = relative(path.resolve()), relative(saved.checkpoint)
-    if wants_json():
-        content = {"file": file, "format": options.format, "checkpoint": checkpoint}
-        answer({**content, "largest_difference": difference})
-        return 0
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
-    say(f"{file}: {options.format} of {checkpoint}; {equal}")
+    content = {"file": file, "format": options.format, "checkpoint": checkpoint}
+    tell(f"{file}: {options.format} of {checkpoint}; {equal}", {**content, "largest_difference": difference})
     return 0
 
 

@@ -10,7 +10,8 @@ from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
 from hydrant.errors import unknown_name
-from hydrant.terminal.answer import answer, wants_json
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import emit
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,10 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     if kind not in lists:
         raise unknown_name("", "list", kind, lists)
     rows = lists[kind]()
-    if wants_json():
-        answer({kind: rows})
-        return 0
-    print(page("\n".join(f"  {name}  {_text(value)}" for name, value in rows.items())))
+    tell(page("\n".join(f"  {name}  {_text(value)}" for name, value in rows.items())), {kind: rows}, emit)
     return 0
 
 

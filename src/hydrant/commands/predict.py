@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import relative, say
+from hydrant.terminal.answer import answer, tell, wants_json
+from hydrant.terminal.console import relative
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,11 +53,9 @@ def main(arguments: Sequence[str]) -> int:
         return print_predictions(prediction)
     count = write_predictions(prediction, options.out)
     left_out = samples.source.num_samples - count
-    if wants_json():
-        counts = {"num_predictions": count, "num_damaged": left_out}
-        answer({"checkpoint": relative(saved.checkpoint), "file": str(options.out), **counts})
-        return 0
-    more = f", without {left_out:,} damaged" if left_out else ""
+    checkpoint, more = relative(saved.checkpoint), f", without {left_out:,} damaged" if left_out else ""
     noun = "prediction" if count == 1 else "predictions"
-    say(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {relative(saved.checkpoint)}")
+    counts = {"num_predictions": count, "num_damaged": left_out}
+    content = {"checkpoint": checkpoint, "file": str(options.out), **counts}
+    tell(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {checkpoint}", content)
     return 0

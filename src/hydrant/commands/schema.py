@@ -12,8 +12,8 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.editor.json_schema import json_schemas
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.atomic_write import replace_file
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import relative
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,11 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         file = folder / f"{name}.json"
         with writing_to("--out", file):
             replace_file(file, json.dumps(content, indent=1) + "\n")
-    if wants_json():
-        answer({"folder": relative(folder.resolve()), "files": [f"{name}.json" for name in schemas]})
-        return 0
-    say(
-        f"{len(schemas)} schemas in {relative(folder.resolve())}. In a file of conf/model, this line names its schema:"
-    )
-    say(f"  # yaml-language-server: $schema=../../{options.out}/model.json")
+    name, files = relative(folder.resolve()), [f"{name}.json" for name in schemas]
+    text = f"{len(schemas)} schemas in {name}. In a file of conf/model, this line names its schema:"
+    line = f"  # yaml-language-server: $schema=../../{options.out}/model.json"
+    tell(f"{text}\n{line}", {"folder": name, "files": files})
     return 0

@@ -19,8 +19,8 @@ from hydrant.runs.lock_holder import locking_process
 from hydrant.runs.stopping import CannotStop, ask_to_stop
 from hydrant.sweeps.executors.slurm_queue import queued_in
 from hydrant.sweeps.plan import usable_plan
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import notice, relative
 
 _WAIT_SECONDS = 60.0
 """How long the command waits until a process has saved and ended."""
@@ -50,11 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("FOLDER", f"give a run or a sweep{newest_folders(_EXAMPLE)}")
     folders = [_folder(word) for word in words]
     stopped = [(_stop_run if is_run_folder(f) else _stop_sweep)(f, now=options.now) for f in folders]
-    if wants_json():
-        answer({"stopped": [asdict(entry) for entry in stopped]})
-    else:
-        for entry in stopped:
-            say(_text(entry))
+    tell("\n".join(map(_text, stopped)), {"stopped": [asdict(entry) for entry in stopped]})
     return 0
 
 

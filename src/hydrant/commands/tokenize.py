@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from hydrant.config.command_line import Flags
 from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError, DataError
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import say, show_activity
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import show_activity
 
 if TYPE_CHECKING:
     from hydrant.data.tokenizers import Tokenizer
@@ -88,17 +88,11 @@ def main(arguments: Sequence[str]) -> int:
         message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
         raise ConfigError("--out", message) from error
     size, overrides = tokenizer.vocabulary.size, ["data=tokens", f"data.root={options.out}"]
-    if wants_json():
-        splits_written = {
-            name: {"num_tokens": num, "num_files": files} for name, (num, files) in counts.items()
-        }
-        written = {"folder": str(options.out), "splits": splits_written, "vocabulary_size": size}
-        answer({**written, "overrides": overrides})
-        return 0
-    lines = [
-        f"{num:,} {name} tokens in {files} file{'s' * (files != 1)}" for name, (num, files) in counts.items()
-    ]
-    say(f"{options.out}: {', '.join(lines)}; a vocabulary of {size:,}. Train on them: {' '.join(overrides)}")
+    written = {name: {"num_tokens": num, "num_files": files} for name, (num, files) in counts.items()}
+    content = {"folder": str(options.out), "splits": written, "vocabulary_size": size, "overrides": overrides}
+    parts = [f"{num:,} {name} tokens in {n} file{'s' * (n != 1)}" for name, (num, n) in counts.items()]
+    text = f"{options.out}: {', '.join(parts)}; a vocabulary of {size:,}"
+    tell(f"{text}. Train on them: {' '.join(overrides)}", content)
     return 0
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.safety import trust
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import say
+from hydrant.terminal.answer import tell
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,12 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     else:
         projects = {str(root.resolve()): _trust(root)}
         lines = [f"trusted: {described(Path(folder), names)}" for folder, names in projects.items()]
-    if wants_json():
-        trusted = {folder: list(names) for folder, names in projects.items()}
-        answer({"trusted": trusted, "num_gone": num_gone})
-    else:
-        for line in lines:
-            say(line)
+    trusted = {folder: list(names) for folder, names in projects.items()}
+    tell("\n".join(lines), {"trusted": trusted, "num_gone": num_gone})
     return 0
 
 

@@ -10,14 +10,14 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.redaction import redacted
-from hydrant.terminal.console import notice, output_status, stdout_kept
+from hydrant.terminal.console import notice, output_status, say, stdout_kept
 
 VERSION = 1
 FLAG = "--json"
@@ -54,6 +54,14 @@ def answer(content: Mapping[str, Any]) -> None:
     """Print the answer of a command that `wants_json`."""
     asked = _asked[-1]
     print(json_line({"version": VERSION, "command": asked.command, **content}), file=asked.stdout, flush=True)
+
+
+def tell(text: str, content: Mapping[str, Any], show: Callable[[str], None] = say) -> None:
+    """Print what a command has come to: the content if it `wants_json`, else the text."""
+    if wants_json():
+        answer(content)
+    elif text:
+        show(text)
 
 
 def answer_status() -> int:

@@ -22,8 +22,8 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.redaction import redacted
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import SUMMARY, missing_folders, remove_if_empty
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import notice, relative
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import WandbTracker
 from hydrant.training.distributed.world import World
@@ -81,11 +81,9 @@ class BenchOutput:
             with writing_to("--png", path):
                 draw(results, self._words, path)
         folder = relative(self.folder.absolute())
-        if wants_json():
-            answer({"folder": folder, **record})
-        else:
-            claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
-            say(f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {folder}")
+        claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
+        text = f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {folder}"
+        tell(text, {"folder": folder, **record})
         self._exit_status = exit_status
         if self._tracker is not None:
             self._tracker.log({"num_updates": self._options.updates, **scalars(results)})

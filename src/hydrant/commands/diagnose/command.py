@@ -14,8 +14,8 @@ from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import ProcessDied
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import notice
 
 if TYPE_CHECKING:  # these import torch
     from hydrant.commands.diagnose.minify import SmallestFailure
@@ -39,10 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
     variants = make_variants(overrides, on_cuda=torch.cuda.is_available())
     diagnosis = _diagnose(variants, 0 if options.no_timing else options.updates)
-    if wants_json():
-        answer(as_json(diagnosis))
-    else:
-        say(as_text(diagnosis))
+    tell(as_text(diagnosis), as_json(diagnosis))
     return 1 if diagnosis.findings() else 0
 
 

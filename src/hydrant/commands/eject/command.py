@@ -22,8 +22,7 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.safety.targets import targets_of
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import say
+from hydrant.terminal.answer import tell
 
 _LINE_LENGTH = 110
 _MOVE = "move it into a module (a file that can be imported)"
@@ -47,10 +46,8 @@ def main(arguments: Sequence[str]) -> int:
         file.write(text)
     command = "python" if num_ranks == 1 else f"torchrun --nproc-per-node {num_ranks}"
     num_lines, command = text.count("\n"), f"{command} {options.out}"
-    if wants_json():
-        answer({"file": str(options.out), "num_lines": num_lines, "start": command})
-    else:
-        say(f"{options.out}: {num_lines} lines; start it with: {command}")
+    content = {"file": str(options.out), "num_lines": num_lines, "start": command}
+    tell(f"{options.out}: {num_lines} lines; start it with: {command}", content)
     return 0
 
 

@@ -15,8 +15,8 @@ from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, naming
 from hydrant.imports.distribution import NAME, requirement, version
 from hydrant.safety.trust import trust, trusted_projects
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import notice
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
@@ -35,15 +35,13 @@ def main(arguments: Sequence[str]) -> int:
     files = write_project(root, package)
     trusted = _trust(root, package)
     first = "hydrant train experiment=first name=first"
-    if wants_json():
-        names = [str(file.relative_to(root)) for file in files]
-        answer({"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first})
-        return 0
-    say(f"written: {root}, a project with the package {package}")
-    if trusted:
-        say(f"trusted: {described(root.resolve(), trusted)}")
+    lines = [f"written: {root}, a project with the package {package}"]
+    lines += [f"trusted: {described(root.resolve(), trusted)}"] if trusted else []
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
-    say("\n".join(["next:", *enter, f"  {first}", "  README.md has the others"]))
+    lines += ["next:", *enter, f"  {first}", "  README.md has the others"]
+    names = [str(file.relative_to(root)) for file in files]
+    content = {"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first}
+    tell("\n".join(lines), content)
     return 0
 
 

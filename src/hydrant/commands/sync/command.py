@@ -13,8 +13,8 @@ from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, near_folders
 from hydrant.runs.folder import ROOTS
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, relative, say
+from hydrant.terminal.answer import tell
+from hydrant.terminal.console import notice, relative
 from hydrant.terminal.text_table import align_columns
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
@@ -33,10 +33,7 @@ def main(arguments: Sequence[str]) -> int:
             results[folder] = result
             text = f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}"
             notice(text)
-    if wants_json():
-        answer({"runs": {relative(folder): vars(result) for folder, result in results.items()}})
-    else:
-        say(_table(results))
+    tell(_table(results), {"runs": {relative(folder): vars(r) for folder, r in results.items()}})
     return int(any(result.state == "failed" for result in results.values()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +83,16 @@ def test_a_lane_leaves_what_its_run_leaves_alone(whole: Path, tmp_path: Path) ->
         keys = ("status", "num_updates", "total_updates", "num_parameters", "error")
         assert [summary(whole / seed)[key] for key in keys] == [summary(alone)[key] for key in keys]
         assert (whole / seed / "config.yaml").read_text() == (alone / "config.yaml").read_text()
+
+
+def test_lanes_may_open_as_many_files_as_the_system_allows(tmp_path: Path) -> None:
+    limits, num_open = resource.getrlimit(resource.RLIMIT_NOFILE), len([*Path("/proc/self/fd").iterdir()])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 8, limits[1]))
+    try:
+        results = run(jobs_in(tmp_path, *(f"seed={seed}" for seed in range(6))))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [(result.exit_status, result.message) for result in results] == [(0, "")] * 6
 
 
 def test_the_log_of_a_lane_has_its_messages_alone(whole: Path) -> None:

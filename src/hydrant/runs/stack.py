@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import resource
 import signal
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
     """Run jobs of the same program at once; return their results. A single job runs as by `execute`."""
     if len(jobs) == 1:
         return [execute(jobs[0])]
+    raise_limit()
     world = World.from_launcher()
     lanes = [_RunLane(job, world) for job in jobs]
     with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal(), share_factories():
@@ -45,6 +47,14 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
             for lane in lanes:
                 lane.interrupt(error)
     return [lane.result for lane in lanes]
+
+
+def raise_limit() -> int:
+    """Let this process open as many files as the system allows, and return how many those are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 2**20
 
 
 def _train(lanes: Sequence[_RunLane]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
@@ -22,6 +22,8 @@ from hydrant.terminal.console import begin_activity, clear_activity, notice, rel
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
+
+T = TypeVar("T")
 
 _NEUTRAL_KEYS = ("name", *REPETITIONS)
 """Keys that do not decide whether a run can start. Of jobs that differ only in these, one is checked."""
@@ -95,14 +97,26 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     """
     keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    call = call_isolated(prepare_all, (list(distinct.values()),), preload=paths_to_preload(configs))
+    found = call_before_jobs(configs, prepare_all, list(distinct.values()))
+    if isinstance(found, ProcessDied):  # the job that causes it reports it
+        return [None] * len(configs)
+    errors = dict(zip(distinct, found, strict=True))
+    return [errors[key] for key in keys]
+
+
+def call_before_jobs(
+    configs: Sequence[Mapping[str, Any]], function: Callable[..., T], *arguments: Any
+) -> T | ProcessDied:
+    """Call a function about jobs with these configs in a process of its own, before the first one starts.
+
+    Raises:
+        Stopped: a signal arrived.
+    """
+    call = call_isolated(function, arguments, preload=paths_to_preload(configs))
     if call.signum is not None:
         notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)
-    if isinstance(call.result, ProcessDied):  # the job that causes it reports it
-        return [None] * len(configs)
-    errors = dict(zip(distinct, call.result, strict=True))
-    return [errors[key] for key in keys]
+    return call.result
 
 
 def without_repetitions(config: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, typed_line
-from hydrant.runs.open_files import raise_limit
+from hydrant.runs.stack import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
 from hydrant.training.distributed.env import num_cores

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.errors import ConfigError
-from hydrant.signals import Stopped, signal_name
-from hydrant.sweeps.executors.base import paths_to_preload
-from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
+from hydrant.sweeps.fork_server.call import ProcessDied
+from hydrant.sweeps.preflight import call_before_jobs
 from hydrant.sweeps.program import program_of
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
-from hydrant.terminal.console import notice
 
 
 def plan_stacks(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:
@@ -33,14 +31,11 @@ def plan_stacks(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processe
     groups = defaultdict[str, list[int]](list)
     for number, config in enumerate(configs):
         groups[program_of(config)].append(number)
-    arguments = ([[(n, configs[n]) for n in group] for group in groups.values()], lanes, num_processes)
-    call = call_isolated(_plan_groups, arguments, preload=paths_to_preload(configs))
-    if call.signum is not None:
-        notice(f"stopped by {signal_name(call.signum)} before the first job")
-        raise Stopped(128 + call.signum)
-    if isinstance(call.result, ProcessDied):
-        return StackPlan([[n] for n in range(len(configs))], {0: f"trying it failed ({call.result})"})
-    return call.result
+    jobs = [[(n, configs[n]) for n in group] for group in groups.values()]
+    plan = call_before_jobs(configs, _plan_groups, jobs, lanes, num_processes)
+    if isinstance(plan, ProcessDied):
+        return StackPlan([[n] for n in range(len(configs))], {0: f"trying it failed ({plan})"})
+    return plan
 
 
 def _plan_groups(

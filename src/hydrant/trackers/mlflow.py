@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import logging
 import os
 import re
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import locked
+from hydrant.files.csv_text import as_csv
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import NullTracker, RunIdentity
 from hydrant.trackers.run_id import keep_id, read_id
@@ -122,11 +121,8 @@ class MlflowTracker(NullTracker):
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Keep a table as a CSV artifact, which MLflow shows as a table."""
-        text = io.StringIO()
-        csv.writer(text).writerows([columns, *rows])
-        self._sender.send(
-            self._client.log_text, self._run_id, text.getvalue(), self._artifact("tables", key, "csv")
-        )
+        file = self._artifact("tables", key, "csv")
+        self._sender.send(self._client.log_text, self._run_id, as_csv([columns, *rows]), file)
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """Keep the best values and summary.json, and end the run. Waits until everything is written."""

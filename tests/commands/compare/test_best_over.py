@@ -56,8 +56,8 @@ def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path,
     lines = to_text(comparison, None).splitlines()
     assert lines[0] == "Decided: adamw is better than sgd by 0.021 (3 paired seeds, p < 0.001)."
     assert lines[1] == (
-        "Each group has its best optimizer.lr by val/accuracy (optimizer=adamw: 0.001; optimizer=sgd: 0.1), judged on "
-        "fresh seeds, which did not choose it (seed 3, seed 4, seed 5)."
+        "The best optimizer.lr of each group, chosen by val/accuracy, is shown (optimizer=adamw: 0.001; optimizer=sgd: "
+        "0.1). It is judged on val/accuracy of fresh seeds, which did not choose it (seed 3, seed 4, seed 5)."
     )
     assert comparison.verdicts.sensitivity is not None, "it is about all rates"
 
@@ -67,8 +67,7 @@ def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing:
     comparison = comparing(tmp_path, **ASKED)
     assert (comparison.choice.judged_on, comparison.metric.name) == ("test", "test/accuracy")
     assert (
-        "judged on test/accuracy of the same runs, so their means may be too good"
-        in comparison.choice.sentence
+        "judged on test/accuracy of the same runs, so the means may be too good" in comparison.choice.sentence
     )
     assert comparison.groups[0].estimate.mean == pytest.approx(0.85, abs=0.002)
     assert comparison.verdict.num_comparisons == 3, "luck in validation is luck in the test too"
@@ -76,7 +75,28 @@ def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing:
     asked = comparing(tmp_path, metric="test/accuracy", **ASKED)
     assert asked.choice.values == comparison.choice.values, "a test never chooses"
     assert asked.metric == comparison.metric
-    assert "Each group has its best optimizer.lr by val/accuracy" in asked.choice.sentence
+    assert "The best optimizer.lr of each group, chosen by val/accuracy" in asked.choice.sentence
+
+
+def test_fresh_seeds_judge_the_test_too(tmp_path: Path, comparing: Compare) -> None:
+    """A test of the seeds that chose is optimistic, because a lucky run often is lucky in its test too."""
+    write_rates(tmp_path, has_test=True)
+    for optimizer, lr in BEST.items():
+        for seed in (3, 4, 5):
+            add_run(tmp_path, optimizer, lr, seed, MEANS[optimizer] + seed / 1000, has_test=True)
+    comparison = comparing(tmp_path, metric="test/accuracy", **ASKED)
+    assert (comparison.choice.judged_on, comparison.verdict.num_comparisons) == ("fresh seeds", 1)
+    assert [list(group.results) for group in comparison.groups] == [["3", "4", "5"]] * 2
+    assert "chosen by val/accuracy, is shown (" in comparison.choice.sentence
+    assert "judged on test/accuracy of fresh seeds" in comparison.choice.sentence
+
+
+def test_the_seeds_to_plan_are_those_of_the_test_of_the_verdict(tmp_path: Path, comparing: Compare) -> None:
+    write_rates(tmp_path)
+    comparison = comparing(tmp_path, **ASKED)
+    noise = comparison.verdicts.noise
+    assert noise.num_comparisons == comparison.verdict.num_comparisons == 3
+    assert noise.sentences[1].endswith("(paired t-test at 5 %, corrected for 3 comparisons).")
 
 
 def test_the_results_that_chose_count_as_many_comparisons(
@@ -91,10 +111,10 @@ def test_the_results_that_chose_count_as_many_comparisons(
     comparison = comparing(tmp_path / "sweep", **ASKED)
     [versus] = [group.versus for group in comparison.groups if group.versus is not None]
     assert versus.p_holm == verdict.lead.p_holm, "one comparison has one p-value"
-    assert "p: t-test, times 3 for the settings tried." in to_text(comparison, None)
+    assert "p: t-test, corrected for 3 comparisons (1 group, 3 settings tried)." in to_text(comparison, None)
     words = ["compare", str(tmp_path / "sweep"), "--by", "optimizer", "--best-over", "optimizer.lr"]
     assert cli.main(words) == 0
-    assert "judged on the results that chose it, so their means are too good" in capsys.readouterr().out
+    assert "judged on the results that chose it, so the means are too good" in capsys.readouterr().out
     assert cli.main([*words, "--json", "--details"]) == 0
     found = json.loads(capsys.readouterr().out)["best_over"]
     assert found["judged_on"] == "same results"

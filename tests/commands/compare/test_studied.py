@@ -20,7 +20,7 @@ def write_study(folder: Path, status: str, sentence: str, metric: str = "val/acc
         for seed, accuracy in enumerate(accuracies):
             write_run(folder / f"{name}-{seed}", {"optimizer": name, "seed": seed}, accuracy)
     verdict = {"status": status, "sentence": sentence, "winner": "adamw" if status == "decided" else None}
-    protocol = {"metric": metric, "alpha": 1e-9}
+    protocol = {"metric": metric, "alpha": 1e-9, "first_fresh_seed": 1}
     content = {"version": 1, "question": "Which is best?", "verdict": verdict, "protocol": protocol}
     (folder / "study.json").write_text(json.dumps(content))
     return folder
@@ -37,7 +37,7 @@ def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
     assert lines[0] == "Undecided: adamw leads sgd by 0.098; all 5 seeds are used."
     assert "This is the verdict of " in lines[1]
     assert lines[2].startswith(
-        "Undecided by the study; with a number of runs chosen beforehand, adamw is better than sgd"
+        "Undecided, as the study is. If its number of runs had been chosen beforehand: adamw is better than sgd"
     )
     assert "so they claim too much." in comparison.caution
     brief = to_brief(comparison)
@@ -53,16 +53,55 @@ def test_a_decided_study_decides(tmp_path: Path, comparing: Compare) -> None:
     assert comparison.verdict.winner == "optimizer=adamw"
 
 
-@pytest.mark.parametrize("damage", [None, "[]", '{"verdict": 3}', "\0"])
-def test_without_a_readable_study_or_of_another_metric_the_comparison_decides(
-    damage: str | None, tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("damage", ["[]", '{"verdict": 3}', "\0"])
+def test_without_a_readable_study_the_comparison_decides(
+    damage: str, tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.", "val/loss")
-    if damage is not None:
-        (study / "study.json").write_text(damage)
+    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    (study / "study.json").write_text(damage)
     comparison = comparing(study)
     assert (comparison.study, comparison.verdict.status, comparison.caution) == (None, "decided", "")
-    assert ("the verdict of the study is unknown: " in capsys.readouterr().err) == (damage is not None)
+    assert "the verdict of the study is unknown: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("metric", ["val/accuracy", "val/loss"])
+@pytest.mark.parametrize(
+    "options", [{}, {"by": ["optimizer"]}, {"by": ["optimizer"], "best_over": ["optimizer.lr"]}]
+)
+def test_the_runs_that_tuned_are_in_no_group(
+    metric: str, options: dict[str, list[str]], tmp_path: Path, comparing: Compare
+) -> None:
+    """Whatever the metric and the options: a result that chose a setting flatters it."""
+    study = write_study(tmp_path / "upd", "decided", "Decided: adamw is better than sgd by 0.098.")
+    for lr in (0.01, 0.1):
+        write_run(study / f"sgd-{lr}", {"optimizer": "sgd", "optimizer.lr": lr, "seed": 0}, 0.99)
+    comparison = comparing(study, metric=metric, **options)
+    assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
+    assert [list(group.results) for group in comparison.groups] == [["1", "2", "3", "4"]] * 2
+    text = to_text(comparison, None)
+    assert "The 4 runs of its tuning are left out; study.md lists them.\n" in text
+    assert text.startswith("Decided: adamw is better than sgd by 0.")
+    assert ("These are runs of " in text) == (metric == "val/loss")
+
+
+def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    comparison = comparing(study, metric="val/loss")
+    lines = to_text(comparison, None).splitlines()
+    assert lines[0].startswith("Decided: adamw is better than sgd by 0.1 (4 paired seeds, p < 0.001)")
+    assert "val/accuracy decided their number, so this claims too much" in lines[1]
+    assert "so they claim too much." in comparison.caution
+
+
+def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path, comparing: Compare) -> None:
+    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    for run in study.glob("*-[1-4]"):
+        run.rename(tmp_path / run.name)
+    comparison = comparing(study)
+    assert len(comparison.runs) == 2
+    assert "left out" not in to_text(comparison, None)
 
 
 def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: Compare) -> None:

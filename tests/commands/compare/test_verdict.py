@@ -126,16 +126,15 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
         ({"adamw": [0.95, 0.96], "sgd": [None, None]},
          "Undecided: only adamw has results; sgd has no result (2 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [0.93, 0.94]},
-         "Undecided: adamw leads sgd by 0.02, but by the same amount with all 2 common seeds, so no noise is known to "
-         "test it against."),
+         "Undecided: adamw leads sgd by 0.02, but by the same amount on each of the 2 common seeds, so the noise is "
+         "unknown."),
         ({"adamw": [0.95, 0.97, 0.95, 0.96, NEVER, NEVER], "sgd": [NEVER, NEVER, 0.94, 0.95, 0.96, 0.94]},
-         "Undecided: adamw leads sgd by 0.01, but by the same amount with all 2 common seeds, so no noise is known to "
-         "test it against."),
+         "Undecided: adamw leads sgd by 0.01, but by the same amount on each of the 2 common seeds, so the noise is "
+         "unknown."),
         ({"adamw": [0.95, 0.95], "sgd": [NEVER, NEVER, 0.93, 0.93]},
-         "Undecided: adamw leads sgd by 0.02, but the results of each are the same, so no noise is known to test it "
-         "against."),
+         "Undecided: adamw leads sgd by 0.02, but all results of each are equal, so the noise is unknown."),
         ({"adamw": [0.90, 0.99], "sgd": [0.91]},
-         "Undecided: adamw has the better mean, but on the 1 seed of both, sgd is better by 0.01."),
+         "Undecided: adamw has the better mean, but on the 1 common seed, sgd is better by 0.01."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], "lion": [None, None, None]},
          "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001); lion has no result (3 failed)."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902],
@@ -147,7 +146,7 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
          "Undecided: adamw leads sgd by 0.04, but adamw has one result, so chance may explain it. Add seeds, such as "
          "seed=0,1,2."),
         ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
-         "Undecided: adamw has the better mean, but on the 2 seeds of both, sgd is better by 0.011."),
+         "Undecided: adamw has the better mean, but on the 2 common seeds, sgd is better by 0.011."),
         ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
          "Decided: adamw is better than sgd by 0.019 (3 and 3 unpaired runs, p = 0.002)."),
     ],
@@ -203,7 +202,7 @@ def test_results_that_are_no_seeds_are_named_and_no_seeds_are_advised(
         keys = {"optimizer": "adamw", "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
         write_run(run, keys, 0.8 + n / 100 + 0.05)
     sentence = comparing(tmp_path, by=["optimizer"]).verdict.sentence
-    assert "by the same amount with all 6 common pairs" in sentence
+    assert "by the same amount on each of the 6 common pairs" in sentence
 
 
 def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:

@@ -107,8 +107,8 @@ def test_pairs_need_fewer_seeds_where_the_seed_moves_both(tmp_path: Path, judge:
     assert asked.paired is not None
     assert noise.unpaired.std is not None
     assert noise.paired.std is not None
-    assert asked.paired.needed == seeds_needed(0.01, noise.paired.std, is_paired=True)
-    assert asked.unpaired.needed == seeds_needed(0.01, noise.unpaired.std, is_paired=False)
+    assert asked.paired.needed == seeds_needed(0.01, noise.paired.std)
+    assert asked.unpaired.needed == seeds_needed(0.01, 2**0.5 * noise.unpaired.std)
     assert asked.paired.needed < 6 < (asked.unpaired.needed or 0)
     assert asked.paired.low <= asked.paired.needed <= asked.paired.high  # type: ignore[operator]
 

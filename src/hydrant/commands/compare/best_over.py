@@ -104,10 +104,10 @@ def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> l
 def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:
     """Return what judges the settings, the runs and the metric."""
     runs = [run for found in chosen for run in found.runs]
-    if metric.is_test:
-        return TEST, runs, metric
     if chosen and all(any(metric.has_result(run) for run in found.fresh) for found in chosen):
         return FRESH, [run for found in chosen for run in found.fresh], metric
+    if metric.is_test:
+        return TEST, runs, metric
     phase, _, rest = metric.name.partition("/")
     if phase not in _TESTS:
         return SAME, runs, metric
@@ -127,14 +127,14 @@ def _sentence(
     if all(found.num_settings == 1 for found in chosen):
         return f"Each group has one {' and '.join(over)} at most, so none is chosen."
     values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
-    text = f"Each group has its best {' and '.join(over)} by {validation.name} ({values})"
+    text = f"The best {' and '.join(over)} of each group, chosen by {validation.name}, is shown ({values})."
     if judged_on == FRESH:
         seeds = sorted({repetition(run) for found in chosen for run in found.fresh})
-        return f"{text}, judged on fresh seeds, which did not choose it ({', '.join(seeds)})."
-    remedy = "give the best ones fresh seeds"
+        return f"{text} It is judged on {judge.name} of fresh seeds, which did not choose it ({', '.join(seeds)})."
+    remedy = "To know, train the best ones with fresh seeds."
     if judged_on == TEST:
-        return f"{text}, judged on {judge.name} of the same runs, so their means may be too good: {remedy}."
-    return f"{text}, judged on the results that chose it, so their means are too good: {remedy}."
+        return f"{text} It is judged on {judge.name} of the same runs, so the means may be too good. {remedy}"
+    return f"{text} It is judged on the results that chose it, so the means are too good. {remedy}"
 
 
 def _labels(run: Run, setting: Group) -> dict[str, str]:

@@ -25,7 +25,7 @@ from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
-from hydrant.commands.compare.studied import LOOKED_OFTEN, StudyVerdict, find_study, limited
+from hydrant.commands.compare.studied import LOOKED_OFTEN, StudyVerdict, find_study, limited, tested_runs
 from hydrant.commands.compare.time_to_target import (
     UNITS,
     GroupTime,
@@ -106,8 +106,13 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    compared, keys = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    compared, every_key = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    marked = mark_repeats(mark_several_configs(runs), [*every_key, *(question.by or ())])
+    runs, study = tested_runs(marked, find_study(runs))
+    keys = differing_keys(runs)
     over = _known_keys("--best-over", runs, question.best_over or (), keys)
+    if study is not None and study.num_tuning:
+        over = []  # the study has chosen them
     by = (
         [key for key in keys if key not in (*REPETITIONS, *over)]
         if question.by is None
@@ -116,8 +121,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     target, baseline = question.goal, question.baseline
     if (fixed := question.fixed_target) is not None:
         _check_metric(runs, "--against", fixed.metric)
-    runs = mark_repeats(mark_several_configs(runs), [*keys, *by])
-    every = [run for run in runs if run.state != SEVERAL]
+    every = [run for run in marked if run.state != SEVERAL]
     validation = _choose_metric(runs, None, None) if over and compared.is_test else compared
     choice = choose_best(runs, by, over, keys, compared, validation)
     given, asked = runs, compared
@@ -134,8 +138,10 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     num_cells, missing = missing_cells(groups)
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
-    verdicts = find_verdicts(every, groups, best, keys, compared, repetitions, question)
-    study = find_study(given, asked.name)
+    num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
+    verdicts = find_verdicts(
+        every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
+    )
     verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried)
     return Comparison(
         question=question,
@@ -158,7 +164,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         repetitions=repetitions,
         choice=choice,
         verdicts=verdicts,
-        verdict=limited(verdict, study),
+        verdict=limited(verdict, study, asked.name),
         study=study,
     )
 

@@ -32,6 +32,15 @@ def signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.4f}" if abs(value) < 1e15 else f"{value:+.4g}"
 
 
+def corrected_for(num_comparisons: int) -> str:
+    """Return the end of a phrase about a test or an interval; "" if there is one comparison.
+
+    >>> corrected_for(2), corrected_for(1)
+    (', corrected for 2 comparisons', '')
+    """
+    return f", corrected for {num_comparisons} comparisons" if num_comparisons > 1 else ""
+
+
 def interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 

@@ -7,7 +7,7 @@ import math
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.config_keys import differing_settings
 from hydrant.commands.compare.groups import Group, best_first, passed_over
-from hydrant.commands.compare.numbers import interval, number, p_value, signed
+from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, signed
 from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.time_to_target import UNITS
@@ -112,8 +112,8 @@ def _legend(c: Comparison) -> list[str]:
     versus = [group.versus for group in c.groups if group.versus is not None]
     num = sum(found.p is not None for found in versus)
     low, high = c.metric.bounds
-    within = "" if math.isinf(low) else f" within {low:g} and {high:g}"
-    legend = [f"n: runs with a result, of all. Interval: of the mean, by t{within}."]
+    cut = "" if math.isinf(low) else f", cut at {low:g} and {high:g}"
+    legend = [f"n: runs with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
         kind = (
@@ -123,11 +123,10 @@ def _legend(c: Comparison) -> list[str]:
             if pairs == {False}
             else "paired where seeds match"
         )
-        corrected = f"; p: by Holm for {num} t-tests" if num > 1 else "; p: t-test" if num else ""
-        tried = (
-            f", times {c.choice.num_tried} for the settings tried" if num and c.choice.num_tried > 1 else ""
-        )
-        legend[0] += f" Difference: from the baseline, {kind}{corrected}{tried}."
+        tried = c.choice.num_tried
+        settings = f" ({num} group{'s' * (num > 1)}, {tried} settings tried)" if tried > 1 else ""
+        corrected = f"; p: t-test{corrected_for(num * tried)}{settings}" if num else ""
+        legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     if num > 1 and c.question.baseline is None:
         legend.append(
             "The best complete group is the baseline. A single p is optimistic: the same results picked and tested it "
@@ -185,10 +184,7 @@ def _importance(c: Comparison) -> list[Section]:
 
 def _verdict(c: Comparison) -> list[str]:
     """Return the verdict of the study of the runs, if there is one, then that of this comparison."""
-    if c.study is None:
-        return [c.verdict.sentence]
-    source = f"This is the verdict of {c.study.file}. It holds although the study looked at its runs after each seed."
-    return [c.study.sentence, source, c.verdict.sentence]
+    return [c.verdict.sentence] if c.study is None else c.study.lines(c.verdict, c.metric.name)
 
 
 def _chosen(c: Comparison) -> list[str]:

@@ -1,4 +1,7 @@
-"""The verdict of the study whose runs are compared. It holds although the study looked at them after each seed."""
+"""The study whose runs are compared: its verdict, which holds although it looked after each seed, and its test.
+
+Only the runs of its test are compared. Those of its tuning chose the settings, so they flatter them.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,36 @@ LOOKED_OFTEN = (
 
 @dataclass(frozen=True)
 class StudyVerdict:
-    """What study.json says about the compared metric."""
+    """What study.json says."""
 
     status: str
     sentence: str
     winner: str | None
     file: str
+    metric: str  # which it judged
+    first_fresh_seed: int
+    num_tuning: int = 0  # the runs of its tuning, which are left out
+
+    @property
+    def tuning(self) -> str:
+        """What is left out, in words; "" if nothing is."""
+        if not self.num_tuning:
+            return ""
+        runs = "run of its tuning is" if self.num_tuning == 1 else "runs of its tuning are"
+        return f" The {self.num_tuning} {runs} left out; study.md lists them."
+
+    def lines(self, verdict: Verdict, metric: str) -> list[str]:
+        """Return this verdict if it is about the metric, that of the comparison, and what was compared."""
+        if self.metric == metric:
+            holds = "It holds although the study looked at its runs after each seed."
+            source = f"This is the verdict of {self.file}. {holds}{self.tuning}"
+            return [self.sentence, source, verdict.sentence]
+        doubt = f"{self.metric} decided their number, so this claims too much if both metrics go together."
+        return [verdict.sentence, f"These are runs of {self.file}. {doubt}{self.tuning}"]
 
 
-def find_study(runs: Sequence[Run], metric: str) -> StudyVerdict | None:
-    """Return the verdict of the study of all runs; None if they are of none, or it judged another metric."""
+def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
+    """Return the verdict of the study of all runs; None if they are of none."""
     folders = {None if run.folder is None else run.folder.parent.resolve() for run in runs}
     folder = folders.pop() if len(folders) == 1 else None
     if folder is None:
@@ -38,16 +61,32 @@ def find_study(runs: Sequence[Run], metric: str) -> StudyVerdict | None:
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None
-    if content is None or content["protocol"]["metric"] != metric:
+    if content is None:
         return None
-    found = content["verdict"]
-    return StudyVerdict(found["status"], found["sentence"], found["winner"], relative(folder / RESULT))
+    found, protocol = content["verdict"], content["protocol"]
+    return StudyVerdict(
+        found["status"], found["sentence"], found["winner"], relative(folder / RESULT),
+        protocol["metric"], protocol["first_fresh_seed"],
+    )  # fmt: skip
 
 
-def limited(verdict: Verdict, study: StudyVerdict | None) -> Verdict:
+def tested_runs(runs: Sequence[Run], study: StudyVerdict | None) -> tuple[Sequence[Run], StudyVerdict | None]:
+    """Return the runs of the study's test, and the study with the number of the others. Without a test, all runs."""
+    tested = [run for run in runs if study is not None and not _is_tuning(run, study)]
+    if study is None or not tested:
+        return runs, study
+    return tested, replace(study, num_tuning=len(runs) - len(tested))
+
+
+def _is_tuning(run: Run, study: StudyVerdict) -> bool:
+    seed = run.config.get("seed")
+    return isinstance(seed, int) and seed < study.first_fresh_seed
+
+
+def limited(verdict: Verdict, study: StudyVerdict | None, metric: str) -> Verdict:
     """Return the verdict, undecided if a study has not decided: its runs ended, or go on, by their results."""
-    if study is None or study.status == "decided" or verdict.status != "decided":
+    if study is None or study.metric != metric or study.status == "decided" or verdict.status != "decided":
         return verdict
     text = verdict.sentence.removeprefix("Decided: ")
-    sentence = f"Undecided by the study; with a number of runs chosen beforehand, {text}"
+    sentence = f"Undecided, as the study is. If its number of runs had been chosen beforehand: {text}"
     return replace(verdict, status="undecided", sentence=sentence, winner=None)

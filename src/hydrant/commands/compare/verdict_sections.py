@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hydrant.commands.compare.numbers import interval, number, p_value, signed
+from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, signed
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.verdicts import Verdicts
@@ -36,8 +36,8 @@ def _noise(noise: NoiseFloor) -> Section:
     )  # fmt: skip
     needs = Table(
         "seeds",
-        "Seeds with which a two-sided t-test at 5 % finds a true difference of this size in 80 of 100 comparisons; in "
-        "brackets at the ends of the interval of the noise.",
+        f"Seeds with which a t-test (two-sided at 5 %{corrected_for(noise.num_comparisons)}) finds a true difference "
+        "of this size in 80 of 100 sweeps; in brackets at the ends of the interval of the noise.",
         ["true difference", "size", "paired seeds", "seeds of each, unpaired"],
         [[n.about, number(n.difference), seeds_text(n.paired), seeds_text(n.unpaired)] for n in noise.needs],
     )  # fmt: skip

@@ -18,6 +18,7 @@ class _Verdict(TypedDict):
 
 class _Protocol(TypedDict):
     metric: str
+    first_fresh_seed: int
 
 
 class Answer(TypedDict):

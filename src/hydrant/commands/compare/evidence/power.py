@@ -12,38 +12,36 @@ SIGNIFICANCE = 0.05
 MAX_SEEDS = 10_000
 
 
-def power(
-    difference: float, std: float, num_seeds: int, *, is_paired: bool, num_comparisons: int = 1
-) -> float:
-    """Return the probability that a two-sided t-test at 5 % finds a true difference.
+def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 1) -> float:
+    """Return the probability that the t-test of a comparison finds a true difference.
 
     Args:
         difference: of the means, in units of the metric.
-        std: of the differences of pairs if `is_paired`, else of the results of either group.
-        num_seeds: pairs, or results of each group; two or more.
-        num_comparisons: for which the test is corrected (Bonferroni).
+        std: of the difference of two results; without pairs, sqrt(2) times that of the results of either group. The
+            test without pairs has as many degrees of freedom: see `statistics.unpaired`.
+        num_seeds: of each group; two or more.
+        num_comparisons: for which the test at 5 % is corrected (Bonferroni).
 
-    >>> round(power(1.0, 1.0, 10, is_paired=True), 3), round(power(1.0, 1.0, 10, is_paired=False), 3)
-    (0.803, 0.562)
+    >>> round(power(1.0, 1.0, 10), 3), round(power(1.0, 1.0, 10, num_comparisons=2), 3)
+    (0.803, 0.684)
     """
-    degrees = num_seeds - 1 if is_paired else 2 * num_seeds - 2
-    shift = abs(difference) / std * math.sqrt(num_seeds if is_paired else num_seeds / 2)
+    degrees = num_seeds - 1
+    shift = abs(difference) / std * math.sqrt(num_seeds)
     critical = float(stats.t.isf(SIGNIFICANCE / num_comparisons / 2, degrees))
     same_sign, other_sign = (float(stats.nct.sf(critical, degrees, sign * shift)) for sign in (1, -1))
     # scipy has no value in the far tail, where the other sign is impossible or this one certain.
     return (1.0 if math.isnan(same_sign) else same_sign) + (0.0 if math.isnan(other_sign) else other_sign)
 
 
-def seeds_needed(difference: float, std: float, *, is_paired: bool, num_comparisons: int = 1) -> int | None:
+def seeds_needed(difference: float, std: float, num_comparisons: int = 1) -> int | None:
     """Return the smallest number of seeds with a power of 80 %; None if it is above 10,000.
 
-    >>> seeds_needed(1.0, 1.0, is_paired=True), seeds_needed(1.0, 1.0, is_paired=False)
-    (10, 17)
+    >>> seeds_needed(1.0, 1.0), seeds_needed(1.0, 2**0.5)
+    (10, 18)
     """
 
     def are_enough(num: int) -> bool:
-        found = power(difference, std, num, is_paired=is_paired, num_comparisons=num_comparisons)
-        return found >= POWER
+        return power(difference, std, num, num_comparisons) >= POWER
 
     if not are_enough(MAX_SEEDS):
         return None
@@ -56,15 +54,16 @@ def seeds_needed(difference: float, std: float, *, is_paired: bool, num_comparis
     return high
 
 
-def detectable_difference(std: float, num_seeds: int, *, is_paired: bool) -> float:
+def detectable_difference(std: float, num_seeds: int, num_comparisons: int = 1) -> float:
     """Return the true difference that so many seeds find with a power of 80 %.
 
-    >>> round(detectable_difference(1.0, 10, is_paired=True), 3)
+    >>> round(detectable_difference(1.0, 10), 3)
     0.996
     """
 
     def shortfall(ratio: float) -> float:
-        return power(ratio, 1.0, num_seeds, is_paired=is_paired) - POWER
+        return power(ratio, 1.0, num_seeds, num_comparisons) - POWER
 
-    ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0)  # two pairs need 11.5 standard deviations
+    # two pairs need 11.5 standard deviations, times the number of comparisons
+    ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0 * num_comparisons)
     return std * float(ratio)

@@ -29,16 +29,20 @@ class Verdicts:
 
 def find_verdicts(
     runs: Sequence[Run], groups: Sequence[Group], best: Sequence[Group], keys: Sequence[str], metric: Metric,
-    repetitions: str, question: Question,
+    repetitions: str, question: Question, *, num_comparisons: int = 1,
 ) -> Verdicts:  # fmt: skip
-    """Return the verdicts about runs. `best`: the winner and the runner-up, or as many as there are.
+    """Return the verdicts about runs.
+
+    Args:
+        best: the winner and the runner-up, or as many as there are.
+        num_comparisons: for which the test of the winner is corrected.
 
     Raises:
         ConfigError: a question names a key or a size that the runs do not have.
     """
     cells = cells_of(runs, keys, metric)
     return Verdicts(
-        noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference),
+        noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference, num_comparisons),
         against=judge_target(groups, question),
         sensitivity=find_sensitivity(cells, metric.mode, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),

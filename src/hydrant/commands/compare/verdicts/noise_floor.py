@@ -13,7 +13,7 @@ from hydrant.commands.compare.evidence.power import (
     seeds_needed,
 )
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.numbers import interval, number, p_value
+from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value
 
 _RATIOS = (2.0, 1.0, 0.5)
 """Differences in standard deviations whose number of seeds is shown."""
@@ -48,13 +48,15 @@ class NoiseFloor:
     compared: Sequence[str]  # the groups whose noise determines the needed seeds
     unpaired: Spread  # of the results of these groups
     paired: Spread | None  # of the differences of pairs with the same seed
+    num_comparisons: int  # for which the tests of these seeds are corrected, as those of the verdict
     needs: Sequence[Need]
     sentences: Sequence[str]
 
 
 def find_noise_floor(
-    groups: Sequence[Group], best: Sequence[Group], repetitions: str, metric: str, difference: float | None
-) -> NoiseFloor:
+    groups: Sequence[Group], best: Sequence[Group], repetitions: str, metric: str, difference: float | None,
+    num_comparisons: int = 1,
+) -> NoiseFloor:  # fmt: skip
     """Return the noise floor. `best`: the winner and the runner-up, or as many as there are."""
     samples = {group.name: list(group.results.values()) for group in groups}
     pooled, p = spread(list(samples.values())), bartlett(list(samples.values()))
@@ -63,7 +65,6 @@ def find_noise_floor(
     unpaired = spread([samples[group.name] for group in compared])
     paired = _paired(compared)
     can_add_seeds = "fold" not in repetitions
-    needs = _needs(best, unpaired, paired, difference) if can_add_seeds and unpaired.std else []
     floor = NoiseFloor(
         {name: spread([sample]) for name, sample in samples.items()},
         pooled,
@@ -71,9 +72,12 @@ def find_noise_floor(
         [group.name for group in compared],
         unpaired,
         paired,
-        needs,
+        num_comparisons,
+        [],
         [],
     )
+    if can_add_seeds and unpaired.std:
+        floor = replace(floor, needs=_needs(floor, best, difference))
     return replace(floor, sentences=_sentences(floor, best, repetitions, metric))
 
 
@@ -87,11 +91,9 @@ def _paired(groups: Sequence[Group]) -> Spread | None:
     return paired_spread([[group.results[labels] for labels in shared] for group in groups])
 
 
-def _needs(
-    best: Sequence[Group], unpaired: Spread, paired: Spread | None, difference: float | None
-) -> list[Need]:
-    assert unpaired.std is not None
-    sizes = [(ratio * unpaired.std, f"{ratio:g} std") for ratio in _RATIOS]
+def _needs(floor: NoiseFloor, best: Sequence[Group], difference: float | None) -> list[Need]:
+    assert floor.unpaired.std is not None
+    sizes = [(ratio * floor.unpaired.std, f"{ratio:g} std") for ratio in _RATIOS]
     means = [group.estimate.mean for group in best if group.estimate.mean is not None]
     if len(means) == 2 and means[0] != means[1]:
         sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
@@ -101,17 +103,20 @@ def _needs(
         Need(
             size,
             about,
-            _seeds(size, paired, is_paired=True) if paired is not None and paired.std else None,
-            _seeds(size, unpaired, is_paired=False),
+            _seeds(size, floor.paired, 1.0, floor.num_comparisons)
+            if floor.paired is not None and floor.paired.std
+            else None,
+            _seeds(size, floor.unpaired, 2**0.5, floor.num_comparisons),
         )
         for size, about in sizes
     ]
 
 
-def _seeds(difference: float, noise: Spread, *, is_paired: bool) -> Seeds:
+def _seeds(difference: float, noise: Spread, factor: float, num_comparisons: int) -> Seeds:
+    """`factor`: of the noise of a difference to this noise."""
     ends = (noise.std, noise.low, noise.high)
     return Seeds(
-        *(None if std is None else seeds_needed(difference, std, is_paired=is_paired) for std in ends)
+        *(None if std is None else seeds_needed(difference, factor * std, num_comparisons) for std in ends)
     )
 
 
@@ -149,10 +154,10 @@ def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
     num_pairs = len(set.intersection(*(set(group.results) for group in best))) if len(best) == 2 else 0
     if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
         return []
-    found = detectable_difference(floor.paired.std, num_pairs, is_paired=True)
+    found = detectable_difference(floor.paired.std, num_pairs, floor.num_comparisons)
     return [
         f"{num_pairs} paired seeds reliably (80 %) detect differences of {number(found)} or more "
-        "(paired t-test at 5 %)."
+        f"(paired t-test at 5 %{corrected_for(floor.num_comparisons)})."
     ]
 
 

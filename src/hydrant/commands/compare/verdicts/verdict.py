@@ -15,7 +15,7 @@ from typing import Literal
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
 from hydrant.commands.compare.groups import Group, Metric, best_first, find_winner, with_differences
-from hydrant.commands.compare.numbers import interval, number, p_value, two_digits
+from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, two_digits
 from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.schema import REPETITIONS
@@ -112,8 +112,7 @@ class _Case:
     @property
     def decided(self) -> str:
         p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
-        num = self.num_comparisons
-        corrected = f", corrected for {num} comparisons" if num > 1 else ""
+        corrected = corrected_for(self.num_comparisons)
         also = f"; also better than {self._beaten}" if self.beaten else ""
         leader, rival = self._names
         return (
@@ -144,7 +143,7 @@ class _Case:
         if self.leader.without_result:
             return f"{self._start}, but {_shortfall(self.leader)}"
         if mean is not None and self.metric.is_better(mean, 0.0):
-            few = f"on the {self._pairs()} of both, {rival} is better by {self._size}"
+            few = f"on the {self._pairs('common ')}, {rival} is better by {self._size}"
             return f"{leader} has the better mean, but {few}"
         return f"{self._start}, but {self._why_untested}" if self.versus.p is None else ""
 
@@ -180,8 +179,7 @@ class _Case:
         std, mean = self._std, self.versus.mean
         if std is None or not mean or self._obstacle:
             return None
-        # without pairs, the test of n results of each has the degrees of freedom of n pairs
-        needed = seeds_needed(mean, std, is_paired=True, num_comparisons=self.num_comparisons)
+        needed = seeds_needed(mean, std, self.num_comparisons)
         fewest = min(self.leader.estimate.num, self.rival.estimate.num)
         return None if needed is None else max(needed, fewest + 1)
 
@@ -225,19 +223,16 @@ class _Case:
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
-            return "the results of each are the same, so no noise is known to test it against"
-        return (
-            f"by the same amount with all {self._pairs('common ')}, so no noise is known to test it against"
-        )
+            return "all results of each are equal, so the noise is unknown"
+        return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
 
     @property
     def _interval(self) -> str:
-        low, high, num = self.lead.low, self.lead.high, self.num_comparisons
+        low, high, corrected = self.lead.low, self.lead.high, corrected_for(self.num_comparisons)
         assert low is not None
         assert high is not None
-        corrected = f", corrected for {num} comparisons," if num > 1 else ""
-        interval = f"the 95 % interval of the lead{corrected} is {two_digits(low)} to {two_digits(high)}"
-        return f"either may be better: {interval}"
+        ends = f"{two_digits(low)} to {two_digits(high)}"
+        return f"either may be better: the 95 % interval of the lead{corrected and f'{corrected},'} is {ends}"
 
     @property
     def _advice(self) -> str:

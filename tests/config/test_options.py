@@ -29,6 +29,8 @@ NEEDS = {
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
     "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a smaller model
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
+    "model/conv1d": ("data.input_shape=[2,16]",),
+    "model/gru": ("data.input_shape=[2,16]",),
     "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
     "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
     "model/two": ("task=two_models",),

@@ -176,6 +176,8 @@ NEEDS: Mapping[str, str] = {
     "compile/blocks": f"{NOISE} model=timm model.name=test_vit +model.kwargs.img_size=16",
     "model/timm": f"{NOISE} model.name=test_resnet",
     "model/airbench": NOISE,
+    "model/conv1d": "data=mnist1d",
+    "model/gru": "data=mnist1d",
     "model/gpt": TEXTS,
     "model/track3": TEXTS,
     "task/language_modeling": f"{TEXTS} model=gpt",

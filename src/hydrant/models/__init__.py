@@ -7,6 +7,7 @@ from hydrant.models.gan import Discriminator, Generator
 from hydrant.models.gpt import GPT
 from hydrant.models.linear import DeepLinear
 from hydrant.models.mlp import MLP
+from hydrant.models.signals import ConvNet1d, GRUClassifier
 from hydrant.models.timm import timm_model
 from hydrant.models.track3 import Track3GPT
 
@@ -16,8 +17,10 @@ __all__ = [
     "AirbenchNet",
     "AllReduceNet",
     "ConvNet",
+    "ConvNet1d",
     "DeepLinear",
     "Discriminator",
+    "GRUClassifier",
     "Generator",
     "Track3GPT",
     "timm_model",

@@ -39,6 +39,13 @@ def test_models_of_images(words: str, workdir: Path) -> None:
     check_equal(f"{NOISE} {words}", workdir)
 
 
+@pytest.mark.parametrize(
+    "words", ["model=conv1d", "model=gru", *slow("model=gru model.bidirectional=false averaging=ema")]
+)
+def test_models_of_signals(words: str, workdir: Path) -> None:
+    check_equal(f"data=mnist1d data.num_samples=500 duration=3 eval_every=2 {words}", workdir)
+
+
 @pytest.mark.parametrize("optimizer", ["sam", "lbfgs optimizer.max_iter=2"])
 def test_schedulers_that_step_of_optimizers_that_need_a_closure(optimizer: str, workdir: Path) -> None:
     stepped = "scheduler=stepped scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2"

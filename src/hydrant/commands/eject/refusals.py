@@ -37,7 +37,17 @@ _DATA_SETS = (
     "cifar10", "cifar100", "csv", "dataset", "digits", "image_folder", "memmap", "mnist", "mnist1d",
     "synthetic", "tensors", "tokens",
 )  # fmt: skip
-_MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
+_MODELS = (
+    "AirbenchNet",
+    "ConvNet",
+    "ConvNet1d",
+    "DeepLinear",
+    "GPT",
+    "GRUClassifier",
+    "MLP",
+    "Track3GPT",
+    "timm_model",
+)
 _TASKS = ("Classification", "LanguageModeling", "Regression")
 _OBJECTS = ("augment", "metrics", "train", "val")
 """Arguments that are objects, and can be ejected."""

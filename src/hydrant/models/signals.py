@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from hydrant.errors import ConfigError
 
-_STRIDE, _PADDING = 2, 1
-
 
 class ConvNet1d(nn.Module):
     """`Conv -> ReLU` per stage with a stride of 2 and a padding of 1, then a linear classifier of all its outputs.
@@ -35,21 +33,21 @@ class ConvNet1d(nn.Module):
         kernel_sizes: Sequence[int],
     ) -> None:
         super().__init__()
-        channels, length = _check_signals("conv1d", input_shape)
+        channels, length = _channels_and_length("conv1d", input_shape)
         if not widths or min(widths) < 1:
             raise ConfigError("model.widths", f"needs stages with 1 channel or more, not {list(widths)}")
         if len(kernel_sizes) != len(widths) or min(kernel_sizes) < 1:
             message = f"needs a size of 1 or more for each of {len(widths)} stages, not {list(kernel_sizes)}"
             raise ConfigError("model.kernel_sizes", message)
-        stages = list[nn.Module]()
+        stages, stride, padding = list[nn.Module](), 2, 1
         for stage, (width, size) in enumerate(zip(widths, kernel_sizes, strict=True), 1):
-            if length + 2 * _PADDING < size:
+            if length + 2 * padding < size:
                 message = (
                     f"stage {stage} gets {length} points, which {size} do not fit into; give fewer or smaller"
                 )
                 raise ConfigError("model.kernel_sizes", message)
-            stages.append(nn.Sequential(nn.Conv1d(channels, width, size, _STRIDE, _PADDING), nn.ReLU()))
-            channels, length = width, (length + 2 * _PADDING - size) // _STRIDE + 1
+            stages.append(nn.Sequential(nn.Conv1d(channels, width, size, stride, padding), nn.ReLU()))
+            channels, length = width, (length + 2 * padding - size) // stride + 1
         self.stages = nn.Sequential(*stages)
         self.classifier = nn.Linear(channels * length, 1 if num_classes is None else num_classes)
 
@@ -77,7 +75,7 @@ class GRUClassifier(nn.Module):
         self, *, input_shape: Sequence[int], num_classes: int | None, width: int, bidirectional: bool
     ) -> None:
         super().__init__()
-        channels, length = _check_signals("gru", input_shape)
+        channels, length = _channels_and_length("gru", input_shape)
         if width < 1:
             raise ConfigError("model.width", f"needs a number above 0, not {width}")
         self.gru = nn.GRU(channels, width, batch_first=True, bidirectional=bidirectional)
@@ -90,7 +88,7 @@ class GRUClassifier(nn.Module):
         return self.classifier(states.flatten(1))
 
 
-def _check_signals(model: str, input_shape: Sequence[int]) -> tuple[int, int]:
+def _channels_and_length(model: str, input_shape: Sequence[int]) -> tuple[int, int]:
     """Return the channels and the length of signals.
 
     Raises:

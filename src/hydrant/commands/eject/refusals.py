@@ -38,16 +38,8 @@ _DATA_SETS = (
     "synthetic", "tensors", "tokens",
 )  # fmt: skip
 _MODELS = (
-    "AirbenchNet",
-    "ConvNet",
-    "ConvNet1d",
-    "DeepLinear",
-    "GPT",
-    "GRUClassifier",
-    "MLP",
-    "Track3GPT",
-    "timm_model",
-)
+    "AirbenchNet", "ConvNet", "ConvNet1d", "DeepLinear", "GPT", "GRUClassifier", "MLP", "Track3GPT", "timm_model",
+)  # fmt: skip
 _TASKS = ("Classification", "LanguageModeling", "Regression")
 _OBJECTS = ("augment", "metrics", "train", "val")
 """Arguments that are objects, and can be ejected."""

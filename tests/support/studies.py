@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from hydrant.runs.metadata import write_records
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.study.budget import RUNS, read_budget
 from hydrant.sweeps.study.fresh import FreshSeeds
-from hydrant.sweeps.study.protocol import Contender, Protocol
+from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import read_range
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
@@ -31,8 +31,8 @@ def protocol_of(num: int, budget: str | None = None, *, is_tuned: bool = True, *
     contenders = [Contender(f"c{n}", [f"optimizer=c{n}"], ranges) for n in range(num)]
     fields = {"alpha": 0.05, "power": 0.8, "min_difference": None, **rule}
     seeds = fields.pop("seeds", 20)
-    return Protocol(contenders, [], Rule("val/loss", "min", num_contenders=num, **fields), 2, 0, seeds, 1,
-                    read_budget(budget))  # fmt: skip
+    return Protocol(contenders, [], Rule("val/loss", "min", num_contenders=num, **fields),
+                    Objective("val/loss", "min"), 2, 0, seeds, 1, read_budget(budget))  # fmt: skip
 
 
 class CurveTrials(Trials):
@@ -42,19 +42,18 @@ class CurveTrials(Trials):
         self.budget, self.curve = protocol.budget, curve
         self.known = dict[tuple[str, ...], float | None]()
 
-    def run(self, words: Sequence[Sequence[str]]) -> list[float | None]:
+    def run(self, words: Sequence[Sequence[str]]) -> None:
         for own in words:
             if len(self.known) >= self.budget.limits.get(RUNS, np.inf):
                 raise BudgetSpent
             chosen = choices_in(own)
             lr = float(chosen.get("optimizer.lr", 1e-3))
             self.known[tuple(own)] = self.curve(chosen["optimizer"], lr, int(chosen["seed"]))
-        return [self.known[tuple(own)] for own in words]
 
     def has_ended(self, words: Sequence[str]) -> bool:
         return tuple(words) in self.known
 
-    def result(self, words: Sequence[str]) -> float | None:
+    def result(self, words: Sequence[str], metric: str) -> float | None:
         return self.known[tuple(words)]
 
     def num_affordable(self, share: float = 1.0) -> float:
@@ -123,12 +122,14 @@ class WrittenRuns:
 
     Args:
         value: the last value of the metric, by the overrides of the run; None: the run fails.
+        others: values of other metrics.
         dies_after: so many runs; None: never.
     """
 
     value: Callable[[dict[str, str]], float | None]
     metric: str = "val/accuracy"
     dies_after: int | None = None
+    others: Mapping[str, Callable[[dict[str, str]], float]] = field(default_factory=dict)
     jobs: list[ComposedJob] = field(default_factory=list[ComposedJob])
 
     def train(self, jobs: Sequence[ComposedJob], number: int) -> str:
@@ -140,6 +141,7 @@ class WrittenRuns:
             write_records(job.job)
             value = self.value(choices_in(job.words))
             row = {"num_updates": 8, "time": 0.0} | ({} if value is None else {self.metric: value})
+            row |= {name: other(choices_in(job.words)) for name, other in self.others.items()}
             (job.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
             status = "failed" if value is None else "finished"
             error = {"type": "NonFiniteError", "message": "train/loss is nan"} if value is None else None

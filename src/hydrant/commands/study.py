@@ -12,6 +12,7 @@ from hydrant.config.command_line import Flags
 _FLAGS = {
     "--rounds": int,
     "--budget": str,
+    "--judge": str,
     "--min-difference": float,
     "--alpha": float,
     "--power": float,

@@ -78,6 +78,7 @@ class Sweep:
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
+        self.has_best = True  # whether the best run says something: not in a study, whose test decides
         self.same_command = (
             "the same command"  # the command in words, with the folder if the sweep has no name
         )
@@ -275,15 +276,17 @@ class Sweep:
     def plain(self, folder: Path) -> dict[str, Any]:
         """Return what the sweep has come to, in plain types: `hydrant status --json` has each run."""
         runs = sweep_progress(folder)
-        values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
+        values = [
+            run for run in runs if run.best is not None and run.state == RunStatus.FINISHED and self.has_best
+        ]
         best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
         return {
+            "result": self.result,
             "folder": relative(folder),
             "states": dict(Counter(str(run.state) for run in runs)),
             "best": None if best is None else best.to_json(),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
-            "result": self.result,
             "ended_by": self.ended_by,
             "wall_seconds": self.wall_seconds,
             "processor_seconds": self.processor_seconds,

@@ -190,6 +190,37 @@ def draw_bars(bars: Sequence[Bar], path: Path, *, title: str, unit: str, marked:
     _save(figure, path)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Values of one setting, and the interval of their mean; None: not bounded."""
+
+    label: str
+    values: Sequence[float]
+    low: float | None
+    high: float | None
+
+
+def draw_intervals(rows: Sequence[Measured], title: str, path: Path) -> None:
+    """Write a PNG of the mean of each row with its interval, the first on top, and its values as dots."""
+    figure = _new_figure(8, 1.2 + 0.45 * len(rows), layout="constrained")
+    axes = figure.subplots()
+    for n, row in enumerate(rows):
+        axes.scatter(row.values, [n] * len(row.values), color="tab:gray", alpha=0.5, s=14)
+        mean = sum(row.values) / len(row.values)
+        if row.low is not None and row.high is not None:
+            axes.hlines(n, row.low, row.high, color="tab:blue", linewidth=2)
+        axes.plot([mean], [n], "o", color="tab:blue")
+    values = [value for row in rows for value in row.values]
+    space = (
+        0.5 * (max(values) - min(values)) or 0.1 * abs(values[0]) or 1.0
+    )  # a wide interval hides no difference
+    axes.set(xlabel=title, xlim=(min(values) - space, max(values) + space), ylim=(-0.6, len(rows) - 0.4))
+    axes.set_yticks(range(len(rows)), [textwrap.shorten(row.label, 40) for row in rows])
+    axes.invert_yaxis()
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
 def sparkline(values: Sequence[float], width: int = 60) -> str:
     """Return a curve as one line of text.
 

@@ -8,7 +8,7 @@ from hydrant.config.groups import conf_dir
 from hydrant.editor.option_files import read_option
 from hydrant.errors import ConfigError
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, read_budget
-from hydrant.sweeps.study.contenders import split_words
+from hydrant.sweeps.study.contenders import split_contender
 from hydrant.sweeps.study.ranges import declared_range, read_range
 
 
@@ -59,11 +59,16 @@ def test_each_optimizer_declares_a_range_that_holds_its_default(option: str, nam
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("adamw", "'adamw' is no override; write \"optimizer=sgd"), ("optimizer='a", "has an open quote")],
+    [
+        ("adamw", "'adamw' is no override; write \"optimizer=sgd"),
+        ("optimizer='a", "has an open quote"),
+        ("name=a name=b", "needs one name"),
+        ("optimizer=sgd name=", "needs one name"),
+    ],
 )
 def test_a_wrong_contender_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
-        split_words(text)
+        split_contender(text)
     assert raised.value.key == "hydra.sweeper.contenders"
 
 

@@ -43,6 +43,7 @@ Study = Callable[..., tuple[int, str]]
 
 TUNED = ("optimizer=adamw,sgd", "--tune", "optimizer.lr", "--first-seed", "5")
 SMALL = ("optimizer=adamw,sgd", "--tune", "optimizer.lr=1e-3,1e-2")  # 12 runs
+TWINS = ("--contender", "name=a optimizer=adamw")
 FOLDER = Path("multirun/best")
 
 
@@ -154,13 +155,20 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
     assert report.startswith(
         f"# Which of adamw and sgd has the highest val/accuracy?\n\n{verdict['sentence']}"
     )
-    assert "| contender | best | val/accuracy | std | seeds | state |" in report
-    assert "| difference (above 0: the first is better) | mean | " in report
+    assert "| contender | best | val/accuracy | interval (95 %) | std | seeds | state |" in report
+    assert "| paired difference (above 0: the first is better) | mean | interval (95 %) | seeds |" in report
+    assert "](study.png)" in report
+    assert (done.root / FOLDER / "study.png").stat().st_size > 1000
+    assert "| adamw | 0.01 | **" in report, "the chosen setting"
+    mean = np.mean(adamw["results"])
+    assert (adamw["num_seeds"], adamw["mean"]) == (4, pytest.approx(mean))
+    assert adamw["low"] < mean < adamw["high"]
     assert "optimizer.weight_decay, in which they differ too: adamw 0.01, sgd 0" in report
-    assert "Another validation split: the same one chose the settings and judges them" in report
+    assert "Another split: the same one chose the settings and judges them" in report
     for title in ("Protocol", "Results", "Tuning", "Cost", "Not tried", "Repeat it"):
         assert f"\n## {title}\n" in report
     assert found["commands"][-1].endswith("optimizer=adamw optimizer.lr=0.01")
+    assert found["commands"][0].endswith("--tune optimizer.lr --first-seed 5"), "no flag that has its default"
 
 
 def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
@@ -247,7 +255,22 @@ def test_a_failed_run_that_no_budget_tries_again_takes_no_verdict_back(done: Don
     assert runs.jobs == []
     assert record()["verdict"] == done.record["verdict"]
     assert study(runs, *TUNED)[0] == 0
-    assert [job.folder.name for job in runs.jobs] == [failed.parent.name], "with a budget it is tried again"
+    assert runs.jobs == [], "the tuning is frozen when the test has begun"
+
+
+def test_a_tuning_run_that_failed_is_tried_again_until_the_test_begins(done: Done, study: Study) -> None:
+    for run in (done.root / FOLDER).iterdir():
+        if run.is_dir() and "seed-5" in run.name:
+            shutil.copytree(run, FOLDER / run.name)
+    first = next(trial for trial in done.record["tuning"]["trials"] if trial["contender"] == "sgd")
+    error = {"type": "OSError", "message": ""}
+    (FOLDER / first["run"] / "summary.json").write_text(
+        json.dumps({"status": "failed", "num_updates": 8, "error": error})
+    )
+    runs = WrittenRuns(accuracy)
+    assert study(runs, *TUNED)[0] == 0
+    assert runs.jobs[0].folder.name == first["run"]
+    assert record()["verdict"] == done.record["verdict"]
 
 
 def test_tuning_goes_on_with_a_larger_budget_until_the_test_begins(done: Done, study: Study) -> None:
@@ -311,7 +334,7 @@ def test_a_contender_that_always_fails_is_named_and_the_others_are_compared(stud
     assert study(runs, "optimizer=adamw,lion,sgd", "--tune", "optimizer.lr=1e-3,1e-2")[0] == 0
     verdict = record()["verdict"]
     assert verdict["winner"] == "adamw"
-    assert verdict["sentence"].endswith("; lion has no result (2 failed).")
+    assert verdict["sentence"].endswith("; lion has no result (of 2 runs of the tuning, 2 diverged).")
     again = WrittenRuns(fails)
     assert study(again, "optimizer=adamw,lion,sgd", "--tune", "optimizer.lr=1e-3,1e-2")[0] == 0
     assert again.jobs == [], "a run that diverges does so again"
@@ -321,7 +344,89 @@ def test_a_study_in_which_every_run_fails_fails(study: Study) -> None:
     status, text = study(WrittenRuns(lambda chosen: None), *SMALL)
     assert status == 1
     assert "a run failed" in text
-    assert record()["verdict"]["status"] == "undecided"
+    sentence = "Undecided: no result; no run of the tuning has a result; adamw has no result (of 2 runs"
+    assert record()["verdict"]["sentence"].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (lambda name, seed: name == "sgd", "; sgd diverged with each of its 4 fresh seeds."),
+        (lambda name, seed: name == "sgd" and seed == 2, "; sgd diverged with fresh seed 2."),
+        (
+            lambda name, seed: True,
+            "Undecided: no contender has results with fresh seeds; adamw diverged with each",
+        ),
+    ],
+    ids=["all seeds of one", "one seed of one", "all"],
+)
+def test_a_contender_that_diverges_in_the_test_is_named(
+    bad: Callable[[str, int], bool], words: str, study: Study
+) -> None:
+    def value(chosen: dict[str, str]) -> float | None:
+        seed = int(chosen["seed"])
+        return None if seed > 0 and bad(chosen["optimizer"], seed) else accuracy(chosen)
+
+    assert study(WrittenRuns(value), *SMALL)[0] == 0
+    verdict = record()["verdict"]
+    assert words in verdict["sentence"]
+    assert (verdict["status"], verdict["ended_by"]) == ("undecided", "failures")
+
+
+def test_contenders_have_the_names_that_they_are_given(study: Study) -> None:
+    arms = (
+        "--contender",
+        "name=fast optimizer=adamw",
+        "--contender",
+        "optimizer=sgd optimizer.lr=1e-6 name=slow one",
+    )
+    status, text = study(WrittenRuns(accuracy), *arms)
+    assert (status, "'one' is no override" in text) == (2, True)
+    arms = (*arms[:3], "optimizer=sgd optimizer.lr=1e-6 'name=slow one'")
+    assert study(WrittenRuns(accuracy), *arms)[0] == 0
+    assert [row["name"] for row in record()["contenders"]] == ["fast", "slow one"]
+    assert record()["verdict"]["winner"] == "fast"
+    assert shlex.split(record()["commands"][0])[-3:] == [arms[1], "--contender", arms[3]]
+
+
+def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
+    runs = WrittenRuns(accuracy, others={"test/error": lambda chosen: 1 - accuracy(chosen)})
+    words = (*SMALL, "--judge", "test/error")
+    status, text = study(runs, *words)
+    assert (status, runs.jobs) == (2, [])
+    assert "test_at_end: is false, so no run has test/error; give test_at_end=true" in text
+    assert study(runs, *words, "test_at_end=true")[0] == 0
+    found = record()
+    assert found["question"] == "Which of adamw and sgd has the lowest test/error?"
+    assert (found["verdict"]["winner"], found["contenders"][0]["mean"]) == (
+        "adamw",
+        pytest.approx(0.1, abs=0.01),
+    )
+    protocol = found["protocol"]
+    assert (protocol["metric"], protocol["mode"], protocol["tuning_metric"]) == (
+        "test/error",
+        "min",
+        "val/accuracy",
+    )
+    assert "Tuning of optimizer.lr by val/accuracy: " in protocol["sentences"][0]
+    assert not any("the same one chose" in text for text in found["not_tried"])
+
+
+def test_the_protocol_says_how_many_seeds_the_budget_pays_for(
+    study: Study,
+) -> None:
+    def noisy(chosen: dict[str, str]) -> float:
+        place = [int(chosen["seed"]), len(chosen["optimizer"])]
+        return float(np.random.default_rng(place).normal(0.9, 0.01))
+
+    assert study(WrittenRuns(noisy), *SMALL, "--budget", "14runs", "--min-difference", "1e-4")[0] == 0
+    found = record()
+    assert found["protocol"]["paid_seeds"] == 5, "14 runs less 4 of the tuning, for two contenders"
+    sentences = " ".join(found["protocol"]["sentences"])
+    assert "The budget pays for 5 of them." in sentences
+    assert "5 seeds find a true difference of " in sentences
+    assert "So they find one of 0.0001 if that standard deviation is " in sentences
+    assert found["cost"]["runs"] == 14
 
 
 def test_two_studies_at_once_are_refused(study: Study) -> None:
@@ -395,6 +500,8 @@ def test_another_protocol_in_the_same_folder_is_refused(
         (("optimizer=adamw",), "hydra.sweeper.contenders: a study needs two contenders or more"),
         (("optimizer=sgd,sgd",), "optimizer=sgd is the same config as another contender"),
         (("--contender", "optimizer=sgd optimizer.lr=1,2", "--contender", "optimizer=adamw"), "give --contender for"),
+        ((*TWINS, "--contender", "name=a optimizer=sgd"), "several contenders have the name 'a'; give each another"),
+        later((*TUNED, "--judge", "val/energy"), "hydra.sweeper.judge: nothing says whether a higher or a lower"),
         ((*TUNED, "--seeds", "3"), "hydra.sweeper.seeds: 3 can decide nothing at an alpha of 0.05; give 4 or more"),
         later((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),
         (("optimizer=sgd,adamw", "seed=3"), "seed: a study chooses the seeds itself"),

@@ -4,23 +4,76 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hydrant.commands.answers import ERROR, schemas
+from hydrant.sweeps import study
 
 _PAGE = Path("docs/reference/json.md")
 _STUDY = Path(__file__).parent / "study.json"
+RECORD_SCHEMA = Path(study.__file__).parent / "study.schema.json"
 _BEGIN, _END = "<!-- schemas: generated -->", "<!-- end of schemas -->"
 
 
 def study_schema() -> str:
-    """Return the schema of `study`: that of `train`, which answers for a sweep, with its own name."""
+    """Return the schema of `study`: that of `train`, which answers for a sweep, with its own name and result."""
     schema = schemas()["train"]
-    schema["properties"]["command"] = {"const": "study"}
+    schema["properties"] |= {"command": {"const": "study"}, "result": _study_result()}
     words = {"title": "study", "description": "How a study ended: a sweep. Its study.json has everything."}
     return json.dumps(schema | words, indent=1) + "\n"
+
+
+def _study_result() -> dict[str, Any]:
+    """Return the schema of what a study has found: parts of its study.json."""
+    record = json.loads(RECORD_SCHEMA.read_text(encoding="utf-8"))["properties"]
+    pair = record["comparisons"]["items"]["properties"]
+    text = {"type": "string"}
+    fields = {
+        "verdict": _part(record["verdict"], without=("lead",)),
+        "contenders": {
+            "type": "array",
+            "description": "The best mean first.",
+            "items": _part(
+                record["contenders"]["items"],
+                without=(
+                    "overrides",
+                    "extended",
+                    "at_end",
+                    "results",
+                    "runs",
+                    "std",
+                    "beaten_by",
+                    "beaten_after",
+                ),
+            ),
+        },
+        "leads": {
+            "type": "array",
+            "description": "The leader minus each other contender, of the same seeds.",
+            "items": _object(
+                {"over": text, **{key: pair[key] for key in ("num_pairs", "mean", "low", "high")}}
+            ),
+        },
+        "protocol": record["protocol"]["properties"]["sentences"],
+        "cost": _part(record["cost"], without=("num_starts", "as_of")),
+        "budget": record["protocol"]["properties"]["budget"],
+        "not_tried": record["not_tried"],
+        "report": {**text, "description": "The path of study.md."},
+        "record": {**text, "description": "The path of study.json, which has everything."},
+        "repeat": {**text, "description": "The command that repeats or continues the study."},
+    }
+    return _object(fields, "What the study has found.")
+
+
+def _part(schema: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
+    return _object({key: value for key, value in schema["properties"].items() if key not in without})
+
+
+def _object(fields: Mapping[str, Any], description: str = "") -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return {**schema, "description": description} if description else schema
 
 
 def page(text: str) -> str:

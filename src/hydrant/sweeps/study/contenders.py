@@ -22,8 +22,10 @@ _KEY = "hydra.sweeper"
 _ABSENT = object()
 
 
-def split_words(text: str) -> list[str]:
-    """Return the overrides of a contender such as `optimizer=sgd optimizer.lr=0.1`.
+def split_contender(text: str) -> tuple[str, list[str]]:
+    """Return the name of a contender such as `name=slow optimizer=sgd optimizer.lr=0.1`, and its overrides.
+
+    The name is "" if it has none.
 
     Raises:
         ConfigError: it is no list of overrides.
@@ -32,6 +34,12 @@ def split_words(text: str) -> list[str]:
         words = shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"{_KEY}.contenders", f"{shown(text)} has an open quote ({error})") from None
+    names = [word.removeprefix("name=") for word in words if word.startswith("name=")]
+    if names and (len(names) > 1 or not names[0].strip()):
+        raise ConfigError(
+            f"{_KEY}.contenders", f"{shown(text)} needs one name; write name=slow, or leave it out"
+        )
+    words = [word for word in words if not word.startswith("name=")]
     for word in words:
         if "=" not in word or not key_of(word):
             remedy = 'write "optimizer=sgd optimizer.lr=0.1"'
@@ -41,21 +49,27 @@ def split_words(text: str) -> list[str]:
         if OverridesParser.create().parse_override(word).is_sweep_override():
             remedy = f"give --contender for each of them, or --tune {word}"
             raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values; {remedy}")
-    return words
+    return next(iter(names), ""), words
 
 
 def key_of(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
 
 
-def name_contenders(contenders: Sequence[Sequence[str]]) -> list[str]:
-    """Return a short name of each contender: without the overrides that all share, and the option alone if it suffices.
+def name_contenders(contenders: Sequence[Sequence[str]], given: Sequence[str]) -> list[str]:
+    """Return the name of each contender: the given one, else its overrides.
 
-    >>> name_contenders([["optimizer=adamw"], ["optimizer=sgd"]])
-    ['adamw', 'sgd']
-    >>> name_contenders([["optimizer=adamw", "model.dropout=0"], ["optimizer=adamw", "model.dropout=0.1"]])
+    Without the overrides that all share, and the option alone if it suffices.
+
+    >>> name_contenders([["optimizer=adamw"], ["optimizer=sgd"]], ["", "slow"])
+    ['adamw', 'slow']
+    >>> name_contenders([["optimizer=adamw", "model.dropout=0"], ["optimizer=adamw", "model.dropout=0.1"]], ["", ""])
     ['model.dropout=0', 'model.dropout=0.1']
     """
+    return [name or short for name, short in zip(given, _short_names(contenders), strict=True)]
+
+
+def _short_names(contenders: Sequence[Sequence[str]]) -> list[str]:
     shared = set(contenders[0]).intersection(*contenders[1:])
     own = [[word for word in words if word not in shared] for words in contenders]
     firsts = {key_of(words[0]) for words in own if words}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hydrant.sweeps.study.protocol import Protocol
@@ -27,7 +30,7 @@ class FreshSeeds:
         """
         chosen = self.chosen()
         if not chosen:
-            self.why_ended = "failures", "all runs of the tuning failed"
+            self.why_ended = "failures", "no run of the tuning has a result"
             return
         self.results = {tuned.contender.name: [] for tuned, _ in chosen}
         try:
@@ -37,6 +40,16 @@ class FreshSeeds:
             self._read_ended(chosen)
         if self.standing().ended_by is None:
             self.why_ended = "seeds", f"all {self._protocol.seeds} seeds are used"
+
+    def opening(self) -> str:
+        """Return what is tested, and for how many seeds the budget is enough."""
+        chosen = self.chosen()
+        names = [tuned.described(setting) for tuned, setting in chosen]
+        affordable = self._trials.num_affordable() // max(len(chosen), 1)
+        paid = (
+            f"; the budget pays for about {affordable:.0f} fresh seeds" if math.isfinite(affordable) else ""
+        )
+        return f"Test of {', '.join(names)}{paid}." if chosen else ""
 
     def chosen(self) -> list[tuple[Tuned, Setting]]:
         """Return the contenders with a best setting. Without tuning, all of them."""
@@ -53,20 +66,46 @@ class FreshSeeds:
         return judge(self.results, self._protocol.rule)
 
     def verdict(self) -> Verdict:
+        standing = self.standing()
         return find_verdict(
-            self.standing(), self.results, self._protocol.rule, self.without(), self.why_ended
+            standing,
+            self.results,
+            self._protocol.rule,
+            self.without(),
+            self.why_ended,
+            self._why_failed(standing),
         )
 
     def without(self) -> Mapping[str, str]:
-        """Return why contenders are not in the test."""
+        """Return what happened to contenders that are not in the test."""
         if not self._tuning.is_finished:
             return {}
         names = {tuned.contender.name for tuned, _ in self.chosen()}
         return {
-            tuned.contender.name: f"{len(tuned.results)} failed"
+            tuned.contender.name: self._why_untuned(tuned)
             for tuned in self._tuning.contenders
             if tuned.contender.name not in names
         }
+
+    def _why_untuned(self, tuned: Tuned) -> str:
+        words = [self._tuning.words(tuned, setting, self._protocol.first_seed) for setting in tuned.results]
+        counts = Counter(map(self._trials.why_none, words))
+        return f"of {len(words)} runs of the tuning, {', '.join(f'{n} {what}' for what, n in counts.items())}"
+
+    def _why_failed(self, standing: Standing) -> Mapping[str, str]:
+        """Return what happened to contenders that failed in the test, such as `diverged with fresh seed 2`."""
+        found = dict[str, str]()
+        for tuned, setting in self.chosen() if standing.failed else ():
+            if num := standing.failed.get(tuned.contender.name):
+                seeds = (self.words(tuned, setting, seed) for seed in range(self._protocol.seeds))
+                ended = list(itertools.takewhile(self._trials.has_ended, seeds))
+                what = self._trials.why_none(ended[num - 1])
+                what = f"was {what}" if what in ("stopped", "refused") else what
+                values = [self._trials.result(own, self._protocol.rule.metric) for own in ended]
+                is_each = len(ended) > 1 and all(value is None for value in values)
+                seed = f"each of its {len(ended)} fresh seeds" if is_each else f"fresh seed {num}"
+                found[tuned.contender.name] = f"{what} with {seed}"
+        return found
 
     def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
         """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
@@ -101,6 +140,7 @@ class FreshSeeds:
             if num >= self._protocol.seeds or not all(map(self._trials.has_ended, words)):
                 return active, num
             for (tuned, _), own in zip(active, words, strict=True):
-                self.results[tuned.contender.name].append(self._trials.result(own))
+                result = self._trials.result(own, self._protocol.rule.metric)
+                self.results[tuned.contender.name].append(result)
             num += 1
         return [], num

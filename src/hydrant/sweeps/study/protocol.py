@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydrant.config.flat import is_neutral
-from hydrant.sweeps.study.budget import Budget
+from hydrant.sweeps.study.budget import RUNS, Budget
 from hydrant.sweeps.study.ranges import Range, first_settings
 from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
 from hydrant.sweeps.study.verdict import Rule
@@ -26,12 +27,21 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class Objective:
+    """A metric, and whether the largest value is the best."""
+
+    metric: str
+    mode: str  # "max" or "min"
+
+
+@dataclass(frozen=True)
 class Protocol:
     """What a study does."""
 
     contenders: Sequence[Contender]
     common: Sequence[str]  # overrides of all contenders
     rule: Rule
+    choice: Objective  # by which the tuning chooses
     rounds: int  # of finer values, at most
     first_seed: int
     seeds: int  # fresh ones, at most
@@ -67,6 +77,44 @@ class Protocol:
         """The runs that a decision needs at least."""
         return len(self.contenders) * (self.num_first + self.least_seeds)
 
+    @property
+    def tuning_runs(self) -> int:
+        """The runs of the tuning with all of its rounds."""
+        return len(self.contenders) * (self.num_first + self.rounds * self.per_round)
+
+    @property
+    def paid_seeds(self) -> int | None:
+        """The fresh seeds that the budget's runs pay for if no contender is beaten early; None: not yet known."""
+        limit, num = self.budget.limits.get(RUNS), len(self.contenders)
+        if limit is None:
+            return None if self.budget.limits else self.seeds
+        used, of_test = num * self.num_first, num * self.least_seeds
+        for _ in range(self.rounds if self.per_round else 0):
+            if used + num * self.per_round <= min(TUNING_SHARE * limit, limit - of_test):
+                used += num * self.per_round
+        return int(min((limit - used) // num, self.seeds))
+
+    def warnings(self, seeds_needed: int | None) -> list[str]:
+        """Return why the study may end undecided, before its first run.
+
+        Args:
+            seeds_needed: by the answer of an earlier start.
+        """
+        paid = self.paid_seeds
+        found = list[str]()
+        if paid is not None and paid < self.seeds:
+            num = self.tuning_runs + len(self.contenders) * self.seeds
+            needed = max(num, math.ceil(self.tuning_runs / TUNING_SHARE))
+            found.append(
+                f"the budget pays for {paid} of {self.seeds} fresh seeds; --budget {needed}runs pays for all of them"
+            )
+        if seeds_needed is not None and seeds_needed > (paid or self.seeds):
+            found.append(
+                f"about {seeds_needed} fresh seeds would tell, by the results so far, and at most {paid or self.seeds} "
+                f"fit; give --seeds {seeds_needed}, and a budget for them"
+            )
+        return found
+
     def seeds_of_round(self, num_done: int) -> int:
         """Return how many fresh seeds start together. Fewer than the first ones can decide nothing."""
         least = min(min_pairs(self.rule.pair_alpha), self.seeds)
@@ -86,23 +134,41 @@ class Protocol:
             lines += [f"{c.name}: {'; '.join(map(_values_text, c.ranges))}." for c in self.contenders]
         fresh = f"{self.seeds} seeds from {self.first_fresh_seed} on"
         tuned = " that tuned nothing" if self.keys else ""
-        lines.append(f"Test: at most {fresh}{tuned}, the same for all contenders.")
+        lines.append(f"Test: at most {fresh}{tuned}, the same for all contenders.{self._paid_text()}")
         lines.append(
             f"After each seed, a mixture sequential t-test compares each pair at a level of {rule.pair_alpha:.3g}. "
             f"All looks and contenders together give a wrong answer with a probability of at most {rule.alpha:g}, if "
             "the differences are independent and normal. A beaten contender gets no more seeds."
         )
-        if (effect := detectable_effect(self.seeds, rule.pair_alpha, rule.power)) is not None:
-            found = (
-                f"a true difference of {effect:.2g} times the standard deviation of the paired differences"
-            )
-            lines.append(f"{self.seeds} seeds find {found} in {100 * rule.power:g} of 100 studies.")
+        lines += self._power_sentences()
         lines.append(f"It ends {', or '.join(self._ends())}.")
+        return lines
+
+    def _paid_text(self) -> str:
+        if (paid := self.paid_seeds) is None:
+            return " The study says how many the budget pays for when the tuning has ended."
+        more = ", and for more if some contenders are beaten early" if len(self.contenders) > 2 else ""
+        most = " at most" if self.budget.needs_measuring else ""
+        return f" The budget pays for {paid} of them{most}{more}." if paid < self.seeds else ""
+
+    def _power_sentences(self) -> list[str]:
+        """Return which difference the seeds find."""
+        rule, num = self.rule, self.seeds if self.paid_seeds is None else self.paid_seeds
+        if (effect := detectable_effect(num, rule.pair_alpha, rule.power)) is None:
+            return []
+        found = f"a true difference of {effect:.2g} times the standard deviation of the paired differences"
+        lines = [f"{num} seeds find {found} in {100 * rule.power:g} of 100 studies."]
+        if rule.min_difference is not None:
+            std = rule.min_difference / effect
+            lines.append(
+                f"So they find one of {rule.min_difference:g} if that standard deviation is {std:.2g} or less."
+            )
         return lines
 
     def _tuning_sentence(self) -> str:
         of_each = f"{self.num_first} runs of each contender with seed {self.first_seed}"
-        text = f"Tuning of {' and '.join(self.keys)}: {of_each}"
+        by = f" by {self.choice.metric}" if self.choice.metric != self.rule.metric else ""
+        text = f"Tuning of {' and '.join(self.keys)}{by}: {of_each}"
         if not (self.per_round and self.rounds):
             return f"{text}."
         rounds = f"{self.rounds} round{'s' * (self.rounds != 1)} of {self.per_round} runs around the best one"
@@ -128,6 +194,7 @@ class Protocol:
             "tuning": {c.name: {one.key: list(one.values) for one in c.ranges} for c in self.contenders},
             "metric": rule.metric,
             "mode": rule.mode,
+            "tuning_metric": self.choice.metric if self.choice.metric != rule.metric else None,
             "alpha": rule.alpha,
             "min_difference": rule.min_difference,
             "first_seed": self.first_seed,
@@ -141,6 +208,7 @@ class Protocol:
             **self.fixed(),
             "first_fresh_seed": self.first_fresh_seed,
             "max_seeds": self.seeds,
+            "paid_seeds": self.paid_seeds,
             "power": self.rule.power,
             "pair_alpha": self.rule.pair_alpha,
             "budget": dict(limits),

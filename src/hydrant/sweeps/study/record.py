@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,11 +19,13 @@ from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.report import REPORT, report_text
+from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, report_text
+from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
 from hydrant.terminal.console import relative
+from hydrant.terminal.shell import shell_line
 
 VERSION = 1
 """Of study.json. Within a version, keys are only added."""
@@ -114,10 +115,27 @@ class Record:
             f"It used {spent}{budget}. {folder}/{REPORT} is the report.",
         ]
 
-    def result(self, folder: str) -> dict[str, Any]:
-        """Return the answer for `--json`."""
-        verdict = asdict(self.fresh.verdict())
-        return {"verdict": verdict, "cost": self.trials.used(), "report": f"{folder}/{RESULT}"}
+    def result(self, folder: Path) -> dict[str, Any]:
+        """Return the answer for `--json`: what a reader of study.json needs first."""
+        content, standing, verdict = (
+            self.to_json(folder, is_running=False),
+            self.fresh.standing(),
+            self.fresh.verdict(),
+        )
+        fields = ("name", "best", "num_seeds", "mean", "low", "high", "state")
+        leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
+        return {
+            "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
+            "contenders": [{key: row[key] for key in fields} for row in by_rank(content)],
+            "leads": [{"over": lead.names[1], **asdict(lead.estimate)} for lead in leads],
+            "protocol": content["protocol"]["sentences"],
+            "cost": self.trials.used(),
+            "budget": content["protocol"]["budget"],
+            "not_tried": content["not_tried"],
+            "report": f"{relative(folder)}/{REPORT}",
+            "record": f"{relative(folder)}/{RESULT}",
+            "repeat": content["commands"][0],
+        }
 
     def cost(self) -> dict[str, float]:
         return {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()}
@@ -137,6 +155,7 @@ class Record:
             "protocol": self.protocol.to_json(),
             "tuning": self.tuning.to_json(),
             "cost": self.cost(),
+            "environment": self.trials.environment(),
             "not_tried": self._not_tried(),
             "commands": self._commands(folder),
         }  # fmt: skip
@@ -145,6 +164,7 @@ class Record:
         name, best = tuned.contender.name, tuned.best(self.protocol)
         results = self.fresh.results.get(name, [])
         known = [value for value in results if value is not None]
+        mean = estimate(known, self.protocol.rule.alpha, [abs(value) for value in known]) if known else None
         setting = () if best is None else best
         runs = [self.trials.state(self.fresh.words(tuned, setting, seed)) for seed in range(len(results))]
         beaten_by, at = standing.beaten.get(name, (None, None))
@@ -156,7 +176,11 @@ class Record:
             "at_end": tuned.keys_at_end(self.protocol),
             "results": results,
             "runs": [run["run"] for run in runs],
-            "mean": sum(known) / len(known) if known else None,
+            "num_seeds": len(known),
+            "mean": mean and mean.mean,
+            "low": mean and mean.low,
+            "high": mean and mean.high,
+            "std": spread(known) if len(known) > 1 else None,
             "state": "beaten" if beaten_by else "failed" if name in standing.failed else
                      "active" if name in standing.active else "without results",
             "beaten_by": beaten_by,
@@ -177,9 +201,14 @@ class Record:
             texts.append(f"More tuning: it had {rounds}, because {self.tuning.why_ended}.")
         if keys:
             texts.append("More than one seed for each setting of the tuning.")
-            texts.append(
-                "Another validation split: the same one chose the settings and judges them, with other seeds."
-            )
+            splits = {
+                metric.partition("/")[0]
+                for metric in (self.protocol.choice.metric, self.protocol.rule.metric)
+            }
+            if len(splits) == 1:
+                texts.append(
+                    "Another split: the same one chose the settings and judges them, with other seeds."
+                )
         texts += [
             f"Equal values of {key}, in which they differ too: {', '.join(f'{n} {v}' for n, v in values.items())}."
             for key, values in also_differing(self._configs(), self._asked_keys()).items()
@@ -205,12 +234,12 @@ class Record:
         by = dict.fromkeys(key_of(word) for c in self.protocol.contenders for word in c.words)
         over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
         compare = ["hydrant", "compare", relative(folder), "--by", ",".join(by), *over]
-        commands = [self.command, shlex.join([*compare, "--metric", self.protocol.rule.metric])]
+        commands = [self.command, shell_line([*compare, "--metric", self.protocol.rule.metric])]
         for tuned in self.tuning.contenders:
             if tuned.contender.name == self.fresh.verdict().winner:
                 best = tuned.best(self.protocol) or ()
                 named = [word for word in self.protocol.common if not word.startswith("name=")]
-                commands.append(shlex.join(["hydrant", "train", *named, *tuned.words(best)]))
+                commands.append(shell_line(["hydrant", "train", *named, *tuned.words(best)]))
         return commands
 
 
@@ -227,7 +256,11 @@ def begin_record(folder: Path, record: Record, earlier: Earlier) -> None:
 
 
 def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
-    """Write study.json and study.md."""
+    """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
+    if not is_running and record.fresh.results:
+        from hydrant.sweeps.study.picture import draw_means  # imports torch
+
+        draw_means(content, folder / PICTURE)
     write_json(folder / RESULT, content)
     replace_file(folder / REPORT, report_text(content))

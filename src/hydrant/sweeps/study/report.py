@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 REPORT = "study.md"
+PICTURE = "study.png"
 
 
 def report_text(content: Mapping[str, Any]) -> str:
@@ -16,7 +16,7 @@ def report_text(content: Mapping[str, Any]) -> str:
         ("## Protocol", [f"- {line}" for line in content["protocol"]["sentences"]]),
         ("## Results", _results(content)),
         ("## Tuning", _tuning(content)),
-        ("## Cost", [_cost(content)]),
+        ("## Cost", [_cost(content), *_environment(content)]),
         ("## Not tried", [f"- {line}" for line in content["not_tried"]]),
         ("## Repeat it", ["```bash", *content["commands"], "```"]),
     ]
@@ -24,39 +24,43 @@ def report_text(content: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _results(content: Mapping[str, Any]) -> list[str]:
-    """Return a table of the contenders with fresh seeds, the best mean first, and one of their differences."""
-    protocol = content["protocol"]
-    sign = -1 if protocol["mode"] == "max" else 1
-    rows = sorted(
+def by_rank(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the contenders, the best mean first, those without one last."""
+    sign = -1 if content["protocol"]["mode"] == "max" else 1
+    return sorted(
         content["contenders"], key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["name"])
     )
-    head = [
-        "contender",
-        *(["best"] if content["tuning"]["trials"] else []),
-        protocol["metric"],
-        "std",
-        "seeds",
-        "state",
+
+
+def _results(content: Mapping[str, Any]) -> list[str]:
+    """Return a table of the contenders with fresh seeds, a picture, and a table of their differences."""
+    protocol, has_best = content["protocol"], bool(content["tuning"]["trials"])
+    better, direction = ("higher", "above") if protocol["mode"] == "max" else ("lower", "below")
+    level, pair_level = (f"{100 * (1 - protocol[key]):.4g} %" for key in ("alpha", "pair_alpha"))
+    head = ["contender", *(["best"] if has_best else []), protocol["metric"], f"interval ({level})", "std", "seeds",
+            "state"]  # fmt: skip
+    lines = _table(head, [_row(row, has_best=has_best) for row in by_rank(content)])
+    lines += [
+        "",
+        f"{protocol['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: the "
+        "standard deviation over these seeds. The intervals hold after each seed, so looking at them is allowed.",
     ]
-    table = _table(head, [_row(row, has_best="best" in head) for row in rows])
-    better = "higher" if protocol["mode"] == "max" else "lower"
-    table += ["", f"{protocol['metric']}: {better} is better. std: the standard deviation over the seeds."]
-    direction = "above" if protocol["mode"] == "max" else "below"
+    if any(row["mean"] is not None for row in content["contenders"]) and not content["is_running"]:
+        lines += [
+            "",
+            f"![{protocol['metric']} of each contender: its mean with the interval, and each seed]({PICTURE})",
+        ]
     gaps = [
-        [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap), str(gap["num_pairs"])]
+        [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap, "+"), str(gap["num_pairs"])]
         for gap in content["comparisons"]
     ]
-    interval = f"interval ({100 * (1 - protocol['pair_alpha']):.4g} %, for all looks)"
-    return (
-        [
-            *table,
-            "",
-            *_table([f"difference ({direction} 0: the first is better)", "mean", interval, "pairs"], gaps),
-        ]
-        if gaps
-        else table
-    )
+    title = [
+        f"paired difference ({direction} 0: the first is better)",
+        "mean",
+        f"interval ({pair_level})",
+        "seeds",
+    ]
+    return [*lines, "", *_table(title, gaps)] if gaps else lines
 
 
 def _row(row: Mapping[str, Any], *, has_best: bool) -> list[str]:
@@ -65,24 +69,48 @@ def _row(row: Mapping[str, Any], *, has_best: bool) -> list[str]:
         state = f"beaten by {row['beaten_by']} after {row['beaten_after']} seeds"
     best = ", ".join(f"{key}={value}" for key, value in row["best"].items()) or "-"
     mean = "-" if row["mean"] is None else f"{row['mean']:.4g}"
-    known = [value for value in row["results"] if value is not None]
-    std = f"{statistics.stdev(known):.2g}" if len(known) > 1 else "-"
-    return [row["name"], *([best] if has_best else []), mean, std, str(len(row["results"])), state]
+    std = "-" if row["std"] is None else f"{row['std']:.2g}"
+    return [
+        row["name"],
+        *([best] if has_best else []),
+        mean,
+        _interval(row, ""),
+        std,
+        str(row["num_seeds"]),
+        state,
+    ]
 
 
 def _tuning(content: Mapping[str, Any]) -> list[str]:
-    """Return one line for each contender: its settings in the order of the tuning, with their results."""
-    extended = {one["name"]: one["extended"] for one in content["contenders"]}
-    by_name = dict[str, list[str]]()
-    for trial in content["tuning"]["trials"]:
-        values = ", ".join(trial["values"].values())
-        result = trial["state"] if trial["result"] is None else f"{trial['result']:.4g}"
-        by_name.setdefault(trial["contender"], []).append(f"{values}: {result}")
-    notes = {
-        name: f" Beyond the first range of {' and '.join(keys)}." if keys else ""
-        for name, keys in extended.items()
-    }
-    return [f"- {name}: {'; '.join(texts)}.{notes[name]}" for name, texts in by_name.items()]
+    """Return a table of each contender's settings, in the order of the tuning, with their results."""
+    protocol, rows = content["protocol"], list[list[str]]()
+    for one in content["contenders"]:
+        trials = [trial for trial in content["tuning"]["trials"] if trial["contender"] == one["name"]]
+        for trial in trials:
+            result = trial["state"] if trial["result"] is None else f"{trial['result']:.4g}"
+            is_best = bool(one["best"]) and trial["values"] == one["best"]
+            rows.append([one["name"], *trial["values"].values(), f"**{result}**" if is_best else result])
+    if not rows:
+        return []
+    keys = next(iter(protocol["tuning"].values()))
+    beyond = [
+        f"{one['name']} was also tried beyond its first range of {' and '.join(one['extended'])}."
+        for one in content["contenders"]
+        if one["extended"]
+    ]
+    table = _table(["contender", *keys, protocol["tuning_metric"] or protocol["metric"]], rows)
+    said = f"All of seed {protocol['first_seed']}, in their order; the chosen ones are bold."
+    return [*table, "", " ".join([said, *beyond])]
+
+
+def _environment(content: Mapping[str, Any]) -> list[str]:
+    """Return on what the runs were trained, as the first one records it."""
+    found = content["environment"]
+    names = {"hydrant": "Hydrant", "torch": "PyTorch", "python": "Python", "cuda": "CUDA", "gpu": "",
+             "git_commit": "at the commit"}  # fmt: skip
+    texts = [f"{name} {found[key]}".strip() for key, name in names.items() if found.get(key)]
+    dirty = " with changes" if found.get("git_dirty") else ""
+    return ["", f"Trained with {', '.join(texts)}{dirty}."] if texts else []
 
 
 def _cost(content: Mapping[str, Any]) -> str:
@@ -95,8 +123,9 @@ def _cost(content: Mapping[str, Any]) -> str:
     return f"{', '.join(texts)}, in {cost['num_starts']} start{'s' * (cost['num_starts'] != 1)}."
 
 
-def _interval(gap: Mapping[str, Any]) -> str:
-    return "-" if gap["low"] is None else f"{gap['low']:+.4g} to {gap['high']:+.4g}"
+def _interval(estimate: Mapping[str, Any], sign: str) -> str:
+    low, high = estimate["low"], estimate["high"]
+    return "-" if low is None else f"{low:{sign}.4g} to {high:{sign}.4g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

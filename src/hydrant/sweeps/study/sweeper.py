@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from hydrant.config.best import unknown_mode
+from hydrant.config.best import resolve_best, unknown_mode
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.groups import option_path
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
-from hydrant.errors import ConfigError, JobFailed
+from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
@@ -25,15 +25,16 @@ from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.budget import RUNS, read_budget
-from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_words
+from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.fresh import FreshSeeds
-from hydrant.sweeps.study.protocol import Contender, Protocol
+from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import first_settings
 from hydrant.sweeps.study.record import Record, begin_record, check_same_protocol, read_earlier, write_record
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
-from hydrant.terminal.console import relative, say
+from hydrant.terminal.console import notice, relative, say
+from hydrant.terminal.shell import shell_line
 
 _KEY = "hydra.sweeper"
 _LEAST = {"rounds": 0, "first_seed": 0, "seeds": 1, "seeds_at_once": 1}
@@ -47,10 +48,11 @@ class StudySweeper(GridSweeper):
 
     def __init__(
         self, context: Context, *, params: Any, contenders: Any, tune: Any, rounds: int, budget: str | None,
-        min_difference: float | None, alpha: float, power: float, first_seed: int, seeds: int, seeds_at_once: int,
+        judge: str | None, min_difference: float | None, alpha: float, power: float, first_seed: int, seeds: int,
+        seeds_at_once: int,
     ) -> None:  # fmt: skip
         super().__init__(context, params=params)
-        self._contenders, self._tune, self._budget = contenders, tune, budget
+        self._contenders, self._tune, self._budget, self._judge = contenders, tune, budget, judge
         self._min_difference, self._alpha, self._power = min_difference, alpha, power
         self._counts = {
             "rounds": rounds,
@@ -78,8 +80,11 @@ class StudySweeper(GridSweeper):
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in protocol.sentences():
                 say(line)
+            needed = (earlier.content.get("verdict") or {}).get("seeds_needed")
+            for warning in protocol.warnings(needed):
+                notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
-        self.sweep.result = record.result(relative(self.folder))
+        self.sweep.result, self.sweep.has_best = record.result(self.folder), False
         self.sweep.closing_lines += record.closing_lines(relative(self.folder))
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
@@ -88,7 +93,7 @@ class StudySweeper(GridSweeper):
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
-            self.folder, protocol.rule.metric, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
+            self.folder, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
             earlier.used,
             seconds=lambda: (self.sweep.wall_seconds, self.sweep.processor_seconds),
             after_batch=lambda: write_record(self.folder, record, is_running=True),
@@ -99,6 +104,8 @@ class StudySweeper(GridSweeper):
         begin_record(self.folder, record, earlier)
         try:
             tuning.run()
+            if protocol.keys and (opening := fresh.opening()):
+                say(opening)
             fresh.run()
         except BudgetSpent:
             fresh.why_ended = (
@@ -110,22 +117,19 @@ class StudySweeper(GridSweeper):
         return record
 
     def _command(self) -> str:
-        """Return the command of this study."""
+        """Return the command of this study, without flags that have their default."""
         flags = [word for text in self._contenders for word in ("--contender", text)]
         flags += [word for text in self._tune for word in ("--tune", text)]
-        values = {"budget": self._budget, "min-difference": self._min_difference, "alpha": self._alpha}
-        values |= {
-            "power": self._power,
-            **{key.replace("_", "-"): value for key, value in self._counts.items()},
-        }
-        flags += [
-            word for key, value in values.items() if value is not None for word in (f"--{key}", f"{value}")
-        ]
+        values = {"budget": self._budget, "judge": self._judge, "min_difference": self._min_difference}
+        values |= {"alpha": self._alpha, "power": self._power, **self._counts}
+        defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
+        own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
+        flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
         own: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
         kept = [word for word in own if not word.startswith(("hydra/sweeper", "hydra.sweeper", "hydra.mode"))]
         params = [f"{key}={value}" for key, value in self._params.items()]
         words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)
-        return shlex.join(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
+        return shell_line(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
 
     def _train(self, jobs: Sequence[ComposedJob], number: int) -> None:
         """Train jobs. A failed one has no result."""
@@ -156,15 +160,19 @@ class StudySweeper(GridSweeper):
         check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         check_grid(overrides)
         common, products = _divide(overrides)
-        contenders = [[*split_words(text), *words] for text in self._contenders or [""] for words in products]
-        names = name_contenders(contenders)
+        given = [split_contender(text) for text in self._contenders or [""]]
+        contenders = [[*own, *words] for _, own in given for words in products]
+        own_names = [name for name, _ in given for _ in products]
+        if twice := [name for name in own_names if name and own_names.count(name) > 1]:
+            message = f"several contenders have the name {shown(twice[0])}; give each another name=, or none"
+            raise ConfigError(f"{_KEY}.contenders", message)
+        names = name_contenders(contenders, own_names)
         register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
         ranges = [read_ranges(self._tune, [*common, *own], self._composer) for own in contenders]
         parts = [Contender(name, own, r) for name, own, r in zip(names, contenders, ranges, strict=True)]
         self._check_keys(common, parts)
-        protocol = Protocol(
-            parts, common, self._rule(common, parts), **self._counts, budget=read_budget(self._budget)
-        )
+        rule, choice = self._rule(common, parts)
+        protocol = Protocol(parts, common, rule, choice, **self._counts, budget=read_budget(self._budget))
         limit = protocol.budget.limits.get(RUNS)
         if limit is not None and limit < protocol.least_runs:
             few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
@@ -197,8 +205,11 @@ class StudySweeper(GridSweeper):
         if "seed" in shared:
             raise ConfigError("seed", f"a study chooses the seeds itself, from {_KEY}.first_seed on")
 
-    def _rule(self, common: Sequence[str], contenders: Sequence[Contender]) -> Rule:
-        """Return the rule: the metric of the best checkpoints, by its last value as in `hydrant compare`.
+    def _rule(self, common: Sequence[str], contenders: Sequence[Contender]) -> tuple[Rule, Objective]:
+        """Return the rule of the test, and by what the tuning chooses.
+
+        Both are the metric of the best checkpoints, by its last value as in `hydrant compare`; `judge` replaces that of
+        the test.
 
         Raises:
             ConfigError: the contenders disagree about it, are the same config, or nothing says what is better.
@@ -220,9 +231,23 @@ class StudySweeper(GridSweeper):
                 raise ConfigError("best.metric", f"is {where}; give --metric")
         if best["mode"] == "auto":
             raise unknown_mode("best.mode", best["metric"])
-        return Rule(
-            best["metric"], best["mode"], self._alpha, self._power, self._min_difference, len(contenders)
+        judge = (
+            best
+            if self._judge is None
+            else resolve_best({**configs[0], "best": {"metric": self._judge, "mode": "auto"}})
         )
+        if judge["mode"] == "auto":
+            raise ConfigError(
+                f"{_KEY}.judge", f"nothing says whether a higher or a lower {self._judge} is better"
+            )
+        if judge["metric"].startswith("test") and not all(config["test_at_end"] for config in configs):
+            raise ConfigError(
+                "test_at_end", f"is false, so no run has {judge['metric']}; give test_at_end=true"
+            )
+        rule = Rule(
+            judge["metric"], judge["mode"], self._alpha, self._power, self._min_difference, len(contenders)
+        )
+        return rule, Objective(best["metric"], best["mode"])
 
     def _check_first_jobs(self, protocol: Protocol) -> None:
         """Raise ConfigError if a job of the first batch cannot run on this machine."""
@@ -248,6 +273,7 @@ class StudySweeper(GridSweeper):
         for name, value in (("contenders", self._contenders), ("tune", self._tune)):
             check_value(f"{_KEY}.{name}", list[str], value)
         check_value(f"{_KEY}.budget", str | None, self._budget)
+        check_value(f"{_KEY}.judge", str | None, self._judge)
         check_value(f"{_KEY}.min_difference", float | None, self._min_difference)
         if self._min_difference is not None and not self._min_difference > 0:
             message = f"needs a number above 0, or null, not {self._min_difference:g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ class Trials:
 
     Args:
         folder: of the study. All of its runs count as used.
-        metric: whose last value is the result of a run.
         budget: of the study.
         at_once: jobs that train at the same time. So many start first if a run tells what others cost.
         compose: returns the job of some overrides; None if they make no config.
@@ -38,7 +37,6 @@ class Trials:
     """
 
     folder: Path
-    metric: str
     budget: Budget
     at_once: int
     compose: Callable[[Sequence[str]], ComposedJob | None]
@@ -51,8 +49,8 @@ class Trials:
     )
     _ended: set[Path] = field(default_factory=set[Path])
 
-    def run(self, words: Sequence[Sequence[str]]) -> list[float | None]:
-        """Train the jobs of these overrides, and return their results: None for a run without a finite one.
+    def run(self, words: Sequence[Sequence[str]]) -> None:
+        """Train the jobs of these overrides.
 
         Raises:
             BudgetSpent: the budget ended before.
@@ -64,9 +62,7 @@ class Trials:
         while waiting:
             batch = waiting[: self._num_next(waiting)]
             if not batch:
-                self._ended |= {
-                    job.folder for job in waiting if self._has_failed(job)
-                }  # no other try is paid
+                self.give_up([job.words for job in waiting])  # no other try is paid
                 if all(job.folder in self._ended for job in waiting):
                     break
                 raise BudgetSpent
@@ -74,7 +70,11 @@ class Trials:
             self._ended |= {job.folder for job in batch}
             waiting = waiting[len(batch) :]
             self.after_batch()
-        return [self.result(own) for own in words]
+
+    def give_up(self, words: Sequence[Sequence[str]]) -> None:
+        """Give those of these runs that have failed no other try."""
+        jobs = [job for job in map(self.job, words) if job is not None]
+        self._ended |= {job.folder for job in jobs if RunFolder(job.folder).status == RunStatus.FAILED}
 
     def job(self, words: Sequence[str]) -> ComposedJob | None:
         key = tuple(words)
@@ -82,8 +82,8 @@ class Trials:
             self._jobs[key] = self.compose(words)
         return self._jobs[key]
 
-    def result(self, words: Sequence[str]) -> float | None:
-        """Return the last value of the metric of a run that has ended; None if it has none.
+    def result(self, words: Sequence[str], metric: str) -> float | None:
+        """Return the last value of a metric of a run that has ended; None if it has no finite one.
 
         Raises:
             JobFailed: several configs have trained the run.
@@ -99,8 +99,20 @@ class Trials:
                 f"several configs trained {job.folder.name}, as its summary.json says, so it has no result"
             )
             raise JobFailed(message)
-        values = [row[self.metric] for row in read_metrics(job.folder) if self.metric in row]
+        values = [row[metric] for row in read_metrics(job.folder) if metric in row]
         return float(values[-1]) if values and values[-1] is not None and math.isfinite(values[-1]) else None
+
+    def why_none(self, words: Sequence[str]) -> str:
+        """Return why a run that has ended has no result: `diverged`, `stopped`, `refused` or `failed`."""
+        job = self.job(words)
+        if job is None:
+            return "refused"
+        run = RunFolder(job.folder)
+        if run.status == RunStatus.STOPPED:
+            return "stopped"
+        error = (run.summary.get("error") or {}).get("type")
+        has_diverged = run.status == RunStatus.FINISHED or error == NonFiniteError.__name__
+        return "diverged" if has_diverged else "failed"
 
     def num_affordable(self, share: float = 1.0) -> float:
         """Return how many runs may begin within this share of the budget.
@@ -149,6 +161,12 @@ class Trials:
             "state": "refused" if folder is None else RunFolder(folder).state,
         }
 
+    def environment(self) -> Mapping[str, Any]:
+        """Return on what the first run was trained, as its summary says."""
+        return next(
+            (run.summary["environment"] for run in self._begun_runs() if "environment" in run.summary), {}
+        )
+
     def _num_next(self, waiting: Sequence[ComposedJob]) -> int:
         affordable, num = self.num_affordable(), len(waiting)
         if self.budget.lets_continue(self.used()):
@@ -161,10 +179,6 @@ class Trials:
     @staticmethod
     def _is_begun(job: ComposedJob) -> bool:
         return RunFolder(job.folder).has_begun
-
-    @staticmethod
-    def _has_failed(job: ComposedJob) -> bool:
-        return RunFolder(job.folder).status == RunStatus.FAILED
 
     def has_ended(self, words: Sequence[str]) -> bool:
         """Whether a job is not trained again: it is finished, has ended in this start, or fails each time alike."""

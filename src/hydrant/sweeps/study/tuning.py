@@ -22,13 +22,21 @@ class Tuned:
     def best(self, protocol: Protocol) -> Setting | None:
         """Return the best setting, the first one of several; None if no run has a result."""
         known = {setting: value for setting, value in self.results.items() if value is not None}
-        pick = max if protocol.rule.mode == "max" else min
+        pick = max if protocol.choice.mode == "max" else min
         return pick(known, key=lambda setting: known[setting]) if known else None
 
     def words(self, setting: Setting) -> list[str]:
         """Return the overrides of a setting of the contender."""
         values = [f"{one.key}={value}" for one, value in zip(self.contender.ranges, setting, strict=True)]
         return [*self.contender.words, *values]
+
+    def described(self, setting: Setting) -> str:
+        """Return the name of the contender with a setting.
+
+        Such as `adamw (optimizer.lr=0.01)`.
+        """
+        values = [f"{one.key}={value}" for one, value in zip(self.contender.ranges, setting, strict=True)]
+        return f"{self.contender.name} ({', '.join(values)})" if setting else self.contender.name
 
     @property
     def extended_keys(self) -> list[str]:
@@ -91,12 +99,14 @@ class Tuning:
         most = max(len(own) for _, own in settings)
         turns = [(tuned, own[n]) for n in range(most) for tuned, own in settings if n < len(own)]
         words = self._words(turns)
+        if self._trials.has_other_seeds(self._protocol.first_seed):
+            self._trials.give_up(words)
         try:
             self._trials.run(words)
         finally:  # also of a round that the budget or a signal ends
             for (tuned, setting), own in zip(turns, words, strict=True):
                 if self._trials.has_ended(own):
-                    tuned.results[setting] = self._trials.result(own)
+                    tuned.results[setting] = self._trials.result(own, self._protocol.choice.metric)
 
     def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
         """Return the settings of a finer round; none if none follows.

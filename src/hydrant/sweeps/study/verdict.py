@@ -159,7 +159,8 @@ def _not_settled(standing: Standing) -> list[str]:
 
 
 def find_verdict(
-    standing: Standing, results: Results, rule: Rule, without: Mapping[str, str], why_ended: tuple[Reason, str] | None
+    standing: Standing, results: Results, rule: Rule, without: Mapping[str, str], why_ended: tuple[Reason, str] | None,
+    why_failed: Mapping[str, str] | None = None,
 ) -> Verdict:  # fmt: skip
     """Return the verdict.
 
@@ -167,16 +168,21 @@ def find_verdict(
         standing: what `judge` returns for the results.
         without: why contenders that are not in the results have none.
         why_ended: "budget" or "seeds", and what ended, in words; None: the study goes on, or the standing ended it.
+        why_failed: what happened to contenders in the test, where that is known better than `failed with fresh seed 2`.
     """
     ended = standing.ended_by or (why_ended[0] if why_ended else None)
     means = {name: _mean(results[name], standing.num_seeds) for name in results}
     leader = _best({name: means[name] for name in standing.active}, rule)
     silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
-    silent += "".join(f"; {name} failed with fresh seed {n}" for name, n in standing.failed.items())
+    failed = {name: f"failed with fresh seed {n}" for name, n in standing.failed.items()} | dict(
+        why_failed or {}
+    )
+    silent += "".join(f"; {name} {what}" for name, what in failed.items())
     if leader is None and len(standing.active) == 1:
         leader = standing.active[0]
     if leader is None:
-        why = "no result yet" if why_ended is None else f"no result; {why_ended[1]}"
+        why = "no contender has results with fresh seeds" if standing.failed else "no result yet"
+        why = why if why_ended is None else f"no result; {why_ended[1]}"
         return Verdict("undecided", f"Undecided: {why}{silent}.", ended, None, None, None, None, None)
     rival = _rival(leader, standing, means, rule)
     if rival is None:

@@ -214,7 +214,7 @@ def test_the_failing_stage_and_line(
     diagnosis = diagnose("compile=default", *words)
     stages = [(s["name"], s["verdict"]) for s in diagnosis["stages"]]
     assert stages == [("eager", "ok"), ("dynamo", "ok"), ("aot_eager", "ok"), (stage, verdict)]
-    assert message in diagnosis["stages"][-1]["told"]
+    assert message in diagnosis["stages"][-1]["message"]
     assert diagnosis["culprit"]["location"].endswith(f"breaking.py:{line_of(text)}")
     assert diagnosis["culprit"]["graph"].count(" = ") <= 2  # an operation and its input
 
@@ -234,9 +234,9 @@ def test_faults_of_the_eager_model_and_dying_processes_are_reported(
     diagnose("compile=aot_eager", "+model.kind=untrainable", status=2)
     diagnosis = diagnose("compile=aot_eager", "+model.kind=changing")
     assert [(s["name"], s["verdict"]) for s in diagnosis["stages"]] == [("eager", "differs")]
-    assert "gives another result in each call" in diagnosis["stages"][0]["told"]
+    assert "gives another result in each call" in diagnosis["stages"][0]["message"]
     diagnosis = diagnose("compile=default", "compile.backend=dying_early")
-    assert "ended without a result: SIGKILL, usually because the memory" in diagnosis["stages"][-1]["told"]
+    assert "ended without a result: SIGKILL, usually because the memory" in diagnosis["stages"][-1]["message"]
     assert diagnosis["culprit"].startswith("PyTorch's minifier died")
 
 

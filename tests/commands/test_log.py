@@ -29,7 +29,7 @@ STUDY = {
         "sentence": "Decided: muon is better than adamw by 0.02.",
         "winner": "muon",
     },
-    "protocol": {"metric": "val/loss"},
+    "protocol": {"metric": "val/loss", "first_fresh_seed": 1},
 }
 
 
@@ -82,7 +82,11 @@ def test_each_run_sweep_and_study_has_an_entry_and_the_newest_is_last(
         "Decided: muon is better than adamw by 0.02.",
     )
     assert study["states"] == {"finished": 2}
-    assert (failed["asked"], failed["states"], failed["told"]) == ("seed=1", {"failed": 1}, "loss became NaN")
+    assert (failed["asked"], failed["states"], failed["message"]) == (
+        "seed=1",
+        {"failed": 1},
+        "loss became NaN",
+    )
     assert sweep["asked"] == "optimizer=adamw,sgd,lion scheduler=cosine,wsd seed=0,1,2,3,4"
     assert sweep["states"] == {"finished": 17, "failed": 2, "not started": 1}
     expected = compare(read_runs([kinds["sweep"]]), Question()).verdict.sentence

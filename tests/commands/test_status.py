@@ -36,7 +36,7 @@ def test_the_states_of_a_running_sweep(sweep: Path, capsys: pytest.CaptureFixtur
     assert {name: run["state"] for name, run in by_name.items()} == {name: name for name in by_name} | {
         "before": "queued", "waiting": "queued"
     }  # fmt: skip
-    messages = {name: run["told"] for name, run in by_name.items() if run["told"]}
+    messages = {name: run["message"] for name, run in by_name.items() if run["message"]}
     assert messages == {"failed": "loss became NaN", "before": "failed before", "refused": "no GPU"}
     running = by_name["running"]
     assert (running["num_updates"], running["loss"], running["seconds_left"]) == (16, 1.4, 24 / 5)

@@ -57,7 +57,7 @@ class Entry:
     best: float | None
     best_num_updates: int | None
     sentence: str  # the verdict of a sweep or a study
-    told: str  # why a run failed, or why a sweep has no verdict
+    message: str  # why a run failed, or why a sweep has no verdict
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -120,12 +120,12 @@ def _entry(folder: Path, time: float) -> Entry:
     runs = sweep_progress(folder)
     if is_run_folder(folder):
         [run] = runs
-        kind, asked, sentence, told = "run", _overrides(runs), "", run.message
+        kind, asked, sentence, message = "run", _overrides(runs), "", run.message
     else:
         run = None
         if damage := usable_plan(folder)[1]:
             notice(damage)
-        kind, asked, sentence, told = _sweep_or_study(folder, runs)
+        kind, asked, sentence, message = _sweep_or_study(folder, runs)
     claim, notes = _texts([folder] if run else [Path(r.folder) for r in runs])
     return Entry(
         folder=relative(folder),
@@ -139,7 +139,7 @@ def _entry(folder: Path, time: float) -> Entry:
         best=run and run.best,
         best_num_updates=run and run.best_num_updates,
         sentence=sentence,
-        told=told,
+        message=message,
     )
 
 
@@ -206,6 +206,6 @@ def _line(entry: Entry) -> str:
     asked = "; ".join(filter(None, [entry.asked, claim, notes])) or "no overrides"
     states = next(iter(entry.states), "") if entry.kind == "run" else format_counts(Counter(entry.states))
     value = entry.best is not None and f"{entry.metric} {entry.best:.4g} at update {entry.best_num_updates}"
-    outcome = "; ".join(filter(None, [states, value or "", entry.sentence, entry.told])) or "no runs"
+    outcome = "; ".join(filter(None, [states, value or "", entry.sentence, entry.message])) or "no runs"
     line = f"{date:%Y-%m-%d %H:%M}  {entry.kind} {entry.folder}: {asked} | {outcome}"
     return " ".join(line.split())

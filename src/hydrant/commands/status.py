@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             notice(damage)
     progress = {relative(folder): sweep_progress(folder) for folder in folders}
     if wants_json():
-        answer({"folders": {f: [run.to_json() for run in runs] for f, runs in progress.items()}})
+        answer({"folders": {f: [asdict(run) for run in runs] for f, runs in progress.items()}})
     else:
         has_colours = has_style(sys.stdout)
         width = console().width if has_colours else sys.maxsize

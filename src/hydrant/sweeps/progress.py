@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,6 @@ class RunProgress:
     @property
     def is_running(self) -> bool:
         return self.state in _RUNNING
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that `hydrant status --json` prints."""
-        fields = asdict(self)
-        fields["told"] = fields.pop("message")
-        return fields
 
 
 def sweep_progress(folder: Path) -> list[RunProgress]:

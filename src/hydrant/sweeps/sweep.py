@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_tabl
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
+from hydrant.terminal.answer import wants_json
 from hydrant.terminal.console import is_terminal, notice, relative, say, show_activity
 from hydrant.terminal.styled import console, say_fields
 from hydrant.training.checkpoint.folder import newest_checkpoint
@@ -70,6 +71,7 @@ class Sweep:
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
+        self._is_brief = wants_json()  # a program reads what is printed at the end
         self.has_run = False
         self.max_seconds: float | None = None  # since this process began; then the jobs save and stop
         self.ended_by = ""  # the limit that has ended the sweep, for its users
@@ -111,7 +113,7 @@ class Sweep:
         self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
-        return SweepJob(number, job, environment, self._has_table)
+        return SweepJob(number, job, environment, self._has_table or self._is_brief)
 
     def run_all(
         self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1
@@ -145,7 +147,7 @@ class Sweep:
                     self.record(lanes_of_first, began)
                     for sweep_job, result in lanes_of_first:
                         results[sweep_job.number] = result
-                        has_printed = isinstance(executor, Sequential) or self._has_table
+                        has_printed = isinstance(executor, Sequential) or self._has_table or self._is_brief
                         if not (result.exit_status or has_printed):
                             say(f"job {sweep_job.number}: finished")
         finally:
@@ -226,7 +228,7 @@ class Sweep:
             numbers: those of the jobs, by folder.
         """
         folders, plan = self._stacks
-        for line in plan.describe([numbers[folder] for folder in folders]):
+        for line in [] if self._is_brief else plan.describe([numbers[folder] for folder in folders]):
             say(line)
 
     def record(self, ended: Sequence[tuple[SweepJob, RunResult]], began: float) -> None:
@@ -258,13 +260,15 @@ class Sweep:
 
         with log_errors(SWEEP_PICTURE), _print_write_errors(folder / SWEEP_PICTURE):
             draw_curves_of(folder, runs, self._mode)
-        if self._has_table and not self._claims:
+        if self._is_brief:
+            pass
+        elif self._has_table and not self._claims:
             self._print_styled_table(folder)
         else:
             print_table(folder, runs, list(self._claims), self._mode)
         if is_stopped:
             say(self._stopped_text(runs))
-        else:
+        elif not self._is_brief:
             say("")
             say_fields(closing_fields(folder, runs, time.time() - self._began, self._mode))
         for line in self.closing_lines:
@@ -285,7 +289,7 @@ class Sweep:
             "result": self.result,
             "folder": relative(folder),
             "states": dict(Counter(str(run.state) for run in runs)),
-            "best": None if best is None else best.to_json(),
+            "best": None if best is None else asdict(best),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
             "ended_by": self.ended_by,
             "wall_seconds": self.wall_seconds,

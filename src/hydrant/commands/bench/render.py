@@ -76,7 +76,7 @@ def columns(results: Sequence[CellResult]) -> tuple[list[str], list[list[Any]]]:
         [*map(result.labels.get, axes), result.status, *map(figures.get, names), reason(result)]
         for result, figures in zip(results, figures_of_all, strict=True)
     ]
-    return [*axes, "status", *names, "told"], rows
+    return [*axes, "status", *names, "message"], rows
 
 
 def write_csv(results: Sequence[CellResult], path: Path) -> None:

@@ -60,7 +60,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "compile": diagnosis.config["compile"],
         "graph_breaks": [asdict(b) | {"code": b.code} for b in diagnosis.breaks],
         "graph_breaks_behind": [asdict(b) | {"code": b.code} for b in diagnosis.breaks_behind],
-        "stages": [{"name": s.name, "verdict": s.verdict, "told": s.message} for s in diagnosis.stages],
+        "stages": [{"name": s.name, "verdict": s.verdict, "message": s.message} for s in diagnosis.stages],
         "culprit": failure if isinstance(failure, str | None) else asdict(failure),
         "timings": [result.record() for result in diagnosis.timings],
     }

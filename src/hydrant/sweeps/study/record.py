@@ -126,10 +126,10 @@ class Record:
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
-            "contenders": [{key: row[key] for key in fields} for row in by_rank(content)],
-            "leads": [{"over": lead.names[1], **asdict(lead.estimate)} for lead in leads],
+            "contenders": [_short({key: row[key] for key in fields}) for row in by_rank(content)],
+            "leads": [{"over": lead.names[1], **_short(asdict(lead.estimate))} for lead in leads],
             "protocol": content["protocol"]["sentences"],
-            "cost": self.trials.used(),
+            "cost": _short(self.trials.used()),
             "budget": content["protocol"]["budget"],
             "not_tried": content["not_tried"],
             "report": f"{relative(folder)}/{REPORT}",
@@ -241,6 +241,11 @@ class Record:
                 named = [word for word in self.protocol.common if not word.startswith("name=")]
                 commands.append(shell_line(["hydrant", "train", *named, *tuned.words(best)]))
         return commands
+
+
+def _short(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with six digits of each fraction, which is what a reader needs."""
+    return {key: float(f"{x:.6g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
 def begin_record(folder: Path, record: Record, earlier: Earlier) -> None:

@@ -93,11 +93,8 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     keys = next(iter(protocol["tuning"].values()))
-    beyond = [
-        f"{one['name']} was also tried beyond its first range of {' and '.join(one['extended'])}."
-        for one in content["contenders"]
-        if one["extended"]
-    ]
+    wider = [one["name"] for one in content["contenders"] if one["extended"]]
+    beyond = [f"Beyond the first range: {', '.join(wider)}."] if wider else []
     table = _table(["contender", *keys, protocol["tuning_metric"] or protocol["metric"]], rows)
     said = f"All of seed {protocol['first_seed']}, in their order; the chosen ones are bold."
     return [*table, "", " ".join([said, *beyond])]

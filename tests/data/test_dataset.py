@@ -13,7 +13,7 @@ from run_folders import assert_same_state, rows, weights
 from sources import joined, spec
 from training_runs import Train, whole_and_resumed
 
-from hydrant.data import dataset, tensors
+from hydrant.data import Data, dataset, tensors
 from hydrant.errors import ConfigError, DataError, HydrantError
 
 
@@ -90,18 +90,25 @@ class Items:
         return self.items[index]
 
 
-def read(*items: Any, target: str | None = None, num_classes: int | None = None) -> Any:
-    settings: Any = {
+def read_sets(train: Items, **changes: Any) -> Data:
+    settings: dict[str, Any] = {
+        "val": train,
         "test": None,
         "extra_val": {},
+        "target": None,
         "class_names": None,
         "collate": None,
         "input_shape": None,
+        "num_classes": None,
         "num_workers": 0,
         "on_error": "fail",
         "read": None,
     }
-    data = dataset(train=Items(*items), val=Items(*items), target=target, num_classes=num_classes, **settings)
+    return dataset(train=train, **settings | changes)
+
+
+def read(*items: Any, target: str | None = None, num_classes: int | None = None) -> Any:
+    data = read_sets(Items(*items), target=target, num_classes=num_classes)
     return next(iter(data.val.batches(spec(), len(items))))
 
 
@@ -136,6 +143,28 @@ def test_samples_of_different_sizes_need_a_collate_function() -> None:
         ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"
     ):
         read((torch.zeros(2), 0), (torch.zeros(3), 1))
+
+
+def test_the_classes_of_all_splits_are_those_of_training() -> None:
+    """Otherwise the numbers of their targets mean other classes: a folder of validation images may lack one."""
+
+    class Named(Items):
+        classes: list[str]
+
+    def named(*classes: str) -> Items:
+        items = Named((torch.ones(2), 0))
+        items.classes = list(classes)
+        return items
+
+    learned = named("cat", "dog", "fish")
+    message = (
+        r"data: class 1 of data.extra_val.night is 'fish', and is 'dog' in training; give all splits the"
+    )
+    with pytest.raises(ConfigError, match=message):
+        read_sets(learned, val=named("cat", "dog", "fish"), extra_val={"night": named("cat", "fish")})
+    with pytest.raises(ConfigError, match=r"class 3 of data.test is 'fox', and is no class of the training"):
+        read_sets(learned, val=learned, test=named("cat", "dog", "fish", "fox"))
+    assert read_sets(learned, val=named("cat", "dog"), test=Items((torch.ones(2), 2))).test is not None
 
 
 def save(folder: Path, content: Any, name: str = "part.pt") -> str:

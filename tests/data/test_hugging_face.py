@@ -16,7 +16,7 @@ from training_runs import Train
 
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, hugging_face
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, DataError
 
 KINDS = ["cat", "dog", "fish"]
 
@@ -114,11 +114,55 @@ def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
         ({"num_classes": 4}, "data.num_classes: 4 is configured, but 'label' has 3 classes"),
         ({"std": [0.0]}, "data.std: .* not above 0"),
         ({"path": "pandas"}, "data.path: 'pandas' reads pickles"),
+        ({"path": ""}, "data.path: is empty"),
+        ({"inputs": ["ids", "ids"]}, "data.inputs: names a column twice: ids, ids"),
+        ({"target": "text"}, "data.target: column 'text' holds texts; number its classes"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, saved: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(**{"path": saved, **changes})
+
+
+def test_the_numbers_of_classes_mean_the_same_in_all_splits(tmp_path: Path) -> None:
+    def split(*names: str) -> Dataset:
+        kinds = {"x": Value("float32"), "label": ClassLabel(names=list(names))}
+        return Dataset.from_dict({"x": [0.0, 1.0], "label": [0, 1]}, features=Features(kinds))
+
+    sets = {
+        "train": split("cat", "dog"),
+        "validation": split("dog", "cat"),
+        "few": split("cat", "dog", "fish"),
+    }
+    DatasetDict(sets).save_to_disk(tmp_path)
+    with pytest.raises(ConfigError, match=r"^data: class 0 of split 'validation' is 'dog', and is 'cat' in"):
+        read(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^data: class 2 of split 'few' is 'fish', and is no class of the"):
+        read(str(tmp_path), val="train", test="few")
+    data = read(str(tmp_path), train="few", val="train")  # the first classes may be all that a split has
+    assert data.class_names == ("cat", "dog", "fish")
+
+
+@pytest.mark.parametrize("column", ["image", "number", "label"])
+def test_a_missing_value_is_named_or_skipped(saved: str, column: str, tmp_path: Path) -> None:
+    whole = datasets.load_from_disk(saved)
+    rows = [row | ({column: None} if n == 1 else {}) for n, row in enumerate(whole["train"])]
+    DatasetDict(train=Dataset.from_list(rows, features=whole["train"].features)).save_to_disk(tmp_path)
+    with pytest.raises(
+        DataError, match=rf"sample 1 of data.val cannot be read: column '{column}' has no value"
+    ):
+        first(read(str(tmp_path), val="train", inputs=["image", "number"]))
+    data = read(str(tmp_path), val="train", inputs=["image", "number"], on_error="skip")
+    assert first(data, 3).inputs["number"].tolist() == [0.5, 2.5]
+
+
+def test_a_file_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
+    """The library hides the reason behind `An error occurred while generating the dataset`."""
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"x": 1, "y": 2}\n')
+    splits = {"train": str(tmp_path / "a.jsonl"), "validation": str(tmp_path / "b.jsonl")}
+    with pytest.raises(ConfigError, match=r"data.path: json cannot be loaded: CastError: Couldn't cast"):
+        read("json", options={"data_files": splits, "cache_dir": str(tmp_path / "cache")})
 
 
 def test_a_data_set_needs_splits(saved: str) -> None:

@@ -14,6 +14,7 @@ from hydrant.batch import Tensors
 from hydrant.data.base import Data, Reader, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource, tensor_reader
+from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import is_picture, to_tensor
@@ -60,13 +61,16 @@ def dataset(
         read: makes a data set of a list of files, for `hydrant predict`. An item is the input of a file.
 
     Raises:
-        ConfigError: a data set is not map-style, or has no samples.
+        ConfigError: a data set is not map-style, has no samples, or other `classes` than that of training.
     """
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
     def source(name: str, items: Any) -> LoaderSource:
         return map_style_source(f"data.{name}", items, target, collate, num_workers, damaged)
 
+    named = {"data.val": val, "data.test": test, **{f"data.extra_val.{n}": x for n, x in extra_val.items()}}
+    for name, items in named.items():
+        check_same_classes(name, _class_names(items), _class_names(train))
     reader = None if read is None else Reader(files=lambda files: source("read", _Inputs.of(read(files))))
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
@@ -115,6 +119,13 @@ def map_style_source(
     return LoaderSource(
         _Pairs(items, target), _same, _same, (), (), num_workers, name_of, damaged, collate or stack
     )
+
+
+def _class_names(items: Any) -> Sequence[str] | None:
+    """Return the names in the attribute `classes`, which torchvision's data sets have; None if there are none."""
+    names = getattr(items, "classes", None)
+    is_known = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return cast("Sequence[str]", names) if is_known else None
 
 
 def is_map_style(items: Any) -> bool:

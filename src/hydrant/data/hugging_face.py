@@ -11,6 +11,7 @@ from hydrant.batch import Tensors
 from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
+from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import to_tensor
@@ -21,6 +22,7 @@ PRELOAD = {"hugging_face": ("datasets",)}
 
 _UNSAFE = ("pandas",)
 """The formats of `datasets` whose files can execute code."""
+_TEXTS = ("string", "large_string")
 
 
 def hugging_face(
@@ -55,7 +57,7 @@ def hugging_face(
             columns are a dict.
 
     Raises:
-        ConfigError: the data set cannot be loaded, or has no such split or column.
+        ConfigError: the data set cannot be loaded, has no such split or column, or other classes in another split.
     """
     require_extra("datasets", ["datasets"], "data", "data=hugging_face")
     check_normalization(mean, std, len(mean))
@@ -68,7 +70,7 @@ def hugging_face(
             raise ConfigError(
                 f"data.{key}", f"{path} has no split {split!r}{suggestion(split, loaded, 'Splits')}"
             )
-        rows = columns.of(loaded[split])
+        rows = columns.of(loaded[split], has_collate=collate is not None)
         made = map_style_source(f"data.{key}", rows, None, collate, num_workers, damaged)
         return replace(
             made,
@@ -80,6 +82,8 @@ def hugging_face(
 
     parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val)
     names = columns.class_names(loaded[train])
+    for split in [name for name in (val, test, *extra_val.values()) if name is not None]:
+        check_same_classes(f"split {split!r}", columns.class_names(loaded[split]), names)
     if None not in (names, num_classes) and num_classes != len(names or ()):
         message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes; use that"
         raise ConfigError("data.num_classes", message)
@@ -99,14 +103,19 @@ def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[st
         ConfigError: it cannot be loaded, or has no splits.
     """
     import datasets
+    from datasets.exceptions import DatasetGenerationError
 
     if path in _UNSAFE:
         raise ConfigError("data.path", f"{path!r} reads pickles, which may execute code; use another format")
+    if not path:
+        raise ConfigError("data.path", "is empty; give a folder, a format or a data set of the hub")
     is_saved = any((Path(path) / file).is_file() for file in ("dataset_dict.json", "state.json"))
     try:
         loaded = datasets.load_from_disk(path) if is_saved else datasets.load_dataset(path, name, **options)
     except Exception as error:  # the library raises anything, also of the network
-        raise ConfigError("data.path", f"{path} cannot be loaded: {typed_line(error)}") from error
+        is_general = isinstance(error, DatasetGenerationError)
+        cause = (error.__cause__ or error) if is_general else error
+        raise ConfigError("data.path", f"{path} cannot be loaded: {typed_line(cause)}") from error
     if not isinstance(loaded, dict):
         message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
         raise ConfigError("data.path", message)
@@ -123,11 +132,11 @@ class _Columns:
     inputs: str | Sequence[str] | None
     target: str | None
 
-    def of(self, items: Any) -> _Rows:
-        """Return the rows of a split.
+    def of(self, items: Any, *, has_collate: bool) -> _Rows:
+        """Return the rows of a split. `has_collate`: something else than torch makes their batches.
 
         Raises:
-            ConfigError: it has no such column, or no length.
+            ConfigError: it has no such column, or no length; its targets are texts.
         """
         names: list[str] = list(items.column_names or ())
         listed = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs or ())
@@ -135,13 +144,19 @@ class _Columns:
             if unknown := [column for column in columns if column not in names]:
                 message = f"there is no column {unknown[0]!r}{suggestion(unknown[0], names, 'Columns')}"
                 raise ConfigError(f"data.{key}", message)
+        if len(set(listed)) < len(listed):
+            raise ConfigError("data.inputs", f"names a column twice: {', '.join(listed)}")
         chosen = tuple(listed or (name for name in names if name != self.target))
-        columns = [*chosen, *([self.target] if self.target else [])]
+        columns = [*chosen, *([self.target] if self.target and self.target not in chosen else [])]
+        if self.target and not has_collate and getattr(items.features[self.target], "dtype", "") in _TEXTS:
+            remedy = "number its classes: save a copy by class_encode_column and save_to_disk, or give data.collate"
+            raise ConfigError("data.target", f"column {self.target!r} holds texts; {remedy}")
         images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
         others = [name for name in columns if name not in images]
+        partial = [name for name in others if items.data.column(name).null_count]
         return _Rows(
             items.select_columns(others).with_format("torch"),
-            items.select_columns(list(images)).with_format(None),
+            items.select_columns([*images, *partial]).with_format(None),
             images,
             chosen,
             self.target,
@@ -159,7 +174,7 @@ class _Rows:
     """The rows of a split as pairs (input, target)."""
 
     others: Any  # the rows with the columns that are not images, as tensors and strings
-    pictures: Any  # the rows with the columns of images, as images of Pillow
+    plain: Any  # the rows with the columns of images, as images of Pillow, and those that lack values
     images: tuple[str, ...]  # the names of the columns of images
     inputs: tuple[str, ...]
     target: str | None
@@ -171,11 +186,14 @@ class _Rows:
         return self.is_single and self.inputs[0] in self.images
 
     def __len__(self) -> int:
-        return len(self.pictures if self.images else self.others)
+        return len(self.others if self.others.column_names else self.plain)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
         row: dict[str, Any] = self.others[index] if self.others.column_names else {}
-        if self.images:
-            row = row | {name: to_tensor(image) for name, image in self.pictures[index].items()}
+        for name, value in (self.plain[index] if self.plain.column_names else {}).items():
+            if value is None:
+                raise OSError(f"column {name!r} has no value (null)")
+            if name in self.images:
+                row[name] = to_tensor(value)
         inputs = row[self.inputs[0]] if self.is_single else {name: row[name] for name in self.inputs}
         return inputs, () if self.target is None else row[self.target]

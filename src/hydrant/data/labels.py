@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from hydrant.data.base import Source
+from hydrant.errors import ConfigError
 
 
 def labels_of(source: Source) -> np.ndarray | None:
@@ -26,3 +29,19 @@ def as_labels(targets: object, num_samples: int) -> np.ndarray | None:
     except ValueError:  # lists of several lengths
         return None
     return labels if labels.ndim == 1 and labels.dtype.kind in "iu" else None
+
+
+def check_same_classes(split: str, names: Sequence[str] | None, learned: Sequence[str] | None) -> None:
+    """Check that the numbers of the classes of a split mean what they mean in training, where both have names.
+
+    Raises:
+        ConfigError: a number has another name, or none in training.
+    """
+    if names is None or learned is None:
+        return
+    for number, name in enumerate(names):
+        there = learned[number] if number < len(learned) else None
+        if name != there:
+            meaning = "is no class of the training samples" if there is None else f"is {there!r} in training"
+            remedy = "give all splits the classes of the training samples, in their order"
+            raise ConfigError("data", f"class {number} of {split} is {name!r}, and {meaning}; {remedy}")

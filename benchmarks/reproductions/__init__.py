@@ -1,0 +1,1 @@
+"""Published results, repeated: their sweeps, results and page. `scripts/reproduce` runs them."""

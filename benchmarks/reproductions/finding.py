@@ -1,0 +1,121 @@
+"""What a reproduction finds: a number of each seed, beside what the paper claims about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.figures import rounded
+from hydrant.commands.compare.statistics import Estimate, estimate
+
+Row = Mapping[str, Any]
+"""A run: the values of its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A number that a paper makes a claim about.
+
+    Args:
+        what: is measured.
+        values: of each seed.
+        low: the least value that agrees with the claim; -inf: any small one.
+        high: the greatest value that agrees with the claim; inf: any large one.
+    """
+
+    what: str
+    values: Sequence[float]
+    low: float
+    high: float
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(self.values)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the mean is in the range of the claim."""
+        return self.low <= (self.estimate.mean or 0.0) <= self.high
+
+    @property
+    def verdict(self) -> str:
+        """Whether the whole interval of the mean is in the range of the claim, outside of it, or neither.
+
+        >>> [Finding("loss", [1.0, 1.1, 0.9], low, 2.0).verdict for low in (0.0, 1.0, 1.5)]
+        ['yes', 'undecided', 'no']
+        >>> Finding("loss", [1.0, 1.0], 0.5, 2.0).verdict  # equal values have no interval
+        'yes'
+        """
+        found = self.estimate
+        low, high = (found.mean if end is None else end for end in (found.low, found.high))
+        assert low is not None
+        assert high is not None
+        if found.num < 2:
+            return "undecided"
+        if self.low <= low and high <= self.high:
+            return "yes"
+        return "no" if high < self.low or low > self.high else "undecided"
+
+    @property
+    def claim(self) -> str:
+        """The range in words.
+
+        >>> [Finding("loss", [1.0], *ends).claim for ends in ((0.0, 0.5), (-math.inf, 0.0), (0.0, math.inf))]
+        ['0 to 0.5', 'below 0', 'above 0']
+        """
+        if math.isinf(self.low):
+            return f"below {rounded(self.high)}"
+        return (
+            f"above {rounded(self.low)}"
+            if math.isinf(self.high)
+            else f"{rounded(self.low)} to {rounded(self.high)}"
+        )
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval of the mean, such as `0.63 to 0.66`; empty if the values are equal."""
+        found = self.estimate
+        return (
+            "" if found.low is None or found.high is None else f"{rounded(found.low)} to {rounded(found.high)}"
+        )
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A panel with a line through the means over the seeds, and a dot for each run, for each label."""
+
+    title: str
+    x: str
+    y: str
+    points: Mapping[str, Mapping[float, Sequence[float]]]  # by label, by x
+    log: str = ""  # "x", "y" or "xy": these axes are logarithmic
+    levels: Mapping[str, float] | None = None  # horizontal lines, by label
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A panel with a field for each pair of values, and a dot at the lowest one of each row."""
+
+    title: str
+    x: str
+    y: str
+    values: Mapping[tuple[float, float], float]  # by (y, x)
+
+
+Panel = Lines | Heat
+
+
+def groups(rows: Iterable[Row], *keys: str) -> dict[Any, list[Row]]:
+    """Return the rows by the value of a key, or the values of several, both in ascending order, by seed within."""
+    found: dict[Any, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (*(row[key] for key in keys), row["seed"])):
+        value = row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
+        found.setdefault(value, []).append(row)
+    return found
+
+
+def of_each_seed(rows: Iterable[Row], measure: Callable[[Sequence[Row]], float]) -> list[float]:
+    """Return a number that is computed from the runs of one seed, for each seed."""
+    return [measure(found) for found in groups(rows, "seed").values()]

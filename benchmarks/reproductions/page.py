@@ -1,0 +1,153 @@
+"""docs/reproductions.md, written from the results."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.document import place
+from benchmarks.figures import rounded
+from benchmarks.reproductions import pictures, runner
+from benchmarks.reproductions.finding import Finding
+from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
+
+PAGE = runner.ROOT / "docs" / "reproductions.md"
+EXPERIMENTS = runner.ROOT / "conf" / "experiment"
+HEAD = """\
+# Published results, repeated
+
+Claims of papers, each trained again here by one command, with the paper's number, ours and its interval side by side:
+
+```text
+{command}
+```
+
+The command trains what has not been trained and writes this page; given again, it continues. `--miniature` tries it in
+seconds. The protocol of each was written before its runs, and is a comment of its experiment in
+[conf/experiment/paper](../conf/experiment/paper). What differs from the paper is said; a claim that does not hold here is
+shown as it is, and may well hold at the paper's size.
+
+*Ours* is the mean over the seeds, with its 95 % interval (Student's t). *Holds* is `yes` if the whole interval agrees with
+the claim, `no` if none of it does, else `undecided`. The intervals are of each row alone. Costs are processor time.
+"""
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """Return the kept result of each reproduction that has one."""
+    loaded = {one.name: runner.load(one) for one in REPRODUCTIONS}
+    return {name: content for name, content in loaded.items() if content is not None}
+
+
+def text() -> str:
+    """Return the page."""
+    found = results()
+    ran = [one for one in REPRODUCTIONS if one.name in found]
+    parts = [HEAD.format(command=command("")), "\n".join(_table(ran, found))]
+    return "\n".join([*parts, "", *(_section(one, found[one.name]) for one in ran), "\n".join(_not_run(found))])
+
+
+def command(name: str) -> str:
+    """Return the command that repeats a reproduction."""
+    return f"uv run --group dev scripts/reproduce {name}".rstrip()
+
+
+def findings_of(reproduction: Reproduction, content: Mapping[str, Any]) -> Sequence[Finding]:
+    return reproduction.findings(runner.rows_of(content))
+
+
+def row(paper: str, finding: Finding) -> str:
+    """Return the line of a finding in the table."""
+    found = finding.estimate
+    assert found.mean is not None
+    cells = (
+        paper, finding.what, finding.claim, rounded(found.mean), finding.interval, str(found.num), finding.verdict,
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
+    yield "| paper | measured | claim | ours | interval | seeds | holds |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for one in ran:
+        link = f"[{one.paper}](#{_anchor(one.title)})"
+        for finding in findings_of(one, found[one.name]):
+            yield row(link, finding)
+            link = ""
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")
+
+
+def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
+    """Return the section of a reproduction: its claim, protocol, picture, cost and commands."""
+    file = EXPERIMENTS / "paper" / f"{one.name}.yaml"
+    said = header(file)
+    minutes = content["processor_seconds"] / 60
+    paragraphs = [
+        f"## {one.title}",
+        _broken(f"{yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}."),
+        _broken(f"{said['Question']} Source: {said['Source']}"),
+        _broken(f"**Protocol**, {said['Protocol']}"),
+        _broken(f"**What differs from the paper**: {said['Differs']}"),
+        f"![{one.title}: what was measured](images/{pictures.file_of(one.name)})",
+        _broken(
+            f"{len(content['runs'])} runs, {minutes:.1f} minutes of processor time. Measured {place(content['measured'])}."
+        ),
+        f"```text\n{command(one.name)}\n```",
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def header(file: Path) -> dict[str, str]:
+    """Return what the comment at the top of an experiment says, by its words such as `Protocol`."""
+    said: dict[str, str] = {}
+    for line in file.read_text(encoding="utf-8").splitlines()[1:]:
+        if not line.startswith("#"):
+            break
+        found = re.match(r"# (\w+): +", line)
+        word = found[1] if found else list(said)[-1]
+        rest = line[found.end() :] if found else line.removeprefix("#").strip()
+        said[word] = f"{said.get(word, '')} {rest}".strip()
+    return said
+
+
+def _not_run(found: Results) -> Iterator[str]:
+    """Yield a table of what is not run here, with the commands."""
+    yield from ("## Not run here", "", "These need a GPU, or have no result yet.", "")
+    yield from ("| paper | claim | command |", "| --- | --- | --- |")
+    missing = {one.name: (one.paper, command(one.name)) for one in REPRODUCTIONS if one.name not in found}
+    for name, (paper, words) in {**NOT_RUN, **missing}.items():
+        file = EXPERIMENTS / f"{name if name in NOT_RUN else f'paper/{name}'}.yaml"
+        claim = " ".join(yaml.safe_load(file.read_text(encoding="utf-8"))["claim"].split())
+        yield f"| {paper} | {claim} | `{words}` |"
+    yield ""
+
+
+def _broken(paragraph: str) -> str:
+    words = " ".join(paragraph.split())
+    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def write() -> None:
+    """Write the page."""
+    PAGE.write_text(text(), encoding="utf-8")
+
+
+def draw() -> None:
+    """Draw the picture of each result."""
+    for one in REPRODUCTIONS:
+        content = runner.load(one)
+        if content is not None:
+            pictures.draw(
+                one.panels(runner.rows_of(content)), pictures.IMAGES / pictures.file_of(one.name)
+            )
+
+

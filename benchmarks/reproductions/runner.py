@@ -1,0 +1,116 @@
+"""Run the sweeps of a reproduction, and read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reproductions.finding import Row
+from benchmarks.reproductions.table import Reproduction
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.sources import read_runs_by_path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).with_name("results")
+
+
+def sweeps(reproduction: Reproduction, *, miniature: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the name of each sweep and the words of `python train.py` that train it, in the order to run them."""
+    kind = "miniature" if miniature else "paper"
+    for part, words in reproduction.sweeps.items():
+        name = f"{kind}_{reproduction.name}_{part}"
+        given = [*words, *(reproduction.miniature if miniature else ())]
+        by_key = {word.partition("=")[0]: word.format(kind=kind) for word in given}
+        yield name, [
+            "--multirun",
+            f"experiment=paper/{reproduction.name}",
+            f"name={name}",
+            "tracker=local",
+            *by_key.values(),
+        ]
+
+
+def train(reproduction: Reproduction, folder: Path, *, miniature: bool) -> None:
+    """Train what has not been trained in `folder`/multirun, and add to the record of what it has cost.
+
+    Raises:
+        CalledProcessError: a sweep has failed. It has said why, and the same call continues it.
+    """
+    (folder / "multirun").mkdir(parents=True, exist_ok=True)
+    for name, words in sweeps(reproduction, miniature=miniature):
+        command = [sys.executable, str(ROOT / "train.py"), *words, "--json"]
+        print(shlex.join(["python", "train.py", *words]), flush=True)
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+        cost = _cost_file(folder, name)
+        answer = json.loads(done.stdout) if done.stdout else {"processor_seconds": 0.0}
+        cost.write_text(json.dumps(_seconds(cost) + answer["processor_seconds"]))
+        done.check_returncode()
+
+
+def _cost_file(folder: Path, name: str) -> Path:
+    return folder / "multirun" / f"{name}.seconds.json"
+
+
+def _seconds(file: Path) -> float:
+    return json.loads(file.read_text()) if file.exists() else 0.0
+
+
+def read(reproduction: Reproduction, folder: Path, *, miniature: bool) -> dict[str, Any]:
+    """Return the runs and their cost in plain types."""
+    names = [name for name, _ in sweeps(reproduction, miniature=miniature)]
+    runs = [
+        _row(run, reproduction, name.removeprefix(f"{name.partition('_')[0]}_{reproduction.name}_"))
+        for name in names
+        for run in read_runs_by_path([str(folder / "multirun" / name)])
+    ]
+    columns = list(runs[0])
+    rows = sorted(list(run.values()) for run in runs)
+    seconds = sum(_seconds(_cost_file(folder, name)) for name in names)
+    return {"processor_seconds": round(seconds), "columns": columns, "runs": rows}
+
+
+def _row(run: Run, reproduction: Reproduction, part: str) -> Row:
+    def last(metric: str) -> float | None:
+        values = run.series[metric].values if metric in run.series else [float("nan")]
+        return None if values[-1] != values[-1] else round(float(values[-1]), 5)
+
+    curves = {
+        metric: [
+            [int(update), round(float(value), 5)]
+            for update, value in zip(run.series[metric].updates, run.series[metric].values, strict=True)
+        ]
+        for metric in reproduction.curves
+    }
+    return {
+        "part": part,
+        **{key: run.config[key] for key in reproduction.keys},
+        **{metric: last(metric) for metric in reproduction.metrics},
+        **{f"{metric} curve": curve for metric, curve in curves.items()},
+    }
+
+
+def rows_of(content: Mapping[str, Any]) -> list[Row]:
+    """Return the runs of a result."""
+    return [dict(zip(content["columns"], row, strict=True)) for row in content["runs"]]
+
+
+def write(reproduction: Reproduction, content: Mapping[str, Any]) -> None:
+    """Write a result, with one line for each run."""
+    text = json.dumps(content, indent=1)
+    lines = (json.dumps(row) for row in content["runs"])
+    body = ",\n".join(f"  {line}" for line in lines)
+    text = re.sub(r'"runs": \[.*\]', lambda _: f'"runs": [\n{body}\n ]', text, flags=re.DOTALL)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{reproduction.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(reproduction: Reproduction) -> dict[str, Any] | None:
+    """Return the kept result of a reproduction; None if it has not been run."""
+    file = RESULTS / f"{reproduction.name}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None

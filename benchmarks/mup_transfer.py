@@ -1,42 +1,26 @@
-"""Whether the best learning rate of a model with muP is the same at every width:    python -m benchmarks.mup_transfer
+"""The table of best learning rates over widths in docs/guides/language-models.md:    python -m benchmarks.mup_transfer
 
-`run` trains the sweeps of `experiment=mup_lr` for AdamW and Muon, `collect` reads them into mup_transfer.json, and
-`page` writes the table in docs/guides/language-models.md. The best rate lies between the tried ones: at the lowest
-point of the parabola through the best one and its neighbours, over log(lr).
+Its runs are those of `scripts/reproduce mup`. The best rate lies between the tried ones: at the lowest point of the
+parabola through the best one and its neighbours, over log(lr).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import os
 import re
-import shlex
-import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import hydrant
-from benchmarks.__main__ import environment
 from benchmarks.document import place
 
 ROOT = Path(__file__).resolve().parents[1]
-FILE = Path(__file__).with_name("mup_transfer.json")
+FILE = Path(__file__).with_name("reproductions") / "results" / "mup.json"
 PAGE = ROOT / "docs" / "guides" / "language-models.md"
 WIDTHS, SEEDS = (16, 32, 64, 128), (0, 1)
-WORDS = {
-    "adamw": ("model.width=16,32,64,128", "optimizer.lr=2e-3,4e-3,8e-3,1.6e-2,3.2e-2"),
-    "muon": (
-        "optimizer=muon", "~optimizer.betas", "mup=muon", "model.width=16,32,64,128",
-        "optimizer.lr=4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2",
-    ),
-}  # fmt: skip
-COMMON = ("experiment=mup_lr", "tracker=local", "duration=150", "eval_every=150", "seed=0,1")
 
 Losses = dict[int, dict[float, float]]
 """The mean loss over the seeds by width and learning rate."""
@@ -44,46 +28,19 @@ Losses = dict[int, dict[float, float]]
 _TABLE = re.compile(r"(?<=\n\n)\| optimizer \| width \|.*?\n\n.*?\n\n", re.DOTALL)
 
 
-def words(optimizer: str) -> list[str]:
-    """Return the words of `python train.py` for the sweep of an optimizer."""
-    return ["--multirun", f"name=mup_{optimizer}", *COMMON, *WORDS[optimizer]]
-
-
-def run() -> None:
-    """Train both sweeps. What has run is not run again."""
-    for optimizer in WORDS:
-        command = [sys.executable, "train.py", *words(optimizer)]
-        print(shlex.join(command), flush=True)
-        subprocess.run(command, check=True, env=os.environ)
-
-
-def collect(folder: Path, measured: Mapping[str, Any]) -> None:
-    """Write mup_transfer.json from the sweeps in a folder: [width, lr, seed, loss] of each run."""
-    runs: dict[str, list[list[float]]] = {}
-    for optimizer in WORDS:
-        table = hydrant.load_runs(folder / f"mup_{optimizer}")
-        columns = (table["model.width"], table["optimizer.lr"], table["seed"], table["val/loss"])
-        rows = zip(*columns, strict=True)
-        runs[optimizer] = sorted(
-            [int(width), float(lr), int(seed), round(float(loss), 5)] for width, lr, seed, loss in rows
-        )
-    content = {"measured": measured, "runs": runs}
-    text = json.dumps(content, indent=1)
-    FILE.write_text(re.sub(r"\[\s+([^][]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n")
-
-
 def load() -> tuple[dict[str, Any], dict[str, Losses]]:
     """Return where the sweeps ran, and their losses by optimizer."""
     content = json.loads(FILE.read_text(encoding="utf-8"))
+    runs = content["runs"]
     losses = {
         optimizer: {
             width: {
-                lr: fmean(loss for w, rate, _, loss in runs if (w, rate) == (width, lr))
-                for lr in sorted({rate for _, rate, _, _ in runs})
+                lr: fmean(loss for *key, _, loss in runs if key == [optimizer, width, lr])
+                for lr in sorted({rate for name, _, rate, *_ in runs if name == optimizer})
             }
             for width in WIDTHS
         }
-        for optimizer, runs in content["runs"].items()
+        for optimizer in dict.fromkeys(name for name, *_ in runs)
     }
     return content["measured"], losses
 
@@ -144,17 +101,5 @@ def page() -> str:
     return _TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["run", "collect", "page"])
-    what = parser.parse_args().what
-    if what == "run":
-        run()
-    elif what == "collect":
-        collect(Path("multirun"), environment())
-    else:
-        PAGE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(), encoding="utf-8")

@@ -11,7 +11,7 @@ from benchmarks.figures import rounded
 from hydrant.commands.compare.statistics import Estimate, estimate
 
 Row = Mapping[str, Any]
-"""A run: the values of its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""
+"""A run: its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,14 @@ class Finding:
         values: of each seed.
         low: the least value that agrees with the claim; -inf: any small one.
         high: the greatest value that agrees with the claim; inf: any large one.
+        over: what each value is of.
     """
 
     what: str
     values: Sequence[float]
     low: float
     high: float
+    over: str = "seeds"
 
     @property
     def estimate(self) -> Estimate:
@@ -78,7 +80,9 @@ class Finding:
         """The 95 % interval of the mean, such as `0.63 to 0.66`; empty if the values are equal."""
         found = self.estimate
         return (
-            "" if found.low is None or found.high is None else f"{rounded(found.low)} to {rounded(found.high)}"
+            ""
+            if found.low is None or found.high is None
+            else f"{rounded(found.low)} to {rounded(found.high)}"
         )
 
 

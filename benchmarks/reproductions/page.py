@@ -27,13 +27,14 @@ Claims of papers, each trained again here by one command, with the paper's numbe
 {command}
 ```
 
-The command trains what has not been trained and writes this page; given again, it continues. `--miniature` tries it in
-seconds. The protocol of each was written before its runs, and is a comment of its experiment in
-[conf/experiment/paper](../conf/experiment/paper). What differs from the paper is said; a claim that does not hold here is
-shown as it is, and may well hold at the paper's size.
+The command trains what has not been trained and writes this page; given again, it continues. `--miniature` tries it
+in seconds. The protocol of each was written before its runs, unless it says otherwise, and is a comment of its
+experiment in [conf/experiment](../conf/experiment). What differs from the paper is said. A claim that does not hold
+here is shown as it is; it may well hold at the paper's size.
 
-*Ours* is the mean over the seeds, with its 95 % interval (Student's t). *Holds* is `yes` if the whole interval agrees with
-the claim, `no` if none of it does, else `undecided`. The intervals are of each row alone. Costs are processor time.
+*Claim* is the range of numbers that agree with the paper. *Ours* is the mean, with its 95 % interval (Student's t),
+which is of each row alone. *Holds* is `yes` if the whole interval is in the range, `no` if none of it is, else
+`undecided`. *Cost* is processor time, and *command* is the NAME.
 """
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -49,13 +50,15 @@ def text() -> str:
     """Return the page."""
     found = results()
     ran = [one for one in REPRODUCTIONS if one.name in found]
-    parts = [HEAD.format(command=command("")), "\n".join(_table(ran, found))]
-    return "\n".join([*parts, "", *(_section(one, found[one.name]) for one in ran), "\n".join(_not_run(found))])
+    parts = [HEAD.format(command=command("[NAME]")), "\n".join(_table(ran, found))]
+    return "\n".join(
+        [*parts, "", *(_section(one, found[one.name]) for one in ran), "\n".join(_not_run(found))]
+    )
 
 
 def command(name: str) -> str:
     """Return the command that repeats a reproduction."""
-    return f"uv run --group dev scripts/reproduce {name}".rstrip()
+    return f"uv run --group dev scripts/reproduce {name}"
 
 
 def findings_of(reproduction: Reproduction, content: Mapping[str, Any]) -> Sequence[Finding]:
@@ -67,19 +70,26 @@ def row(paper: str, finding: Finding) -> str:
     found = finding.estimate
     assert found.mean is not None
     cells = (
-        paper, finding.what, finding.claim, rounded(found.mean), finding.interval, str(found.num), finding.verdict,
+        paper, finding.what, finding.claim, rounded(found.mean), finding.interval, f"{found.num} {finding.over}",
+        finding.verdict,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
-    yield "| paper | measured | claim | ours | interval | seeds | holds |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| paper | measured | claim | ours | interval | over | holds | cost | command |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for one in ran:
-        link = f"[{one.paper}](#{_anchor(one.title)})"
+        link, cost, words = f"[{one.paper}](#{_anchor(one.title)})", _cost(found[one.name]), f"`{one.name}`"
         for finding in findings_of(one, found[one.name]):
-            yield row(link, finding)
-            link = ""
+            yield f"{row(link, finding)} {cost} | {words} |"
+            link = cost = words = ""
+
+
+def _cost(content: Mapping[str, Any]) -> str:
+    """Return the processor time of a result, such as `3.1 min`."""
+    seconds = content["processor_seconds"]
+    return "not recorded" if seconds is None else f"{seconds / 60:.1f} min"
 
 
 def _anchor(title: str) -> str:
@@ -88,19 +98,20 @@ def _anchor(title: str) -> str:
 
 def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
     """Return the section of a reproduction: its claim, protocol, picture, cost and commands."""
-    file = EXPERIMENTS / "paper" / f"{one.name}.yaml"
+    file = EXPERIMENTS / f"{one.experiment_name}.yaml"
     said = header(file)
-    minutes = content["processor_seconds"] / 60
+    seconds = content["processor_seconds"]
+    cost = (
+        "a cost that was not recorded" if seconds is None else f"{seconds / 60:.1f} minutes of processor time"
+    )
     paragraphs = [
         f"## {one.title}",
-        _broken(f"{yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}."),
-        _broken(f"{said['Question']} Source: {said['Source']}"),
-        _broken(f"**Protocol**, {said['Protocol']}"),
+        _broken(f"**Question**: {said['Question']}"),
+        _broken(f"**Claim**: {yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}. {said['Source']}"),
+        _broken(f"**Protocol**: {said['Protocol']}"),
         _broken(f"**What differs from the paper**: {said['Differs']}"),
         f"![{one.title}: what was measured](images/{pictures.file_of(one.name)})",
-        _broken(
-            f"{len(content['runs'])} runs, {minutes:.1f} minutes of processor time. Measured {place(content['measured'])}."
-        ),
+        _broken(f"{len(content['runs'])} runs, {cost}. Measured {place(content['measured'])}."),
         f"```text\n{command(one.name)}\n```",
     ]
     return "\n\n".join(paragraphs) + "\n"
@@ -123,9 +134,11 @@ def _not_run(found: Results) -> Iterator[str]:
     """Yield a table of what is not run here, with the commands."""
     yield from ("## Not run here", "", "These need a GPU, or have no result yet.", "")
     yield from ("| paper | claim | command |", "| --- | --- | --- |")
-    missing = {one.name: (one.paper, command(one.name)) for one in REPRODUCTIONS if one.name not in found}
+    missing = {
+        one.experiment_name: (one.paper, command(one.name)) for one in REPRODUCTIONS if one.name not in found
+    }
     for name, (paper, words) in {**NOT_RUN, **missing}.items():
-        file = EXPERIMENTS / f"{name if name in NOT_RUN else f'paper/{name}'}.yaml"
+        file = EXPERIMENTS / f"{name}.yaml"
         claim = " ".join(yaml.safe_load(file.read_text(encoding="utf-8"))["claim"].split())
         yield f"| {paper} | {claim} | `{words}` |"
     yield ""
@@ -146,8 +159,4 @@ def draw() -> None:
     for one in REPRODUCTIONS:
         content = runner.load(one)
         if content is not None:
-            pictures.draw(
-                one.panels(runner.rows_of(content)), pictures.IMAGES / pictures.file_of(one.name)
-            )
-
-
+            pictures.draw(one.panels(runner.rows_of(content)), pictures.IMAGES / pictures.file_of(one.name))

@@ -43,7 +43,10 @@ def _draw_heat(axes: Any, panel: Heat) -> None:
     rows, columns = (sorted({pair[n] for pair in panel.values}) for n in (0, 1))
     table = np.asarray([[panel.values[row, column] for column in columns] for row in rows])
     axes.imshow(
-        np.ma.masked_invalid(table / np.nanmin(table)), norm=LogNorm(1.0, 2.0), cmap="viridis_r", aspect="auto"
+        np.ma.masked_invalid(table / np.nanmin(table)),
+        norm=LogNorm(1.0, 2.0),
+        cmap="viridis_r",
+        aspect="auto",
     )
     axes.set_facecolor("lightgrey")
     axes.scatter(np.nanargmin(table, axis=1), range(len(rows)), color="white", edgecolor="black", s=30)

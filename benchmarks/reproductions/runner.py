@@ -27,30 +27,39 @@ def sweeps(reproduction: Reproduction, *, miniature: bool) -> Iterator[tuple[str
         name = f"{kind}_{reproduction.name}_{part}"
         given = [*words, *(reproduction.miniature if miniature else ())]
         by_key = {word.partition("=")[0]: word.format(kind=kind) for word in given}
-        yield name, [
-            "--multirun",
-            f"experiment=paper/{reproduction.name}",
-            f"name={name}",
-            "tracker=local",
-            *by_key.values(),
-        ]
+        yield (
+            name,
+            [
+                "--multirun",
+                f"experiment={reproduction.experiment_name}",
+                f"name={name}",
+                "tracker=local",
+                *by_key.values(),
+            ],
+        )
 
 
 def train(reproduction: Reproduction, folder: Path, *, miniature: bool) -> None:
     """Train what has not been trained in `folder`/multirun, and add to the record of what it has cost.
 
     Raises:
-        CalledProcessError: a sweep has failed. It has said why, and the same call continues it.
+        SystemExit: a sweep has failed or was interrupted. The same call continues it.
     """
     (folder / "multirun").mkdir(parents=True, exist_ok=True)
     for name, words in sweeps(reproduction, miniature=miniature):
-        command = [sys.executable, str(ROOT / "train.py"), *words, "--json"]
         print(shlex.join(["python", "train.py", *words]), flush=True)
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+        status, answer = call(words, folder)
         cost = _cost_file(folder, name)
-        answer = json.loads(done.stdout) if done.stdout else {"processor_seconds": 0.0}
-        cost.write_text(json.dumps(_seconds(cost) + answer["processor_seconds"]))
-        done.check_returncode()
+        cost.write_text(json.dumps(_seconds(cost) + answer.get("processor_seconds", 0.0)))
+        if status:
+            raise SystemExit(status)  # it has said why
+
+
+def call(words: Sequence[str], folder: Path) -> tuple[int, Mapping[str, Any]]:
+    """Run `python train.py` in a folder; return its exit status and its answer."""
+    command = [sys.executable, str(ROOT / "train.py"), *words, "--json"]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}
 
 
 def _cost_file(folder: Path, name: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.reproductions import measures
 from benchmarks.reproductions.finding import Finding, Panel, Row
@@ -14,7 +14,7 @@ class Reproduction:
     """A published result and what repeats it.
 
     Args:
-        name: of its experiment `paper/<name>`, which has the protocol and the claim.
+        name: of the command and the result.
         paper: its authors and year.
         title: of its section.
         sweeps: the words of `python train.py` by part, besides those of the experiment. `{kind}` begins the names of
@@ -24,7 +24,9 @@ class Reproduction:
         findings: what is measured, from the runs.
         panels: the picture, from the runs.
         miniature: words that make it a test of some seconds.
+        directions: the numbers of the findings that the miniature agrees with too.
         curves: the metrics that are kept with all their values.
+        experiment: has the protocol and the claim.
     """
 
     name: str
@@ -36,9 +38,16 @@ class Reproduction:
     findings: Callable[[Sequence[Row]], Sequence[Finding]]
     panels: Callable[[Sequence[Row]], Sequence[Panel]]
     miniature: Sequence[str]
-    curves: Sequence[str] = field(default_factory=tuple)
+    directions: Sequence[int] = ()
+    curves: Sequence[str] = ()
+    experiment: str = "paper/{name}"
+
+    @property
+    def experiment_name(self) -> str:
+        return self.experiment.format(name=self.name)
 
 
+MUP = ("seed=0,1", "duration=150", "eval_every=150")
 REPRODUCTIONS = (
     Reproduction(
         name="adamw",
@@ -65,7 +74,57 @@ REPRODUCTIONS = (
         metrics=("val/loss", "val/accuracy"),
         findings=measures.separability,
         panels=measures.separability_panels,
-        miniature=("seed=0,1", "duration=150", "optimizer.lr=2e-2,3.2e-2", "optimizer.weight_decay=1e-3,1e-2"),
+        miniature=(
+            "seed=0,1",
+            "duration=150",
+            "optimizer.lr=2e-2,3.2e-2",
+            "optimizer.weight_decay=1e-3,1e-2",
+        ),
+    ),
+    Reproduction(
+        name="mup",
+        paper="Yang et al., 2022",
+        title="muP and the best learning rate",
+        experiment="mup_lr",
+        sweeps={
+            "adamw": ("model.width=16,32,64,128", "optimizer.lr=2e-3,4e-3,8e-3,1.6e-2,3.2e-2", *MUP),
+            "muon": (
+                "optimizer=muon",
+                "~optimizer.betas",
+                "mup=muon",
+                "model.width=16,32,64,128",
+                "optimizer.lr=4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2",
+                *MUP,
+            ),
+        },
+        keys=("model.width", "optimizer.lr", "seed"),
+        metrics=("val/loss",),
+        findings=measures.transfer,
+        panels=measures.transfer_panels,
+        miniature=("duration=3", "eval_every=3", "model.width=16,32", "optimizer.lr=8e-3,1.6e-2", "seed=0,1"),
+    ),
+    Reproduction(
+        name="wsd",
+        paper="Hägele et al., 2024",
+        title="WSD beside cosine",
+        sweeps={
+            "cosine": ("scheduler=cosine", "duration=100,200,400"),
+            "trunk": ("scheduler=wsd", "save_every=80", "keep_every=80", "hydra.sweep.subdir=${{seed}}"),
+            **{
+                f"decay{duration}": (
+                    "scheduler=wsd",
+                    f"duration={duration}",
+                    f"resume=multirun/{{kind}}_wsd_trunk/${{{{seed}}}}/checkpoints/update_{begin:08}",
+                    "resume_strict=false",
+                )
+                for duration, begin in ((100, 80), (200, 160))
+            },
+        },
+        keys=("duration", "seed"),
+        metrics=("val/loss",),
+        findings=measures.durations,
+        panels=measures.durations_panels,
+        miniature=("limit_val_samples=64", "model.num_layers=1", "seed=0,1"),
     ),
 )
 

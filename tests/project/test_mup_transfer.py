@@ -14,7 +14,7 @@ def test_the_table_is_generated_from_the_results() -> None:
     assert mup_transfer.PAGE.read_text(encoding="utf-8") == mup_transfer.page()
 
 
-@pytest.mark.parametrize("optimizer", mup_transfer.WORDS)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_best_learning_rates_of_four_widths_are_within_a_factor_of_sqrt_2(optimizer: str) -> None:
     found = mup_transfer.load()[1][optimizer]
     assert len(found) == 4

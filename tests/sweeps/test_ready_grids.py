@@ -20,7 +20,9 @@ GRIDS = sorted(
     p.stem for p in (ROOT / "conf" / "sweep").glob("*.yaml") if "/hydra/sweeper" not in p.read_text()
 )
 EXPERIMENTS = sorted(
-    p.stem for p in (ROOT / "conf" / "experiment").glob("*.yaml") if "\n  sweeper:" in p.read_text()
+    path.relative_to(ROOT / "conf" / "experiment").with_suffix("").as_posix()
+    for path in (ROOT / "conf" / "experiment").rglob("*.yaml")
+    if "\n  sweeper:" in path.read_text()
 )
 LARGEST = "optimizers_schedulers"
 

@@ -1,0 +1,87 @@
+"""Published results, repeated: the page is written from the kept results, and each reproduction runs in miniature."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from benchmarks.reproductions import __main__, finding, measures, page, pictures, runner
+from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
+from hydrant import cli
+
+BY_NAME = {one.name: one for one in REPRODUCTIONS}
+QUICK = "wsd"
+"""The miniature that the default tests run."""
+
+
+def test_the_page_is_generated_from_the_results() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.text()
+    assert {file.stem for file in runner.RESULTS.iterdir()} <= BY_NAME.keys()
+
+
+@pytest.mark.parametrize("name", page.results())
+def test_a_result_has_all_runs_of_its_sweeps_and_a_small_picture(name: str) -> None:
+    content = page.results()[name]
+    assert {row["part"] for row in runner.rows_of(content)} == set(BY_NAME[name].sweeps)
+    assert content["measured"]["packages"]
+    assert (ROOT / "docs" / "images" / pictures.file_of(name)).stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("one", REPRODUCTIONS, ids=lambda one: one.name)
+def test_the_protocol_is_in_the_experiment(one: Reproduction) -> None:
+    said = page.header(ROOT / "conf" / "experiment" / f"{one.experiment_name}.yaml")
+    assert {"Question", "Run", "Takes", "Source", "Protocol", "Differs"} <= said.keys()
+
+
+def test_what_needs_a_gpu_has_its_row_with_the_command() -> None:
+    rows = [line for line in page.text().splitlines() if line.startswith("|")]
+    for _, command in NOT_RUN.values():
+        assert any(line.endswith(f"`{command}` |") for line in rows)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps start in this process, which has imported torch."""
+
+    def call(words: Sequence[str], folder: Path) -> tuple[int, Mapping[str, Any]]:
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()) as printed:
+            status = cli.main(["train", *words, "--json"])
+        return status, json.loads(printed.getvalue() or "{}")
+
+    monkeypatch.setattr(runner, "call", call)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [pytest.param(r, id=r.name, marks=[] if r.name == QUICK else pytest.mark.slow) for r in REPRODUCTIONS],
+)
+def test_a_miniature_runs_and_continues(
+    one: Reproduction, tmp_path: Path, in_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same command again trains nothing, finds the same, and changes no kept result."""
+    kept, text = page.results(), page.PAGE.read_bytes()
+    tables = list[list[str]]()
+    for _ in range(2 if one.name == QUICK else 1):
+        __main__.main([one.name, "--miniature", "--folder", str(tmp_path)])
+        tables.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("|")])
+    content = runner.read(one, tmp_path, miniature=True)
+    findings = one.findings(runner.rows_of(content))
+    assert content["processor_seconds"] > 0
+    assert all(table == [page.row(one.paper, finding) for finding in findings] for table in tables)
+    assert [n for n in one.directions if not findings[n].agrees] == []
+    pictures.draw(one.panels(runner.rows_of(content)), tmp_path / "picture.png")
+    assert (page.results(), page.PAGE.read_bytes()) == (kept, text)
+
+
+@pytest.mark.parametrize("module", [finding, measures])
+def test_the_examples_in_docstrings_are_correct(module: ModuleType) -> None:
+    assert not doctest.testmod(module).failed

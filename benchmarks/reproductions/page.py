@@ -110,6 +110,7 @@ def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
         _broken(f"**Claim**: {yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}. {said['Source']}"),
         _broken(f"**Protocol**: {said['Protocol']}"),
         _broken(f"**What differs from the paper**: {said['Differs']}"),
+        *([_broken(f"**Seen**: {said['Seen']}")] if "Seen" in said else []),
         f"![{one.title}: what was measured](images/{pictures.file_of(one.name)})",
         _broken(f"{len(content['runs'])} runs, {cost}. Measured {place(content['measured'])}."),
         f"```text\n{command(one.name)}\n```",

@@ -25,7 +25,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # the constants of SplitMix64
 
 # Each stream has its own number, so that equal seeds and positions give different random numbers.
-MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS, TEXTS = range(1, 10)
+MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS, TEXTS, LABELS = range(1, 11)
 
 
 def mix(*parts: int) -> int:

@@ -49,6 +49,7 @@ ASKED = {
     "trainer.max_epochs=10": "duration=10ep",
     "++trainer.max_steps=500": "duration=500",
     "batch_size=32": "global_batch_size=32",
+    "data.label_noise=0.15": "label_noise=0.15",
     "data.batch_size=32": "global_batch_size=32",
     "per_device_train_batch_size=8": "global_batch_size=8",
     "gradient_accumulation_steps=4": "micro_batch_size=<global_batch_size / 4>",

@@ -19,6 +19,7 @@ from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import IterableSource, LoaderSource, Source, StreamSpec
+from hydrant.errors import ConfigError
 from hydrant.training.prepare.build import prepare
 
 GROWING = (*DIGITS, "global_batch_size={0: 32, 3: 64, 7: 96}", "duration=12")
@@ -141,6 +142,42 @@ def test_preview_shows_where_the_sizes_change(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("micro", [(), ("micro_batch_size=20",)])
+def test_an_update_of_all_samples_has_the_mean_gradient_of_the_training_set(
+    train: Train, micro: tuple[str, ...]
+) -> None:
+    words = (*DIGITS, "global_batch_size=all", "limit_train_samples=60", *micro, "optimizer=sgd", "optimizer.lr=0.5",
+             "optimizer.momentum=0", "optimizer.weight_decay=0", "scheduler=constant", "model.dropout=0",
+             "duration=3ep", "log_every=1", "eval_every=null")  # fmt: skip
+    folder, plan = train(*words), prepare(check(compose(words)))
+    model = plan.task.model.to(plan.world.device)
+    inputs, targets = joined(plan.train.batches(plan.spec, 60))
+    trained = [row for row in rows(folder) if "train/loss" in row]
+    assert [(row["num_updates"], row["epoch"]) for row in trained] == [(1, 1), (2, 2), (3, 3)]
+    for row in trained:
+        loss = F.cross_entropy(model(inputs), targets)
+        assert row["train/loss"] == pytest.approx(loss.item(), rel=1e-5)
+        for parameter, gradient in zip(
+            model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+        ):
+            parameter.data -= 0.5 * gradient
+    for name, value in weights(folder).items():
+        torch.testing.assert_close(value, model.state_dict()[name].cpu(), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["lr_scaling=linear"], r"^lr_scaling: needs a number of samples .* not global_batch_size=all"),
+        (["micro_batch_size=7"], r"^micro_batch_size: 7 samples .* do not divide global_batch_size=60"),
+        (["parallel.num_processes=7"], r"^limit_train_samples: 60 is not divisible by 7 ranks; 56 or 63 is"),
+    ],
+)
+def test_what_all_samples_do_not_allow_is_refused(words: list[str], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        prepare(check(compose(["global_batch_size=all", "limit_train_samples=60", *words])), is_preview=True)
+
+
 def test_the_updates_are_the_same_on_two_ranks(train: Train, workdir: Path) -> None:
     words = (*GROWING, "micro_batch_size=16", "log_every=1", "model.dropout=0.1")
     one = train(*words, name="one")

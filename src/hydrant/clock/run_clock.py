@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hydrant.clock.duration import PLACEHOLDERS, Duration
 from hydrant.clock.interval import Interval, Rounding, rounded_to_nearest, rounded_up
@@ -175,9 +175,11 @@ class Clock:
 
 
 def batch_size_steps(
-    value: int | Mapping[str, int], num_samples: int, costs: SampleCosts = _NO_COSTS
+    value: int | Literal["all"] | Mapping[str, int], num_samples: int, costs: SampleCosts = _NO_COSTS
 ) -> Steps[int]:
     """Return the samples per update of `global_batch_size`: a number, or a number from each of several updates on.
+
+    `all` are the `num_samples` of the training set.
 
     >>> batch_size_steps({"0": 64, "2ep": 128}, num_samples=640)
     Steps(starts=(0, 20), values=(64, 128))
@@ -186,8 +188,8 @@ def batch_size_steps(
         ConfigError: the first update is not 0, they do not rise, or one depends on the length of the run.
     """
     key = "global_batch_size"
-    if isinstance(value, int):
-        return Steps.constant(value)
+    if not isinstance(value, Mapping):
+        return Steps.constant(num_samples if value == "all" else value)
     starts, sizes = list[int](), list[int]()
     for begin, size in value.items():
         if Duration.parse(begin, key).unit in ("%", "s"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -109,9 +109,11 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
     _check_positive("", resolved, schema.POSITIVE)
-    for key in ("seed", "fold_seed"):
+    for key in ("seed", "fold_seed", "label_noise_seed"):
         if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
             raise ConfigError(key, f"needs a whole number from 0 to 2**64 - 1, not {resolved[key]}")
+    if not 0 <= resolved["label_noise"] <= 1:
+        raise ConfigError("label_noise", f"needs a probability from 0 to 1, not {resolved['label_noise']}")
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
     _check_batch_sizes(resolved["global_batch_size"])
@@ -141,7 +143,9 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
         _check_optimizer(prefix, settings)
 
 
-def _check_batch_sizes(sizes: int | Mapping[str, int]) -> None:
+def _check_batch_sizes(sizes: int | Literal["all"] | Mapping[str, int]) -> None:
+    if sizes == "all":
+        return
     for key, size in flatten({"global_batch_size": sizes}).items():
         if isinstance(size, Mapping) or size <= 0:
             raise ConfigError(key, f"needs a number above 0, not {shown(size)}")

@@ -156,6 +156,7 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     },
     "save_steps": _SAVE, "logging_steps": _LOG, "log_every_n_steps": _LOG, "log_interval": _LOG,
     "fast_dev_run": _SMOKE, "overfit_batches": "debug=overfit",
+    "data.label_noise": "label_noise={value}",
     "limit_train_batches": "limit_train_samples=<number of samples>",
     "limit_val_batches": "limit_val_samples=<number of samples>",
     "limit_test_batches": "limit_test_samples=<number of samples>",

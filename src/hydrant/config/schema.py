@@ -60,7 +60,7 @@ class TrainConfig(OptimizerSettings):
     notes: str | None
     seed: int
     duration: Any
-    global_batch_size: int | dict[str, int]
+    global_batch_size: int | Literal["all"] | dict[str, int]
     micro_batch_size: int | Literal["auto"] | None
     eval_batch_size: int
     log_every: Any
@@ -81,6 +81,8 @@ class TrainConfig(OptimizerSettings):
     limit_train_samples: int | None
     limit_val_samples: int | None
     limit_test_samples: int | None
+    label_noise: float
+    label_noise_seed: int
     folds: int | None
     fold: int
     fold_seed: int

@@ -12,6 +12,8 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
         "fold_seed": 0,
         "folds": None,
         "hooks": {},
+        "label_noise": 0.0,
+        "label_noise_seed": 0,
         "limit_test_samples": None,
         "memory_format": "auto",
         "mup": None,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hydrant.errors import shown
+
 
 def _needs(key: str, remedy: str) -> Callable[[Mapping[str, Any], bool], str]:
     """Return the reason of a key that has an effect only together with another key."""
-    return lambda config, _: "" if config[key] is not None else f"{key} is null; {remedy}"
+    return lambda config, _: "" if config[key] else f"{key} is {shown(config[key])}; {remedy}"
 
 
 def _without_test(_: Mapping[str, Any], has_test: bool) -> str:
@@ -38,6 +40,7 @@ def _of_other_loss(loss: str) -> Callable[[Mapping[str, Any], bool], str]:
 
 _REASONS: Mapping[str, Callable[[Mapping[str, Any], bool], str]] = {
     "limit_test_samples": _without_test,
+    "label_noise_seed": _needs("label_noise", "give label_noise=0.15"),
     "fold_seed": _needs("folds", "give folds=5"),
     "lr_base_size": _needs("lr_scaling", "give lr_scaling=linear"),
     "init_strict": _without_weights,

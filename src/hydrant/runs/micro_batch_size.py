@@ -28,10 +28,10 @@ def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wor
 
 def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
     """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
-    if config["micro_batch_size"] is not None or start.checkpoint is None:
+    sizes = config["global_batch_size"]
+    if config["micro_batch_size"] is not None or start.checkpoint is None or sizes == "all":
         return config
     size = saved_state(start.checkpoint).micro_batch_size
-    sizes = config["global_batch_size"]
     shared = math.gcd(*(sizes.values() if isinstance(sizes, Mapping) else [sizes]))
     of_rank = shared // world.world_size
     is_changed = any(key.startswith(("micro_batch_size", "global_batch_size")) for key in start.changes)

@@ -10,6 +10,7 @@ from typing import Any
 
 from hydrant.data import Data, Source
 from hydrant.data.folds import cut_fold
+from hydrant.data.label_noise import with_label_noise
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.training.distributed.world import World
 
@@ -38,20 +39,22 @@ class Split:
 
 
 def divide(config: Mapping[str, Any], data: Data) -> Data:
-    """Return the data with the fold and the numbers of samples that the config asks for.
+    """Return the data with the fold, the numbers of samples and the label noise that the config asks for.
 
     Raises:
-        ConfigError: there are no validation samples, or too few for the folds.
+        ConfigError: there are no validation samples, too few for the folds, or no labels for the noise.
     """
     if config["folds"] is not None:
         data = cut_fold(data, config["folds"], config["fold"], config["fold_seed"])
     if not data.val.num_samples:
         message = "there are no validation samples; give some, or cut them from the training set: folds=5"
         raise ConfigError(data_key(config, VAL) or "data", message)
-    limit_val = config["limit_val_samples"]
+    train, limit_val = limit_samples(data.train, config["limit_train_samples"]), config["limit_val_samples"]
+    if ratio := config["label_noise"]:
+        train = with_label_noise(train, ratio, config["label_noise_seed"], data.num_classes)
     return dataclasses.replace(
         data,
-        train=limit_samples(data.train, config["limit_train_samples"]),
+        train=train,
         val=limit_samples(data.val, limit_val),
         extra_val={name: limit_samples(source, limit_val) for name, source in data.extra_val.items()},
         test=None if data.test is None else limit_samples(data.test, config["limit_test_samples"]),

@@ -13,7 +13,8 @@ from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
-_DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "folds", "fold_seed")
+_DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise",
+         "label_noise_seed", "folds", "fold_seed")  # fmt: skip
 """The keys outside of `data.` that say which samples a run uses."""
 
 _EXACT = 2.0**53

@@ -130,7 +130,7 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"param_groups.patterns.{name}.schedules", "a schedule of one group"
     if any(str(leaf).endswith(".Plateau") for _, leaf in leaves(config["schedules"])):
         yield "schedules", "a schedule that depends on a metric"
-    if not isinstance(config["global_batch_size"], int):
+    if isinstance(config["global_batch_size"], Mapping):
         yield "global_batch_size", "a size that changes"
     if config["micro_batch_size"] == "auto":
         yield "micro_batch_size", "auto"

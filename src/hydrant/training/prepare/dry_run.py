@@ -48,9 +48,8 @@ def make_stream_spec(
         if batch_size % ranks:
             below = batch_size - batch_size % ranks
             near = f"{below} or {below + ranks}" if below else str(ranks)
-            raise ConfigError(
-                "global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is"
-            )
+            key = "limit_train_samples" if config["global_batch_size"] == "all" else "global_batch_size"
+            raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
     shared = math.gcd(*batch_sizes.values) // ranks
     micro = shared if micro in (None, "auto") else micro
     if shared % micro:
@@ -75,6 +74,9 @@ def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     if isinstance(batch_size, Mapping):
         message = "scales to one batch size, but global_batch_size has several; schedule the lr instead"
         raise ConfigError("lr_scaling", f"{message}, such as by scheduler=multistep")
+    if batch_size == "all":
+        message = "needs a number of samples to scale to, not global_batch_size=all; give the number"
+        raise ConfigError("lr_scaling", message)
     ratio = batch_size / config["lr_base_size"]
     if "lr" not in config["optimizer"]:
         raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")

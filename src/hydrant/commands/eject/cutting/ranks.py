@@ -66,7 +66,7 @@ def cut_ranks(collector: Collector) -> None:
     local = 'int(os.environ.get("LOCAL_RANK", "0"))'
     device = f'torch.device("cuda", {local}) if torch.cuda.is_available() else torch.device("cpu")'
     constants["DEVICE"] = Constant(device, "of this process", RUN)
-    num_steps = collector.config["global_batch_size"] // (num_ranks * known["MICRO_BATCH_SIZE"])
+    num_steps = collector.plan.spec.batch_sizes.value(0) // (num_ranks * known["MICRO_BATCH_SIZE"])
     collector.know(ACCUMULATES=num_steps > 1)
     if num_steps > 1 and not node["static_graph"]:
         collector.know(SYNCS_ONCE=True)

@@ -32,13 +32,14 @@ def cut_run(collector: Collector, folder: str) -> None:
         "NUM_UPDATES", clock.total_updates, _with_duration("optimizer steps", config["duration"]), group=RUN
     )
     collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=RUN)
-    collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=RUN)
+    batch_size = spec.batch_sizes.value(0)
+    collector.constant("BATCH_SIZE", batch_size, "samples per update", group=RUN)
     collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=RUN)
     comment = "samples per forward pass in evaluations"
-    batch_size = config["eval_batch_size"] if config["test_at_end"] else plan.splits["val"].batch_size
-    collector.constant("EVAL_BATCH_SIZE", batch_size, comment, group=RUN)
+    eval_batch_size = config["eval_batch_size"] if config["test_at_end"] else plan.splits["val"].batch_size
+    collector.constant("EVAL_BATCH_SIZE", eval_batch_size, comment, group=RUN)
     collector.know(
-        ACCUMULATES=config["global_batch_size"] > spec.micro_batch_size,
+        ACCUMULATES=batch_size > spec.micro_batch_size,
         IS_MAX=config["best"]["mode"] == "max",
     )
     collector.know(ROUNDS_UP=True)

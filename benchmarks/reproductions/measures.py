@@ -139,3 +139,104 @@ def durations(rows: Sequence[Row]) -> list[Finding]:
 def durations_panels(rows: Sequence[Row]) -> list[Panel]:
     """The loss over the duration."""
     return [Lines("after the last update", "updates", "val/loss", _schedules(rows))]
+
+
+def _values(rows: Sequence[Row], part: str, metric: str = "val/accuracy") -> list[float]:
+    """Return a metric of the seeds."""
+    return [row[metric] for row in sorted(_of_part(rows, part), key=lambda row: row["seed"])]
+
+
+def _within(rows: Sequence[Row], part: str, title: str, low: float, high: float) -> Finding:
+    return Finding(f"{title}: accuracy", _values(rows, part), low, high)
+
+
+def models(rows: Sequence[Row]) -> list[Finding]:
+    """The accuracy of each model, and that they differ as the paper says."""
+    accuracies = {"logistic": 0.32, "mlp": 0.68, "cnn": 0.94, "gru": 0.91}
+    found = [_within(rows, part, MODELS[part], one - 0.02, one + 0.02) for part, one in accuracies.items()]
+    for better, worse in (("mlp", "logistic"), ("cnn", "mlp")):
+        gains = [a - b for a, b in zip(_values(rows, better), _values(rows, worse), strict=True)]
+        found.append(Finding(f"{MODELS[better]} less {MODELS[worse]}: accuracy", gains, 0.0, math.inf))
+    return found
+
+
+MODELS = {"logistic": "logistic regression", "mlp": "MLP", "cnn": "convolutional network", "gru": "GRU"}
+
+
+def models_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The accuracy over the updates."""
+    points = {
+        MODELS[part]: _by_update(_of_part(rows, part), "val/accuracy")
+        for part in MODELS
+        if _of_part(rows, part)
+    }
+    return [Lines("MNIST-1D", "updates", "test accuracy", points)]
+
+
+def _by_update(rows: Sequence[Row], metric: str) -> dict[float, list[float]]:
+    """Return the values of the seeds at each point of their curves."""
+    found: dict[float, list[float]] = {}
+    for row in rows:
+        for update, value in row[f"{metric} curve"]:
+            found.setdefault(update, []).append(value)
+    return found
+
+
+def clothes(rows: Sequence[Row]) -> list[Finding]:
+    """The accuracy of both networks."""
+    return [
+        _within(rows, "mlp", "MLP 256-128-64", 0.89, 0.91),
+        _within(rows, "cnn", "two convolutional layers", 0.866, 0.926),
+    ]
+
+
+def clothes_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The accuracy of each seed."""
+    points = {
+        name: {float(row["seed"]): [row["val/accuracy"]] for row in _of_part(rows, part)}
+        for part, name in (("mlp", "MLP 256-128-64"), ("cnn", "two convolutional layers"))
+    }
+    return [Lines("Fashion-MNIST", "seed", "test accuracy", points, levels={"published MLP": 0.9})]
+
+
+def _updates(rows: Sequence[Row]) -> dict[int, list[float]]:
+    """Return the updates to the target of each seed by batch size, at the lr that needs the fewest on average."""
+    found: dict[int, list[float]] = {}
+    for size, of_size in groups(rows, "global_batch_size").items():
+        tried = [[row["updates"] for row in of_lr] for of_lr in groups(of_size, "optimizer.lr").values()]
+        reached = [updates for updates in tried if None not in updates]
+        if reached:
+            found[size] = min(reached, key=fmean)
+    return found
+
+
+def batch_sizes(rows: Sequence[Row]) -> list[Finding]:
+    """By how much the smallest and the largest doubling of the batch reduce the updates."""
+    updates = _updates(rows)
+    sizes = list(updates)
+    ends = ((sizes[0], sizes[1], 1.6, 2.4), (sizes[-2], sizes[-1], 0.0, 1.3))
+    return [
+        Finding(
+            f"batch {before} to {after}: ratio of updates",
+            [a / b for a, b in zip(updates[before], updates[after], strict=True)],
+            low,
+            high,
+        )
+        for before, after, low, high in ends
+    ]
+
+
+def batch_sizes_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The updates over the batch size, with the fit of McCandlish et al."""
+    updates = {float(size): values for size, values in _updates(rows).items()}
+    sizes = np.array(list(updates))
+    # S(B) = least + least * critical / B is linear in 1 / B. Relative errors count.
+    means = np.array([fmean(values) for values in updates.values()])
+    slope, least = np.polyfit(1 / sizes, means, 1, w=1 / means)
+    label = f"{least:.0f} (1 + {slope / least:.0f} / B)"
+    fit = {float(size): [float(least + slope / size)] for size in sizes}
+    return [
+        Lines(
+            "updates to val/loss 0.2", "batch size B", "updates", {"best lr": updates, label: fit}, log="xy"
+        )
+    ]

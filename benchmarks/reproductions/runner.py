@@ -99,9 +99,23 @@ def _row(run: Run, reproduction: Reproduction, part: str) -> Row:
     return {
         "part": part,
         **{key: run.config[key] for key in reproduction.keys},
+        **({} if reproduction.target is None else {"updates": _updates_to(run, *reproduction.target)}),
         **{metric: last(metric) for metric in reproduction.metrics},
         **{f"{metric} curve": curve for metric, curve in curves.items()},
     }
+
+
+def _updates_to(run: Run, metric: str, value: float) -> float | None:
+    """Return after how many updates a metric has fallen to a value, linear between its points; None if never."""
+    series = run.series[metric]
+    for n in range(1, len(series.values)):
+        before, after = series.values[n - 1 : n + 1]
+        if after <= value:
+            share = (before - value) / (before - after)
+            return round(
+                float(series.updates[n - 1] + share * (series.updates[n] - series.updates[n - 1])), 1
+            )
+    return None
 
 
 def rows_of(content: Mapping[str, Any]) -> list[Row]:

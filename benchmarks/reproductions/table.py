@@ -26,6 +26,7 @@ class Reproduction:
         miniature: words that make it a test of some seconds.
         directions: the numbers of the findings that the miniature agrees with too.
         curves: the metrics that are kept with all their values.
+        target: a metric, and a value of which the number of updates that it takes to fall to it is kept, as `updates`.
         experiment: has the protocol and the claim.
     """
 
@@ -40,6 +41,7 @@ class Reproduction:
     miniature: Sequence[str]
     directions: Sequence[int] = ()
     curves: Sequence[str] = ()
+    target: tuple[str, float] | None = None
     experiment: str = "paper/{name}"
 
     @property
@@ -125,6 +127,53 @@ REPRODUCTIONS = (
         findings=measures.durations,
         panels=measures.durations_panels,
         miniature=("limit_val_samples=64", "model.num_layers=1", "seed=0,1"),
+    ),
+    Reproduction(
+        name="mnist1d",
+        paper="Greydanus and Kobak, 2020",
+        title="Four models on MNIST-1D",
+        sweeps={
+            "logistic": ("model=mlp", "model.hidden=[]"),
+            "mlp": ("model=mlp", "model.hidden=[256,256]", "model.dropout=0"),
+            "cnn": ("model=conv1d",),
+            "gru": ("model=gru",),
+        },
+        keys=("seed",),
+        metrics=("val/accuracy", "val/loss"),
+        curves=("val/accuracy",),
+        findings=measures.models,
+        panels=measures.models_panels,
+        miniature=("duration=150", "eval_every=150", "seed=0,1"),
+        directions=(4, 5),
+    ),
+    Reproduction(
+        name="batch_size",
+        paper="Shallue et al., 2019",
+        title="Larger batches and fewer updates",
+        sweeps={
+            "sgd": ("global_batch_size=8,16,32,64,128,256,512", "optimizer.lr=5e-3,1e-2,2e-2,4e-2,8e-2,0.16"),
+        },
+        keys=("global_batch_size", "optimizer.lr", "seed"),
+        metrics=("val/loss",),
+        target=("val/loss", 0.2),
+        findings=measures.batch_sizes,
+        panels=measures.batch_sizes_panels,
+        miniature=("global_batch_size=8,16,256,512", "optimizer.lr=4e-2", "duration=400", "seed=0,1"),
+        directions=(1,),
+    ),
+    Reproduction(
+        name="fashion_mnist",
+        paper="Fashion-MNIST's table",
+        title="Fashion-MNIST",
+        sweeps={
+            "mlp": ("model=mlp", "model.hidden=[256,128,64]"),
+            "cnn": ("model=convnet", "model.widths=[16,32]", "duration=2ep", "eval_every=2ep"),
+        },
+        keys=("seed",),
+        metrics=("val/accuracy", "val/loss"),
+        findings=measures.clothes,
+        panels=measures.clothes_panels,
+        miniature=("limit_train_samples=640", "limit_val_samples=100", "seed=0,1"),
     ),
 )
 

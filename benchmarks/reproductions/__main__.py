@@ -13,7 +13,7 @@ from benchmarks.reproductions.table import REPRODUCTIONS
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="scripts/reproduce", description=__doc__)
-    names = [one.name for one in REPRODUCTIONS]
+    names = [one.name for one in REPRODUCTIONS if one.sweeps]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; none: all")
     parser.add_argument("--miniature", action="store_true", help="try it in seconds, and keep no result")
     parser.add_argument("--folder", type=Path, help="where multirun/ is (default: here)")

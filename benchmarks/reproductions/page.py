@@ -80,10 +80,14 @@ def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
     yield "| paper | measured | claim | ours | interval | over | holds | cost | command |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for one in ran:
-        link, cost, words = f"[{one.paper}](#{_anchor(one.title)})", _cost(found[one.name]), f"`{one.name}`"
+        link, cost, words = f"[{one.paper}](#{_anchor(one.title)})", _cost(found[one.name]), _name(one)
         for finding in findings_of(one, found[one.name]):
             yield f"{row(link, finding)} {cost} | {words} |"
             link = cost = words = ""
+
+
+def _name(one: Reproduction) -> str:
+    return f"`{one.name}`" if one.sweeps else ""
 
 
 def _cost(content: Mapping[str, Any]) -> str:
@@ -111,9 +115,9 @@ def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
         _broken(f"**Protocol**: {said['Protocol']}"),
         _broken(f"**What differs from the paper**: {said['Differs']}"),
         *([_broken(f"**Seen**: {said['Seen']}")] if "Seen" in said else []),
-        f"![{one.title}: what was measured](images/{pictures.file_of(one.name)})",
+        f"![{one.title}: what was measured](images/{one.image.format(name=one.name)})",
         _broken(f"{len(content['runs'])} runs, {cost}. Measured {place(content['measured'])}."),
-        f"```text\n{command(one.name)}\n```",
+        f"```text\n{command(one.name) if one.sweeps else 'uv run --group dev python -m benchmarks.league run'}\n```",
     ]
     return "\n\n".join(paragraphs) + "\n"
 

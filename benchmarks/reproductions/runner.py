@@ -135,5 +135,7 @@ def write(reproduction: Reproduction, content: Mapping[str, Any]) -> None:
 
 def load(reproduction: Reproduction) -> dict[str, Any] | None:
     """Return the kept result of a reproduction; None if it has not been run."""
+    if reproduction.kept is not None:
+        return reproduction.kept()
     file = RESULTS / f"{reproduction.name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None

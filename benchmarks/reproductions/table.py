@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.reproductions import measures
 from benchmarks.reproductions.finding import Finding, Panel, Row
@@ -28,6 +29,8 @@ class Reproduction:
         curves: the metrics that are kept with all their values.
         target: a metric, and a value of which the number of updates that it takes to fall to it is kept, as `updates`.
         experiment: has the protocol and the claim.
+        kept: returns the result of runs that another command makes.
+        image: in docs/images.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Reproduction:
     directions: Sequence[int] = ()
     curves: Sequence[str] = ()
     target: tuple[str, float] | None = None
+    kept: Callable[[], dict[str, Any]] | None = None
+    image: str = "paper-{name}.png"
     experiment: str = "paper/{name}"
 
     @property
@@ -82,6 +87,20 @@ REPRODUCTIONS = (
             "optimizer.lr=2e-2,3.2e-2",
             "optimizer.weight_decay=1e-3,1e-2",
         ),
+    ),
+    Reproduction(
+        name="league",
+        paper="Schmidt et al., 2021",
+        title="Optimizers, tuned equally",
+        experiment="optimizer_league",
+        sweeps={},
+        keys=(),
+        metrics=(),
+        findings=measures.crowded_valley,
+        panels=lambda rows: (),
+        miniature=(),
+        kept=measures.league_content,
+        image="league-losses.png",
     ),
     Reproduction(
         name="mup",

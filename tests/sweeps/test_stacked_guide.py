@@ -8,7 +8,7 @@ import re
 
 from repository import ROOT
 
-from hydrant.sweeps import program
+from hydrant.sweeps import stack_plan
 from hydrant.training.stack import check
 
 GUIDE = (ROOT / "docs" / "guides" / "stacked.md").read_text(encoding="utf-8")
@@ -35,5 +35,5 @@ def test_the_guide_lists_the_keys_in_which_lanes_differ() -> None:
     listed = set(
         re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n") if "`" in line))
     )
-    constants = (program._ANY_VALUE, program._ANY_GROUPS, program._FRACTIONS)  # pyright: ignore[reportPrivateUsage]
+    constants = (stack_plan._ANY_VALUE, stack_plan._ANY_GROUPS, stack_plan._FRACTIONS)  # pyright: ignore[reportPrivateUsage]
     assert listed == {key.rstrip(".") for keys in constants for key in keys}

@@ -24,8 +24,7 @@ from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.base import lane_results
 from hydrant.sweeps.fork_server import warm_matplotlib  # noqa: F401
-from hydrant.sweeps.program import program_of
-from hydrant.sweeps.stack_plan import ONLY_ONE, StackPlan, check_lanes
+from hydrant.sweeps.stack_plan import ONLY_ONE, StackPlan, check_lanes, program_of
 
 # What is imported here is not imported again by the processes of each sweep, which are forks of this one.
 STACKED = ("hydra/launcher=stacked", "hydra.launcher.num_jobs=1")

@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train, interrupt_at
 
 from hydrant.trackers.base import Histogram
-from hydrant.training import histograms as module
-from hydrant.training.histograms import NUM_BINS, histograms
+from hydrant.training import reports as module
+from hydrant.training.reports import NUM_BINS, histograms
 
 SHORT = ("duration=6", "log_every=2", "eval_every=6", "save_every=2", "histogram_every=2", "tracker=local")
 

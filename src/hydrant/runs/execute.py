@@ -19,12 +19,11 @@ from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, settings_in_run
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import log_to
-from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_batch_size
+from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
-from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, show_activity
 from hydrant.terminal.styled import say_fields

@@ -1,4 +1,4 @@
-"""The micro-batch size of a run that searches it, or that continues with the size that it had."""
+"""What a run finds out before it begins: the micro-batch size that it searches or keeps, and the time of an update."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.runs.resume import Start, saved_config
+from hydrant.terminal.console import show_activity
 from hydrant.training.distributed.world import World
+from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import find_micro_batch_size
+from hydrant.training.prepare.update_timing import time_updates
 from hydrant.training.train_state import saved_state
 
 log = logging.getLogger("hydrant")
@@ -39,3 +43,20 @@ def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World)
         return config
     log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)
     return {**config, "micro_batch_size": size}
+
+
+def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
+    """Prepare a run. If durations are in seconds, measure how long its updates take; all ranks call it.
+
+    A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
+    """
+    saved = {} if start.checkpoint is None else saved_state(start.checkpoint).update_seconds
+    known = {int(size): seconds for size, seconds in saved.items()}
+    plan = prepare(config, update_seconds=known)
+    if not (sizes := plan.clock.unmeasured_sizes):
+        return plan
+    show_activity("measuring how long an update takes")
+    measured = time_updates(plan, sizes)
+    for size, seconds in measured.items():
+        log.info("an update of %d samples takes %.4g s, which durations in seconds count by", size, seconds)
+    return prepare(config, update_seconds={**known, **measured})

@@ -17,7 +17,7 @@ from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
-from hydrant.sweeps.program import program_of
+from hydrant.sweeps.stack_plan import program_of
 from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
 
 if TYPE_CHECKING:

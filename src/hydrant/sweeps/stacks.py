@@ -9,8 +9,7 @@ from typing import Any
 from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.sweeps.preflight import call_before_jobs
-from hydrant.sweeps.program import program_of
-from hydrant.sweeps.stack_plan import Lanes, StackPlan
+from hydrant.sweeps.stack_plan import Lanes, StackPlan, program_of
 
 
 def plan_stacks(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:

@@ -11,7 +11,7 @@ from marks import slow_but
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.sweeps.program import program_of
+from hydrant.sweeps.stack_plan import program_of
 
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "optimizer": ["sgd", "adam", "adamw", "nadam", "adamax", "lamb", "adamw optimizer.fused=false"],

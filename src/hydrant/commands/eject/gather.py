@@ -6,9 +6,11 @@ import ast
 import importlib
 import itertools
 import pkgutil
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hydrant.commands.eject import couplings
 from hydrant.commands.eject.bundle import (
     Definition,
     defining_module,
@@ -19,14 +21,13 @@ from hydrant.commands.eject.bundle import (
     renamed,
 )
 from hydrant.commands.eject.couplings import COPIED, OF_OWN_PARTS, PROGRAM, REPLACED
-from hydrant.commands.eject.curves import without_clock
 from hydrant.commands.eject.fold import fold, without_unused_locals
 from hydrant.commands.eject.narrow import with_narrow_annotations
 from hydrant.commands.eject.own import is_of_user, without_helpers
 from hydrant.commands.eject.parts import Parts
-from hydrant.commands.eject.prune import with_short_docs
+from hydrant.commands.eject.prune import with_short_docs, without_parameter
 from hydrant.commands.eject.sections import section_of
-from hydrant.commands.eject.source_edits import names_in, replace_calls
+from hydrant.commands.eject.source_edits import Source, names_in, replace_calls
 from hydrant.errors import ConfigError
 
 
@@ -164,3 +165,29 @@ def _calls(call: ast.Call, name: str) -> bool:
 
 def _imported(origin: tuple[str, str | None]) -> object:
     return pkgutil.resolve_name(origin[0] if origin[1] is None else f"{origin[0]}:{origin[1]}")
+
+
+def without_clock(text: str) -> str:
+    """Return a definition of `hydrant.schedules` that takes no clock.
+
+    >>> print(without_clock("@framed\\ndef f(clock: Clock, end: int):\\n    return clock.updates(end, '')"))
+    def f(end: int):
+        return end
+    """
+    text = replace_calls(text.removeprefix(couplings.FRAMED), _without_clock).replace(": object", ": Any")
+    text = re.sub(rf"(-> |: ){couplings.CURVE}\b", r"\1Callable[[int], float]", text)
+    tree = Source(text).tree
+    has_clock = any(isinstance(node, ast.arg) and node.arg == couplings.CLOCK for node in ast.walk(tree))
+    return without_parameter(text, couplings.CLOCK) if has_clock else text
+
+
+def _without_clock(call: ast.Call) -> str | None:
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=couplings.CLOCK)), args=[*_, duration, _]):
+            return ast.unparse(duration)
+        case ast.Call(func=ast.Name(id=couplings.SPLIT_RUN), args=[_, warmup, cooldown]):
+            return f"({ast.unparse(warmup)}, {ast.unparse(cooldown)})"
+        case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=couplings.CLOCK), *others], keywords=[]):
+            return f"{name}({', '.join(map(ast.unparse, others))})"
+        case _:
+            return None

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hydrant.commands.sync.missing_rows import completed
-from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
+from hydrant.commands.sync.wandb_files import completed, read_records, remaining_records, write_records
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.files.atomic_write import remove_temporary, write_json
 from hydrant.files.read_file import read_json

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.couplings import PROGRAM
-from hydrant.commands.eject.cutting.comments import COMMENTS
 from hydrant.commands.eject.layout import check_name, keyword, literal
 from hydrant.commands.eject.parts import Constant, Parts, Written
 from hydrant.training.plan import Plan
@@ -101,3 +100,49 @@ def literal_call(node: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, str
 def plain(value: Any) -> Any:
     """Return a value of a config with tuples instead of lists."""
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else value
+
+
+COMMENTS: Mapping[str, str] = {
+    "ADAPTIVE": "whether the distance grows with the weight",
+    "AMSGRAD": "divide by the largest average of squares so far",
+    "AUTOCAST": "number format of the forward pass",
+    "BACKOFF_FACTOR": "after an overflow",
+    "BETAS": "decay of the averages, of gradients and of their squares",
+    "CUTMIX_ALPHA": "parameter of the Beta distribution of the area that is kept",
+    "CUTMIX_MINMAX": "limits of the size of a patch; None: from CUTMIX_ALPHA",
+    "DAMPENING": "of the gradient that is added to the momentum",
+    "DEPTH": "layers",
+    "DROPOUT": "probability of a zero",
+    "EMA_WARMUP_GAMMA": "updates; larger: the decay rises more slowly",
+    "EMA_WARMUP_POWER": "larger: the decay rises faster",
+    "EPS": "added to the denominator",
+    "GROWTH_FACTOR": "after GROWTH_INTERVAL updates without an overflow",
+    "GROWTH_INTERVAL": "updates",
+    "HIDDEN": "units of each hidden layer",
+    "INIT_SCALE": "by which the loss is multiplied at first, so that small gradients are not rounded to 0",
+    "INPUT_SHAPE": "of a sample",
+    "LABEL_SMOOTHING": "probability that all classes share",
+    "LR": "the learning rate, which the schedule multiplies",
+    "LR_DECAY": "of the learning rate by 1 / (1 + LR_DECAY * updates)",
+    "MATMUL": "precision of matrix products in float32",
+    "MAX_GRAD_NORM": "larger gradients are scaled down to this norm",
+    "MAX_GRAD_VALUE": "limit of each number of a gradient",
+    "AGC": "limit of the norm of a gradient, as a part of that of its weights",
+    "MIN_EMA_DECAY": "lower limit of the decay while it rises",
+    "MIXUP_ALPHA": "parameter of the Beta distribution of the weight of a sample",
+    "MOMENTUM": "part of the previous step that is added",
+    "NESTEROV": "look ahead along the momentum",
+    "NS_STEPS": "iterations of Newton-Schulz",
+    "NUM_CLASSES": "outputs of the model",
+    "NUM_HEADS": "of attention",
+    "NUM_LAYERS": "blocks",
+    "PROB": "probability that a batch is mixed",
+    "R": "exponent of the update in the weights of the average",
+    "RHO": "distance in the weights at which the second gradient is computed",
+    "SWITCH_PROB": "probability of CutMix instead of mixup",
+    "VOCAB_SIZE": "different tokens",
+    "WEIGHT_DECAY": "of the weights towards 0",
+    "WEIGHT_LR_POWER": "exponent of the learning rate in the weights of the average",
+    "WIDTHS": "channels of each stage",
+}
+"""By the name of a constant. A constant with a comment of its own does not use them."""

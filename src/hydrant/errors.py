@@ -25,6 +25,7 @@ import contextlib
 import difflib
 import errno
 import logging
+import math
 import os
 import sysconfig
 import traceback
@@ -296,6 +297,36 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
     if path.parent == Path():  # the working folder holds much else
         names = nearest(path.name, names)
     return suggestion(path.name, names, f"Folders in {path.parent}") if names else ""
+
+
+def check_number(
+    key: str,
+    value: float | None,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+) -> None:
+    """Check that the number at a key is in a range, and finite; None, which stands for no number, is allowed.
+
+    >>> check_number("lr", 0.1, above=0)
+    >>> check_number("momentum", 1.0, least=0, below=1)
+    Traceback (most recent call last):
+    hydrant.errors.ConfigError: momentum: needs a number from 0 to below 1, not 1.0
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if value is None or (above < value < below and least <= value <= most):
+        return
+    has_lower = above == -math.inf
+    end = f"below {below:g}" if below < math.inf else f"{most:g}" if has_lower else f"at most {most:g}"
+    if min(below, most) == math.inf:
+        needed = f"{least:g} or more" if has_lower else f"a number above {above:g}"
+    else:
+        needed = f"a number from {least:g} to {end}" if has_lower else f"a number above {above:g} and {end}"
+    raise ConfigError(key, f"needs {needed}, not {value}")
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:

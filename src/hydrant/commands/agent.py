@@ -16,7 +16,7 @@ from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.job_folders import job_slug
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.remote import check_recorded, remote_overrides
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_sweep
 from hydrant.runs.lock import is_in_use
@@ -42,8 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("agent")
     parser.add_argument("--count", type=int)
     options, words = parser.split(arguments)
-    if options.count is not None and options.count < 1:
-        raise ConfigError("--count", f"needs 1 or more, not {options.count}")
+    check_number("--count", options.count, least=1)
     path, *overrides = words or [""]
     if len(path.split("/")) != 3 or not all(path.split("/")) or not _ID.fullmatch(path.split("/")[2]):
         remedy = "write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"

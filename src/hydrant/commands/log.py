@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, HydrantError, RecordError, near_folders
+from hydrant.errors import ConfigError, HydrantError, RecordError, check_number, near_folders
 from hydrant.runs.folder import (
     CONFIG,
     METRICS,
@@ -65,8 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("log")
     parser.add_argument("--last", type=int, default=_NUM_SHOWN)
     options, words = parser.split(arguments)
-    if options.last < 1:
-        raise ConfigError("--last", f"needs a number above 0, not {options.last}")
+    check_number("--last", options.last, above=0)
     roots = [_folder(word) for word in words] or [Path(root) for root in ROOTS if Path(root).is_dir()]
     found = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
     times = {path: _time_of(path) for path in found.values()}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, is_override
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.terminal.answer import answer, tell, wants_json
 from hydrant.terminal.console import relative
 
@@ -25,8 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         example = "hydrant predict outputs/lr_study photos/ --out predictions.csv"
         remedy = f"Give a run, and then files, a folder or a split: {example}"
         raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
-    if options.batch_size is not None and options.batch_size < 1:
-        raise ConfigError("--batch-size", f"needs a number above 0, not {options.batch_size}")
+    check_number("--batch-size", options.batch_size, above=0)
     from hydrant.runs.load import open_run  # imports torch
     from hydrant.runs.prediction import (
         Prediction,

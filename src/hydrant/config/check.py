@@ -16,7 +16,7 @@ from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.signatures import check_signatures
-from hydrant.errors import ConfigError, first_line, shown
+from hydrant.errors import ConfigError, check_number, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
@@ -112,10 +112,8 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     for key in ("seed", "fold_seed", "label_noise_seed"):
         if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
             raise ConfigError(key, f"needs a whole number from 0 to 2**64 - 1, not {resolved[key]}")
-    if not 0 <= resolved["label_noise"] <= 1:
-        raise ConfigError("label_noise", f"needs a probability from 0 to 1, not {resolved['label_noise']}")
-    if resolved["max_skipped"] < 0:
-        raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
+    check_number("label_noise", resolved["label_noise"], least=0, most=1)
+    check_number("max_skipped", resolved["max_skipped"], least=0)
     _check_batch_sizes(resolved["global_batch_size"])
     _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
@@ -177,8 +175,7 @@ def _check_parallel(settings: Mapping[str, Any]) -> None:
     if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
         message = f"needs 1 to {_MAX_PROCESSES} ranks on this machine, not {settings['num_processes']}"
         raise ConfigError("parallel.num_processes", message)
-    if settings.get("max_restarts", 0) < 0:
-        raise ConfigError("parallel.max_restarts", f"needs 0 or more, not {settings['max_restarts']}")
+    check_number("parallel.max_restarts", settings.get("max_restarts"), least=0)
     seconds = settings.get("timeout_seconds", 1)
     if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
         message = f"needs more than 0 and at most one year, not {seconds}"
@@ -207,8 +204,8 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
 
 def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
     for key in keys:
-        if settings[key] not in (None, "auto") and settings[key] <= 0:
-            raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
+        if settings[key] != "auto":
+            check_number(f"{prefix}{key}", settings[key], above=0)
 
 
 def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
@@ -48,8 +48,7 @@ class ImageAugment:
                 message = f"[{low}, {high}] is not a range of positive numbers"
                 raise ConfigError(f"data.augment.{name}", message)
         for name, value in {"hflip": self.hflip, "re_prob": self.re_prob}.items():
-            if not 0 <= value <= 1:
-                raise ConfigError(f"data.augment.{name}", f"{value} is not a probability in 0..1")
+            check_number(f"data.augment.{name}", value, least=0, most=1)
         if self.re_mode not in ("const", "rand", "pixel"):
             raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
 

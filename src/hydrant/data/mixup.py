@@ -11,7 +11,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import to_device
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 PRELOAD = {"MixupCutmix": ("timm.data.mixup",)}
 
@@ -69,11 +69,9 @@ class MixupCutmix:
         from timm.data.mixup import Mixup
 
         for key, value in {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha}.items():
-            if value < 0:
-                raise ConfigError(f"mixing.{key}", f"needs a number of 0 or more, not {value}")
+            check_number(f"mixing.{key}", value, least=0)
         for key, value in {"prob": prob, "switch_prob": switch_prob}.items():
-            if not 0 <= value <= 1:
-                raise ConfigError(f"mixing.{key}", f"needs a number from 0 to 1, not {value}")
+            check_number(f"mixing.{key}", value, least=0, most=1)
         if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
             message = f"needs two ratios from 0 to 1, the smaller first, not {cutmix_minmax}"
             raise ConfigError("mixing.cutmix_minmax", message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 
 def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -21,8 +21,7 @@ def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.
     Raises:
         ConfigError: the ratio is out of range, or a part is smaller than the number of classes.
     """
-    if not 0 <= ratio < 1:
-        raise ConfigError(key, f"{ratio} is not a ratio from 0 to below 1")
+    check_number(key, ratio, least=0, below=1)
     if ratio == 0:
         return np.arange(len(labels)), np.arange(0)
     rest, part = _stratified(labels, ratio, seed, key)

@@ -13,7 +13,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Data, Indices, SampleOrder, StreamSpec, select
 from hydrant.data.in_memory import DeviceStream, device_batches, tensor_reader
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 _NUM_OFFSETS = 1 << 16
 
@@ -35,8 +35,7 @@ def synthetic(
         raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
     counts = {"num_classes": num_classes, "num_samples": num_samples, "num_val_samples": num_val_samples}
     for key, value in counts.items():
-        if value < 1:
-            raise ConfigError(f"data.{key}", f"{value} is below 1")
+        check_number(f"data.{key}", value, least=1)
     train = SyntheticSource(range(num_samples), shape, num_classes)
     val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
     return Data(train, val, shape, num_classes, reader=tensor_reader())

@@ -19,7 +19,7 @@ from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.data.csv_layout import Layout, columns_with_two_spellings, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
-from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.errors import ConfigError, DataError, check_number, typed_line
 from hydrant.files.csv_text import is_number
 
 log = logging.getLogger("hydrant")
@@ -188,8 +188,7 @@ def _split(num_rows: int, ratios: dict[str, float], seed: int) -> dict[str, np.n
         ConfigError: a part has no rows.
     """
     for split, ratio in ratios.items():
-        if not 0 <= ratio < 1:
-            raise ConfigError(f"data.{split}_ratio", f"{ratio} is not between 0 and 1")
+        check_number(f"data.{split}_ratio", ratio, least=0, below=1)
     order, start, parts = np.random.RandomState(seed).permutation(num_rows), 0, dict[str, np.ndarray]()
     for split, ratio in ratios.items():
         count = int(np.ceil(ratio * num_rows))

@@ -16,7 +16,7 @@ from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.data.token_splits import splits_of, vocabulary_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,7 @@ def tokens(
     if fingerprint is not None and (found := hash_of(files)) != fingerprint:
         message = f"is {fingerprint} in the config, but {found} in {root}: the tokens have changed"
         raise ConfigError("data.fingerprint", f"{message}; restore them, or give data.fingerprint=null")
-    if sequence_length < 1:
-        raise ConfigError("data.sequence_length", f"{sequence_length} is below 1")
+    check_number("data.sequence_length", sequence_length, least=1)
     folder = vocabulary_folder(root, files)
     vocabulary = vocabulary_of(folder)
     size = _checked_size(vocab_size, vocabulary, folder)

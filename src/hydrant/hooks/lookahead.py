@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -32,10 +32,8 @@ class Lookahead:
     """
 
     def __init__(self, *, interval: int, decay: float) -> None:
-        if interval < 1:
-            raise ConfigError("interval", f"{interval} is not at least 1")
-        if not 0 <= decay <= 1:
-            raise ConfigError("decay", f"needs a number from 0 to 1, not {decay}")
+        check_number("interval", interval, least=1)
+        check_number("decay", decay, least=0, most=1)
         self._interval, self._decay = interval, decay
         self._average: dict[str, Tensor] = {}
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Outcome
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
@@ -39,8 +39,7 @@ class LrFinder:
     def __init__(self, *, smoothing: float, max_growth: float) -> None:
         if not 0 <= smoothing < 1:
             raise ConfigError("smoothing", f"needs 0 to below 1, not {smoothing}")
-        if max_growth <= 1:
-            raise ConfigError("max_growth", f"needs more than 1, not {max_growth}")
+        check_number("max_growth", max_growth, above=1)
         self._smoothing, self._max_growth = smoothing, max_growth
         self._losses: list[Tensor] = []  # of the micro-batches of this update
         self._average = 0.0

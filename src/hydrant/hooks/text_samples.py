@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hydrant import seeding
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.tasks.generation import generate
 from hydrant.training.evaluation import eager_evaluation
 from hydrant.training.plan import Plan
@@ -38,12 +37,9 @@ class TextSamples:
         if isinstance(prompts, str) or not prompts or not all(prompts):
             message = f"needs the beginnings of texts, such as ['The '], not {prompts!r}"
             raise ConfigError("prompts", message)
-        if num_tokens < 1:
-            raise ConfigError("num_tokens", f"needs a number above 0, not {num_tokens}")
-        if not 0 <= temperature < math.inf:
-            raise ConfigError("temperature", f"needs a number of at least 0, not {temperature}")
-        if top_k is not None and top_k < 1:
-            raise ConfigError("top_k", f"needs a number above 0, or null, not {top_k}")
+        check_number("num_tokens", num_tokens, above=0)
+        check_number("temperature", temperature, least=0)
+        check_number("top_k", top_k, above=0)
         self._prompts, self._num_tokens = list(prompts), num_tokens
         self._temperature, self._top_k = temperature, top_k
 

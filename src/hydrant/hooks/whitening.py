@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.dry_run import read_samples
 from hydrant.training.trainer import Trainer
@@ -21,8 +21,7 @@ class Whitening:
     """
 
     def __init__(self, *, num_samples: int) -> None:
-        if num_samples < 1:
-            raise ConfigError("num_samples", f"{num_samples} is not at least 1")
+        check_number("num_samples", num_samples, least=1)
         self._num_samples = num_samples
 
     def check(self, plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import DataError, check_number
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.runs.prediction import Inputs, Prediction, Table, find_inputs, of_tensors
@@ -61,8 +61,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
         ConfigError: the data of the run cannot read the inputs.
         DataError: a file is damaged, or all are.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ConfigError("batch_size", f"needs a number above 0, not {batch_size}")
+    check_number("batch_size", batch_size, above=0)
     samples = _inputs(saved, inputs)
     if samples.has_targets:
         saved.check_classes()

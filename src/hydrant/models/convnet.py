@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 
 class ConvNet(nn.Module):
@@ -31,8 +31,7 @@ class ConvNet(nn.Module):
                 f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
             )
             raise ConfigError("model", message)
-        if not 0 <= dropout < 1:
-            raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
+        check_number("model.dropout", dropout, least=0, below=1)
         smallest = min(input_shape[1:])
         max_stages = smallest.bit_length()  # each stage but the first halves the image
         if not 1 <= len(widths) <= max_stages:

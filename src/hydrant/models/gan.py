@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError
+from hydrant.errors import check_number
 
 
 class Generator(nn.Module):
@@ -37,8 +37,7 @@ class Generator(nn.Module):
         hidden: Sequence[int],
     ) -> None:
         super().__init__()
-        if latent_size < 1:
-            raise ConfigError("model.modules.generator.latent_size", f"needs 1 or more, not {latent_size}")
+        check_number("model.modules.generator.latent_size", latent_size, least=1)
         self.latent_size, self.num_classes, self.output_shape = latent_size, num_classes, tuple(output_shape)
         self._low, self._high = output_range
         widths = [latent_size + num_classes, *hidden]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 from hydrant.models.documents import positions_in_documents
 from hydrant.models.transformer import Activation, Attention, Block, FeedForward, Norm, RMSNorm, rotation
 
@@ -226,13 +226,9 @@ def _check_sizes(arguments: Mapping[str, Any]) -> None:
                 "hidden_width", "norm_eps", "rope_base", "logit_softcap", "mup_base_width",
                 "mup_base_head_dim")  # fmt: skip
     for key in positive:
-        value = arguments[key]
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(f"model.{key}", f"needs a number above 0, not {value}")
-    if not 0 <= arguments["dropout"] < 1:
-        raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {arguments['dropout']}")
-    if not arguments["embedding_std"] >= 0:
-        raise ConfigError("model.embedding_std", f"needs at least 0, not {arguments['embedding_std']}")
+        check_number(f"model.{key}", arguments[key], above=0)
+    check_number("model.dropout", arguments["dropout"], least=0, below=1)
+    check_number("model.embedding_std", arguments["embedding_std"], least=0)
     if arguments["mup_base_head_dim"] is not None and arguments["mup_base_width"] is None:
         message = "belongs to muP; give model.mup_base_width too, or leave it out"
         raise ConfigError("model.mup_base_head_dim", message)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError
+from hydrant.errors import check_number
 
 
 class DeepLinear(nn.Module):
@@ -25,8 +25,7 @@ class DeepLinear(nn.Module):
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ConfigError("model.num_layers", f"needs a number above 0, not {num_layers}")
+        check_number("model.num_layers", num_layers, above=0)
         widths = [math.prod(input_shape)] * num_layers + [num_classes]
         self.layers = nn.Sequential(
             *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in itertools.pairwise(widths))

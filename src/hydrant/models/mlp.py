@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 
 class MLP(nn.Module):
@@ -28,8 +28,7 @@ class MLP(nn.Module):
         self, *, input_shape: Sequence[int], num_classes: int | None, hidden: Sequence[int], dropout: float
     ) -> None:
         super().__init__()
-        if not 0 <= dropout < 1:
-            raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
+        check_number("model.dropout", dropout, least=0, below=1)
         if any(width < 1 for width in hidden):
             raise ConfigError("model.hidden", f"{list(hidden)} has a layer without units; give 1 or more")
         widths = [math.prod(input_shape), *hidden]

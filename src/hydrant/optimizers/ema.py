@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.optimizers.norms import local_tensors
 
 PRELOAD = {"Ema": ("timm.utils",)}
@@ -146,8 +146,7 @@ class Ema(ModelAverage):
         exclude_buffers: bool,
     ) -> None:
         for key, value in {"decay": decay, "min_decay": min_decay}.items():
-            if not 0 <= value < 1:
-                raise ConfigError(f"averaging.{key}", f"needs a number from 0 to below 1, not {value}")
+            check_number(f"averaging.{key}", value, least=0, below=1)
         self._settings: dict[str, Any] = {
             "decay": decay,
             "min_decay": min_decay,

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError, check_number, suggestion
 from hydrant.optimizers.mup import mup_scales
 
 _KEY = "param_groups"
@@ -209,8 +209,7 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
     """Return the scale of the lr by parameter name; nothing if `decay` is None."""
     if decay is None:
         return {}
-    if not 0 < decay <= 1:
-        raise ConfigError(f"{_KEY}.layer_decay", f"needs a number above 0 and at most 1, not {decay}")
+    check_number(f"{_KEY}.layer_decay", decay, above=0, most=1)
     from timm.optim import param_groups_layer_decay
 
     groups = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.norms import total_norm
 
@@ -35,8 +35,7 @@ class Sam(Optimizer):
     def __init__(
         self, params: Any, *, lr: float, rho: float, adaptive: bool, base: Callable[..., Optimizer]
     ) -> None:
-        if rho < 0:
-            raise ConfigError("optimizer.rho", f"must not be negative, but is {rho}")
+        check_number("optimizer.rho", rho, least=0)
         super().__init__(params, {"lr": lr, "rho": rho, "adaptive": adaptive})
         self._base = base(self.param_groups, lr=lr)
         if needs_closure(self._base) or has_modes(self._base):

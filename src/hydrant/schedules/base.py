@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 import torch
 
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 
 P = ParamSpec("P")
 
@@ -161,8 +161,7 @@ def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
 def check_not_negative(**ratios: float) -> None:
     """Raise ConfigError for the first ratio below 0, with its keyword as the key."""
     for key, ratio in ratios.items():
-        if ratio < 0:
-            raise ConfigError(key, f"needs 0 or more, not {ratio}")
+        check_number(key, ratio, least=0)
 
 
 def progress(update: int, length: int) -> float:

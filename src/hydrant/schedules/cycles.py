@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from hydrant.clock import Clock, Interval
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 
@@ -36,8 +36,7 @@ def cosine_restarts(
     if (first_cycle is None) == (num_cycles is None):
         raise ConfigError("first_cycle", "give either first_cycle, a duration, or num_cycles, not both")
     check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
-    if num_cycles is not None and num_cycles < 1:
-        raise ConfigError("num_cycles", f"needs a number above 0, not {num_cycles}")
+    check_number("num_cycles", num_cycles, above=0)
     if cycle_mult < 1:
         message = f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
         raise ConfigError("cycle_mult", message)
@@ -115,8 +114,7 @@ def one_cycle(
         ConfigError: an argument is out of its range.
     """
     for key, factor in {"div_factor": div_factor, "final_div_factor": final_div_factor}.items():
-        if factor <= 0:
-            raise ConfigError(key, f"needs a number above 0, not {factor}")
+        check_number(key, factor, above=0)
     first = 1.0 / div_factor
     last = first / final_div_factor
     heights = [first, 1.0, first, last] if three_phase else [first, 1.0, last]

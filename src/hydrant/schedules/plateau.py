@@ -9,7 +9,7 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError
+from hydrant.errors import check_number
 from hydrant.schedules.base import check_not_negative, split_run
 
 
@@ -42,8 +42,7 @@ class Plateau:
         warmup_init_ratio: float,
     ) -> None:
         check_not_negative(min_ratio=min_ratio, warmup_init_ratio=warmup_init_ratio, patience=patience)
-        if not 0 < factor < 1:
-            raise ConfigError("factor", f"needs a number above 0 and below 1, not {factor}")
+        check_number("factor", factor, above=0, below=1)
         self.metric = metric
         self._warmup, _ = split_run(clock, warmup, 0)
         self.mode = mode

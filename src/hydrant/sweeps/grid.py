@@ -24,7 +24,7 @@ from hydrant.config.job_composer import JobComposer
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
-from hydrant.errors import ConfigError, JobFailed, RecordError
+from hydrant.errors import ConfigError, JobFailed, RecordError, check_number
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
@@ -100,8 +100,7 @@ class GridSweeper:
         check_value(f"{_KEY}.max_runs", int | None, max_runs)
         check_value(f"{_KEY}.max_seconds", float | None, max_seconds)
         for name, limit in (("max_runs", max_runs), ("max_seconds", max_seconds)):
-            if limit is not None and not limit > 0:
-                raise ConfigError(f"{_KEY}.{name}", f"needs a number above 0, or null, not {limit:g}")
+            check_number(f"{_KEY}.{name}", limit, above=0)
         self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         with hydra_settings(context.config.hydra):

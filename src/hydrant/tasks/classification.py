@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
 from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
@@ -62,8 +62,7 @@ class Classification(Task):
         super().__init__(model, metrics)
         check_single_model(model)
         own_loss = None if loss is None else checked_loss(loss)
-        if not 0 <= label_smoothing <= 1:
-            raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
+        check_number("task.label_smoothing", label_smoothing, least=0, most=1)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         if numbers is not None and (not numbers or min(numbers) <= 0):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
 from hydrant.tasks.entropy import cross_entropy
@@ -53,10 +53,8 @@ class Distillation(Task):
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
-        if temperature <= 0:
-            raise ConfigError("task.temperature", f"needs a number above 0, not {temperature}")
-        if not 0 <= share <= 1:
-            raise ConfigError("task.share", f"needs a number from 0 to 1, not {share}")
+        check_number("task.temperature", temperature, above=0)
+        check_number("task.share", share, least=0, most=1)
         if layers and loss != "features":
             raise ConfigError("task.layers", f"task.loss={loss} uses no layers; use task.loss=features")
         self.teacher = teacher.requires_grad_(False).eval()

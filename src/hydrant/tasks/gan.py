@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.tasks.base import Task
 
 
@@ -38,8 +38,7 @@ class Gan(Task):
         missing = {"generator", "discriminator"} - {name for name, _ in model.named_children()}
         if missing:
             raise ConfigError("model", f"this task needs a {' and a '.join(sorted(missing))}; use model=gan")
-        if num_pictures < 1:
-            raise ConfigError("task.num_pictures", f"needs a number above 0, not {num_pictures}")
+        check_number("task.num_pictures", num_pictures, above=0)
         generator = self._models["generator"]
         shape = (num_pictures * generator.num_classes, generator.latent_size)
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_number
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
 from hydrant.tasks.sums import MetricOfSums
 
@@ -61,10 +61,8 @@ class LanguageModeling(Task):
     ) -> None:
         super().__init__(model)
         check_single_model(model)
-        if not 0 <= z_loss < math.inf:
-            raise ConfigError("task.z_loss", f"needs a number of at least 0, not {z_loss}")
-        if max_logits_gib is not None and not max_logits_gib > 0:
-            raise ConfigError("task.max_logits_gib", f"needs a number above 0, not {max_logits_gib}")
+        check_number("task.z_loss", z_loss, least=0)
+        check_number("task.max_logits_gib", max_logits_gib, above=0)
         self._z_loss, self.ignore_index = z_loss, ignore_index
         self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None
         self._max_logits = math.inf if max_logits_gib is None else max_logits_gib * 2**30 / 4

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 from hydrant.tasks.base import tensor_targets
 from hydrant.tasks.losses import Loss
 from hydrant.tasks.sums import MetricOfSums
@@ -36,8 +36,7 @@ class Regression(Supervised):
         delta: float,
         metrics: Mapping[str, nn.Module],
     ) -> None:
-        if delta <= 0:
-            raise ConfigError("task.delta", f"needs a number above 0, not {delta}")
+        check_number("task.delta", delta, above=0)
         losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, map_tensors
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -64,16 +64,10 @@ class Precision:
         growth_interval: int,
     ) -> None:
         _check_formats(autocast, scale_loss, matmul, parameters, fp8, emulate)
-        if not 0 < init_scale < float("inf"):
-            raise ConfigError("precision.init_scale", f"needs a number above 0, not {init_scale}")
-        if not 1 < growth_factor < float("inf"):
-            raise ConfigError("precision.growth_factor", f"needs a number above 1, not {growth_factor}")
-        if not 0 < backoff_factor < 1:
-            raise ConfigError(
-                "precision.backoff_factor", f"needs a number between 0 and 1, not {backoff_factor}"
-            )
-        if growth_interval < 1:
-            raise ConfigError("precision.growth_interval", f"needs a number above 0, not {growth_interval}")
+        check_number("precision.init_scale", init_scale, above=0)
+        check_number("precision.growth_factor", growth_factor, above=1)
+        check_number("precision.backoff_factor", backoff_factor, above=0, below=1)
+        check_number("precision.growth_interval", growth_interval, above=0)
         uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError
+from hydrant.errors import check_number
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,8 +28,6 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--png", type=Path)
     parser.add_argument("--wandb", action="store_true")
     options, overrides = parser.split(arguments)
-    for flag, minimum in {"repeats": 1, "updates": 1, "warmup": 0}.items():
-        value = getattr(options, flag)
-        if value < minimum:
-            raise ConfigError(f"--{flag}", f"needs at least {minimum}, not {value}")
+    for flag, least in {"repeats": 1, "updates": 1, "warmup": 0}.items():
+        check_number(f"--{flag}", getattr(options, flag), least=least)
     return options, overrides

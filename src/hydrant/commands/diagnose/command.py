@@ -12,7 +12,7 @@ from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError
+from hydrant.errors import check_number
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import notice
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-timing", action="store_true")
     parser.add_argument("--updates", type=int, default=10)
     options, overrides = parser.split(arguments)
-    if options.updates < 1:
-        raise ConfigError("--updates", f"needs at least 1, not {options.updates}")
+    check_number("--updates", options.updates, least=1)
     import torch
 
     variants = make_variants(overrides, on_cuda=torch.cuda.is_available())

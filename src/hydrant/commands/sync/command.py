@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, near_folders
+from hydrant.errors import ConfigError, check_number, near_folders
 from hydrant.runs.folder import ROOTS
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import notice, relative
@@ -43,10 +43,8 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--timeout", type=float, default=3600.0)
     parser.add_argument("--dry-run", action="store_true")
     options, words = parser.split(arguments)
-    if options.jobs < 1:
-        raise ConfigError("--jobs", f"needs 1 or more, not {options.jobs}")
-    if not options.timeout > 0:
-        raise ConfigError("--timeout", f"needs more than 0 seconds, not {options.timeout:g}")
+    check_number("--jobs", options.jobs, least=1)
+    check_number("--timeout", options.timeout, above=0)
     return options, words
 
 

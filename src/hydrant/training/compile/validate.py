@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_number, unknown_name
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -29,8 +29,7 @@ def check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.devic
 
 def check_budgets(**budgets: int | None) -> None:
     for key, budget in budgets.items():
-        if budget is not None and budget < 0:
-            raise ConfigError(f"compile.{key}", f"needs a number of at least 0, or null; not {budget}")
+        check_number(f"compile.{key}", budget, least=0)
 
 
 def check_cache_dir(cache_dir: str | None) -> None:

@@ -29,7 +29,7 @@ import math
 import os
 import sysconfig
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +336,12 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
     model.name: unknown activation 'rellu'; did you mean 'relu'? Options: relu, tanh
     """
     return ConfigError(key, f"unknown {kind} {name!r}{suggestion(name, options)}")
+
+
+def check_known(key: str, kind: str, name: str, options: Collection[str]) -> None:
+    """Raise a ConfigError if a name is none of the options."""
+    if name not in options:
+        raise unknown_name(key, kind, name, options)
 
 
 def shown(value: Any) -> str:

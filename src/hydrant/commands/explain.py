@@ -13,7 +13,7 @@ from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
 from hydrant.config.groups import conf_dir, group_options, option_path, options_with
 from hydrant.editor.option_files import Key, read_option
-from hydrant.errors import ConfigError, first_line, shown, unknown_name
+from hydrant.errors import ConfigError, check_known, first_line, shown, unknown_name
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns
@@ -85,8 +85,7 @@ def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
     if not equals:
         options = {name: _first_comment(option_path(group, name)) for name in groups[group]}
         return _Explained(group=group, options=options)
-    if option not in groups[group]:
-        raise unknown_name("", f"{group} option", option, groups[group])
+    check_known("", f"{group} option", option, groups[group])
     return _Explained(list(_with_bases(group, option)))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags, is_override, writing_to
-from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
+from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT
 from hydrant.terminal.answer import tell
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
         raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
-    if options.format not in _SUFFIXES:
-        raise unknown_name("--format", "format", options.format, _SUFFIXES)
+    check_known("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
     from hydrant.runs.load import open_run  # imports torch

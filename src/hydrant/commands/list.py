@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
-from hydrant.errors import unknown_name
+from hydrant.errors import check_known
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 
@@ -19,8 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     _, words = Flags("list").split(arguments)
     lists = {"backends": backends, "groups": group_options}
     kind = " ".join(words) or "backends"
-    if kind not in lists:
-        raise unknown_name("", "list", kind, lists)
+    check_known("", "list", kind, lists)
     rows = lists[kind]()
     tell(page("\n".join(f"  {name}  {_text(value)}" for name, value in rows.items())), {kind: rows}, emit)
     return 0

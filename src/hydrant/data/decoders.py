@@ -21,7 +21,7 @@ from torch.nn.functional import interpolate
 
 from hydrant.data.jpeg import first_rows
 from hydrant.data.pixels import open_rgb, to_bytes
-from hydrant.errors import ConfigError, DataError, unknown_name
+from hydrant.errors import ConfigError, DataError, check_known
 from hydrant.files.regular_file import check_regular
 from hydrant.imports.distribution import require_extra
 
@@ -58,8 +58,7 @@ def decoder_of(name: str, interpolation: str) -> Decoder:
         "pillow_draft": lambda: _Reducing(_by_pillow, interpolation),
         "simplejpeg": lambda: _Reducing(_by_simplejpeg, interpolation),
     }
-    if name not in decoders:
-        raise unknown_name("data.decoder", "decoder", name, decoders)
+    check_known("data.decoder", "decoder", name, decoders)
     if name == "simplejpeg":
         require_extra("simplejpeg", ["simplejpeg"], "data.decoder", "simplejpeg")
     if name != "pillow" and interpolation not in _RESIZED_BY_TORCH:

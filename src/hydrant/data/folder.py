@@ -15,7 +15,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.errors import ConfigError, check_known, check_number, unknown_name
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
@@ -153,8 +153,7 @@ def _check(input_shape: Sequence[int], crop_pct: float, interpolation: str) -> N
     if not 0 < crop_pct <= 1:
         message = f"{crop_pct} is not in 0..1, the ratio of the shorter edge that is kept"
         raise ConfigError("data.crop_pct", message)
-    if interpolation not in _INTERPOLATIONS:
-        raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
+    check_known("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
 
 
 @dataclass(frozen=True)

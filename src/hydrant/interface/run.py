@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_known
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.folder import (
@@ -173,8 +173,7 @@ class Run:
             from hydrant.interface.process import unchanged_process  # imports torch
             from hydrant.training.passed_objects import nodes_of, passing
 
-        if weights not in _CHECKPOINT:
-            raise unknown_name("weights", "weights", weights, _CHECKPOINT)
+        check_known("weights", "weights", weights, _CHECKPOINT)
         checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):

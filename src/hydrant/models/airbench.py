@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_known
 
 _WHITENING_EPS = 5e-4
 _VIEWS = ("image", "mirror", "mirror_translate")
@@ -57,8 +57,7 @@ class AirbenchNet(nn.Module):
             raise ConfigError("model", f"{message}, not data.input_shape={list(input_shape)}")
         if len(widths) != 3 or min(widths) < 1:
             raise ConfigError("model.widths", f"{list(widths)} are no three numbers of channels")
-        if views not in _VIEWS:
-            raise unknown_name("model.views", "kind of views", views, _VIEWS)
+        check_known("model.views", "kind of views", views, _VIEWS)
         self._scale, self._views = scale, views
         num_channels = 8 * input_shape[0]
         self.whitening = nn.Conv2d(input_shape[0], num_channels, 2)

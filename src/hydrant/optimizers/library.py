@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.imports.distribution import require_extra
 
 _LICENCE = "its licence (CC BY-NC-SA 4.0) forbids commercial use"
@@ -84,8 +84,7 @@ def library_optimizer(
     if name in LEFT_OUT:
         raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {LEFT_OUT[name]}")
     names = library_names()
-    if name not in names:
-        raise unknown_name("optimizer.name", "optimizer of pytorch_optimizer", name, names)
+    check_known("optimizer.name", "optimizer of pytorch_optimizer", name, names)
     kind: Any = pytorch_optimizer.load_optimizer(name)
     if weight_decay is not None:
         arguments = {"weight_decay": weight_decay, **arguments}
@@ -121,5 +120,4 @@ def _check_arguments(name: str, kind: type[Optimizer], arguments: dict[str, Any]
         if argument == "weight_decay" and argument not in known:
             message = f"{name} has no weight decay; use optimizer.weight_decay=null, not {value}"
             raise ConfigError("optimizer.weight_decay", message)
-        if argument not in known:
-            raise unknown_name(f"optimizer.{argument}", f"argument of {name}", argument, known)
+        check_known(f"optimizer.{argument}", f"argument of {name}", argument, known)

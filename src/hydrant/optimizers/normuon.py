@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import unknown_name
+from hydrant.errors import check_known
 from hydrant.optimizers.matrices import MatricesWithAdamW
 
 COEFFICIENTS: dict[str, list[tuple[float, float, float]]] = {
@@ -67,8 +67,7 @@ class NorMuon(Optimizer):
         ns_steps: int,
         ns_coefficients: str,
     ) -> None:
-        if ns_coefficients not in COEFFICIENTS:
-            raise unknown_name("optimizer.ns_coefficients", "coefficients", ns_coefficients, COEFFICIENTS)
+        check_known("optimizer.ns_coefficients", "coefficients", ns_coefficients, COEFFICIENTS)
         from timm.optim.muon import zeropower_via_newtonschulz
 
         self._orthogonalize: Callable[..., Tensor] = zeropower_via_newtonschulz

@@ -16,7 +16,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_known
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
@@ -169,8 +169,7 @@ def _find_weights(path: str, weights: str) -> tuple[Path, str]:
     Raises:
         ConfigError: there is no such checkpoint, or no such name of weights.
     """
-    if weights not in WEIGHTS:
-        raise unknown_name("--weights", "weights", weights, WEIGHTS)
+    check_known("--weights", "weights", weights, WEIGHTS)
     if weights not in (BEST, LAST):
         return find_checkpoint(path, ""), weights
     checkpoints = Path(path) / CHECKPOINTS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, check_known
 from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 
@@ -155,8 +155,7 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
     Raises:
         ConfigError: the decay does not fit into the curve, or an argument is out of its range.
     """
-    if decay_shape not in DECAY_SHAPES:
-        raise unknown_name("decay_shape", "shape", decay_shape, DECAY_SHAPES)
+    check_known("decay_shape", "shape", decay_shape, DECAY_SHAPES)
     check_not_negative(min_ratio=min_ratio)
     if power <= 0:
         raise ConfigError("power", f"must be above 0, but is {power}")

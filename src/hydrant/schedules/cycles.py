@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from hydrant.clock import Clock, Interval
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.errors import ConfigError, check_known, check_number
 from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 
@@ -77,8 +77,7 @@ def _one_cycle(
     if not 0 < pct_start < (0.5 if three_phase else 1):
         limit = "0.5, because the fall is as long as the rise" if three_phase else "1"
         raise ConfigError("pct_start", f"needs a number above 0 and below {limit}; not {pct_start}")
-    if anneal_strategy not in _ANNEAL:
-        raise unknown_name("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
+    check_known("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
     anneal = _ANNEAL[anneal_strategy]
     first, last_end = pct_start * length - 1, length - 1
     ends = [first, 2 * pct_start * length - 2, last_end] if three_phase else [first, last_end]
@@ -152,8 +151,7 @@ def _cyclic(
     clock: Clock, step_size_up: object, step_size_down: object, mode: str, gamma: float
 ) -> Callable[[int], float]:
     """Return the function `k -> height above the base`, in 0..1."""
-    if mode not in _MODES:
-        raise unknown_name("mode", "mode", mode, _MODES)
+    check_known("mode", "mode", mode, _MODES)
     check_not_negative(gamma=gamma)
     up = clock.interval(step_size_up, "step_size_up")
     down = up if step_size_down is None else clock.interval(step_size_down, "step_size_down")

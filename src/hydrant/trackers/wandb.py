@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
+from hydrant.errors import ConfigError, RecordError, check_known, first_line
 from hydrant.files.redaction import redacted
 from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
@@ -117,8 +117,7 @@ class WandbTracker(Tracker):
         self._mode = resolve_mode(mode)
         self._may_lack_key = mode == "auto" and not os.environ.get("WANDB_MODE")
         self._lacks_key = False
-        if log_checkpoints not in CHECKPOINT_CHOICES:
-            raise unknown_name("tracker.log_checkpoints", "choice", str(log_checkpoints), CHECKPOINT_CHOICES)
+        check_known("tracker.log_checkpoints", "choice", log_checkpoints, CHECKPOINT_CHOICES)
         self._log_checkpoints, self._log_config = log_checkpoints, log_config
         self._best = identity.best
         self._path: str | None = None
@@ -342,8 +341,7 @@ def resolve_mode(mode: str) -> str:
     Raises:
         ConfigError: unknown mode.
     """
-    if mode not in MODES:
-        raise unknown_name("tracker.mode", "mode", str(mode), MODES)
+    check_known("tracker.mode", "mode", mode, MODES)
     if mode != "auto":
         return mode
     variable = os.environ.get("WANDB_MODE") or "online"

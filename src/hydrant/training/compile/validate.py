@@ -11,14 +11,13 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.errors import ConfigError, check_known, check_number, unknown_name
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 def check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
-    if mode not in _MODES:
-        raise unknown_name("compile.mode", "mode", mode, _MODES)
+    check_known("compile.mode", "mode", mode, _MODES)
     if mode == "reduce-overhead" and device.type != "cuda":
         message = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
         raise ConfigError("compile", message)

@@ -16,7 +16,7 @@ from hydrant.clock import Clock
 from hydrant.config.error_keys import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_arguments
-from hydrant.errors import ConfigError, shown, unknown_name
+from hydrant.errors import ConfigError, check_known, shown
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
@@ -105,8 +105,7 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
     for name, losses in losses_by_name.items():
         key = f"optimizers.{name}.losses"
         for loss in losses or ():
-            if loss not in outcome.losses:
-                raise unknown_name(key, "loss", loss, outcome.losses)
+            check_known(key, "loss", loss, outcome.losses)
         if losses is not None and len(set(losses)) != max(len(losses), 1):
             raise ConfigError(key, f"needs at least one loss, each once, or null; not {shown(losses)}")
     if None in losses_by_name.values():

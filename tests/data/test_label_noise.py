@@ -15,7 +15,7 @@ from hydrant.data import Data, InMemorySource, LoaderSource, Source, synthetic
 from hydrant.data.label_noise import with_label_noise
 from hydrant.data.labels import labels_of
 from hydrant.errors import ConfigError
-from hydrant.sweeps.program import program_of
+from hydrant.sweeps.stack_plan import program_of
 from hydrant.training.splits import divide
 
 NUM = 20_000

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, HydrantError, RecordError, check_number, near_folders
+from hydrant.config.command_line import Flags, named_folder
+from hydrant.errors import HydrantError, RecordError, check_number
 from hydrant.runs.folder import (
     CONFIG,
     METRICS,
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--last", type=int, default=_NUM_SHOWN)
     options, words = parser.split(arguments)
     check_number("--last", options.last, above=0)
-    roots = [_folder(word) for word in words] or [Path(root) for root in ROOTS if Path(root).is_dir()]
+    roots = [named_folder(word) for word in words] or [Path(root) for root in ROOTS if Path(root).is_dir()]
     found = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
     times = {path: _time_of(path) for path in found.values()}
     newest = sorted(times, key=lambda path: (times[path], path))
@@ -82,13 +82,6 @@ def main(arguments: Sequence[str]) -> int:
     if not newest:
         notice(f"no runs in {', '.join(words or ROOTS)}")
     return 0
-
-
-def _folder(word: str) -> Path:
-    folder = Path(os.path.abspath(word))  # noqa: PTH100  # a link stays
-    if not folder.is_dir():
-        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word))}")
-    return folder
 
 
 def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:

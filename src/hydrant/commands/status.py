@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,8 +9,8 @@ from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 
-from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, near_folders
+from hydrant.config.command_line import Flags, named_folder
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import usable_plan
@@ -68,9 +67,7 @@ def _folders(word: str) -> list[Path]:
     Raises:
         ConfigError: the folder does not exist or has no runs.
     """
-    folder = Path(os.path.abspath(word))  # noqa: PTH100  # a link stays
-    if not folder.is_dir():
-        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word), _has_runs)}")
+    folder = named_folder(word, _has_runs)
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)
     if not folders:
         raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, near_folders
+from hydrant.config.command_line import Flags, named_folder
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lease import leasing_process, this_machine
 from hydrant.runs.lock import is_held
@@ -55,9 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _folder(word: str) -> Path:
-    folder = Path(os.path.abspath(word))  # noqa: PTH100  # a link stays
-    if not folder.is_dir():
-        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word))}")
+    folder = named_folder(word)
     if not is_run_folder(folder) and not usable_plan(folder)[0].jobs and not runs_of_sweep(folder):
         raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
     return folder

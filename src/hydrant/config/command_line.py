@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import typing
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
-from hydrant.errors import ConfigError, first_line, shown, suggestion
+from hydrant.errors import ConfigError, first_line, near_folders, shown, suggestion
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.plain_values import children
 from hydrant.terminal.answer import FLAG
@@ -88,6 +88,18 @@ def writing_to(flag: str, path: Path) -> Generator[None]:
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error}); give another path"
         raise ConfigError(flag, message) from error
+
+
+def named_folder(word: str, is_meant: Callable[[Path], bool] = Path.is_dir) -> Path:
+    """Return the folder that a word names, absolute; a link stays. `is_meant`: which folders a message suggests.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    folder = Path(os.path.abspath(word))  # noqa: PTH100
+    if not folder.is_dir():
+        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word), is_meant)}")
+    return folder
 
 
 def is_override(word: str) -> bool:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from hydrant.errors import shown
 
 
-def _needs(key: str, remedy: str) -> Callable[[Mapping[str, Any], bool], str]:
+def _needs(key: str, remedy: str = "") -> Callable[[Mapping[str, Any], bool], str]:
     """Return the reason of a key that has an effect only together with another key."""
-    return lambda config, _: "" if config[key] else f"{key} is {shown(config[key])}; {remedy}"
+    *groups, name = key.split(".")
 
+    def reason(config: Mapping[str, Any], _: bool) -> str:
+        value = reduce(getitem, groups, config)[name]
+        return "" if value else f"{key} is {shown(value)}{remedy}"
 
-def _without_test(_: Mapping[str, Any], has_test: bool) -> str:
-    return "" if has_test else "the data have no test split"
+    return reason
 
 
 def _beside_file(split: str) -> Callable[[Mapping[str, Any], bool], str]:
     """Return the reason of a ratio that is not cut, because the split is a file of its own."""
     return lambda config, _: f"data.{split} gives these samples" if config["data"].get(split) else ""
-
-
-def _without_layer_decay(config: Mapping[str, Any], _: bool) -> str:
-    return "" if config["param_groups"]["layer_decay"] is not None else "param_groups.layer_decay is null"
-
-
-def _without_weights(config: Mapping[str, Any], _: bool) -> str:
-    return "" if config["init_from"] is not None else "init_from is null"
 
 
 def _of_other_loss(loss: str) -> Callable[[Mapping[str, Any], bool], str]:
@@ -39,16 +35,16 @@ def _of_other_loss(loss: str) -> Callable[[Mapping[str, Any], bool], str]:
 
 
 _REASONS: Mapping[str, Callable[[Mapping[str, Any], bool], str]] = {
-    "limit_test_samples": _without_test,
-    "label_noise_seed": _needs("label_noise", "give label_noise=0.15"),
-    "fold_seed": _needs("folds", "give folds=5"),
-    "lr_base_size": _needs("lr_scaling", "give lr_scaling=linear"),
-    "init_strict": _without_weights,
-    "keep_last": _needs("save_every", "checkpoints are written only if the run is interrupted"),
-    "keep_best": _needs("save_every", "checkpoints are written only if the run is interrupted"),
-    "keep_every": _needs("save_every", "checkpoints are written only if the run is interrupted"),
-    "patience": _needs("eval_every", "evaluations are counted"),
-    "param_groups.layer_decay_min_scale": _without_layer_decay,
+    "limit_test_samples": lambda _, has_test: "" if has_test else "the data have no test split",
+    "label_noise_seed": _needs("label_noise", "; give label_noise=0.15"),
+    "fold_seed": _needs("folds", "; give folds=5"),
+    "lr_base_size": _needs("lr_scaling", "; give lr_scaling=linear"),
+    "init_strict": _needs("init_from"),
+    "keep_last": _needs("save_every", "; checkpoints are written only if the run is interrupted"),
+    "keep_best": _needs("save_every", "; checkpoints are written only if the run is interrupted"),
+    "keep_every": _needs("save_every", "; checkpoints are written only if the run is interrupted"),
+    "patience": _needs("eval_every", "; evaluations are counted"),
+    "param_groups.layer_decay_min_scale": _needs("param_groups.layer_decay"),
     "data.val_ratio": _beside_file("val"),
     "data.test_ratio": _beside_file("test"),
     "task.delta": _of_other_loss("huber"),

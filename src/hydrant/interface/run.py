@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydrant.errors import ConfigError, check_known
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
-from hydrant.runs.folder import (
-    CHECKPOINTS,
-    RunFolder,
-    is_run_folder,
-    read_metrics,
-)
+from hydrant.runs.folder import CHECKPOINTS, RunFolder, is_run_folder, read_metrics
 from hydrant.runs.process_settings import process_settings
 from hydrant.terminal.console import relative
 

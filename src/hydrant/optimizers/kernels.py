@@ -8,19 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import (
-    ASGD,
-    SGD,
-    Adadelta,
-    Adagrad,
-    Adam,
-    Adamax,
-    AdamW,
-    NAdam,
-    Optimizer,
-    RAdam,
-    RMSprop,
-)
+from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.norms import is_sharded, local_tensors

@@ -34,9 +34,7 @@ from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
-from hydrant.training.train_state import (
-    check_optimizers,
-)
+from hydrant.training.train_state import check_optimizers
 from hydrant.training.trainer import TrainState
 
 log = logging.getLogger("hydrant")

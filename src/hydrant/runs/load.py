@@ -31,10 +31,7 @@ from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.splits import Split, find_split
-from hydrant.training.train_state import (
-    restore_outside_model,
-    saved_state,
-)
+from hydrant.training.train_state import restore_outside_model, saved_state
 
 WEIGHTS = ("model", "ema", BEST, LAST)
 

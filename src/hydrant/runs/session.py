@@ -37,11 +37,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
-from hydrant.training.train_state import (
-    checkpoint_content,
-    restore,
-    saved_state,
-)
+from hydrant.training.train_state import checkpoint_content, restore, saved_state
 from hydrant.training.trainer import Trainer, TrainState
 
 log = logging.getLogger("hydrant")

@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.files.regular_file import open_regular
-from hydrant.runs.folder import (
-    METRICS,
-    RunFolder,
-    RunStatus,
-    is_run_folder,
-    parse_row,
-    runs_of_sweep,
-)
+from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, parse_row, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use
 from hydrant.runs.lock_holder import locking_process
 from hydrant.sweeps.plan import PlannedJob, usable_plan

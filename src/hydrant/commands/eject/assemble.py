@@ -11,11 +11,7 @@ from hydrant.commands.eject.gather import Gathered
 from hydrant.commands.eject.layout import comment, docstring, import_lines, joined
 from hydrant.commands.eject.own import is_of_user
 from hydrant.commands.eject.parts import Constant, Parts
-from hydrant.commands.eject.prune import (
-    drop_unused_attributes,
-    drop_unused_methods,
-    drop_unused_parameters,
-)
+from hydrant.commands.eject.prune import drop_unused_attributes, drop_unused_methods, drop_unused_parameters
 from hydrant.commands.eject.sections import SECTIONS
 from hydrant.commands.eject.source_edits import bound_names, is_value, names_in
 

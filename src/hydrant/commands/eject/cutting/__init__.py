@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.data import cut_data
-from hydrant.commands.eject.cutting.mixing import cut_mixing
 from hydrant.commands.eject.cutting.optimizer import cut_optimizer
 from hydrant.commands.eject.cutting.ranks import check_collectives, cut_ranks
-from hydrant.commands.eject.cutting.run import cut_averaging, cut_compilation, cut_precision, cut_run
+from hydrant.commands.eject.cutting.run import (
+    cut_averaging,
+    cut_compilation,
+    cut_mixing,
+    cut_precision,
+    cut_run,
+)
 from hydrant.commands.eject.cutting.schedules import cut_schedules
 from hydrant.commands.eject.cutting.task import cut_loss, cut_model
 from hydrant.commands.eject.parts import Parts

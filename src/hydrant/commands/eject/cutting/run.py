@@ -1,4 +1,4 @@
-"""The run: its folder, length, batches and intervals, its precision, and the average of its weights."""
+"""The run: folder, length, batches and intervals, precision, the mixing of samples, and the average of the weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 
 from hydrant.clock import Interval
 from hydrant.clock.interval import rounded_up
-from hydrant.commands.eject.cutting.collector import Collector
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.layout import keyword, literal
 from hydrant.errors import ConfigError
 from hydrant.models.blocks import repeated_blocks
 from hydrant.training.prepare.memory_format import uses_channels_last
@@ -157,3 +157,21 @@ def cut_compilation(collector: Collector) -> None:
         names = {id(module): name for name, module in collector.plan.task.model.named_modules()}
         blocks = tuple(names[id(block)] for block in repeated_blocks(collector.plan.task.model))
         collector.constant("BLOCKS", blocks, "the repeated parts of the model", group="Compilation.")
+
+
+_MIXING = ("mixup_alpha", "cutmix_alpha", "cutmix_minmax", "prob", "switch_prob")
+
+
+def cut_mixing(collector: Collector) -> None:
+    """Add mixup and CutMix, if the config has them."""
+    node = collector.config["mixing"]
+    mixes = not str(node["_target_"]).endswith("NoMixing")
+    collector.know(MIXES=mixes)
+    if not mixes:
+        return
+    words = {**{key: value for key, value in node.items() if key[0] != "_"}, "label_smoothing": 0.0}
+    for key in _MIXING:
+        collector.constant(key.upper(), plain(words[key]), group="Mixing of samples.")
+    names = [keyword(key, key.upper() if key in _MIXING else literal(value)) for key, value in words.items()]
+    text = f"Mixup({', '.join([*names, f'num_classes={collector.plan.data.num_classes}'])})"
+    collector.express("make_mixup", text, Mixup=("timm.data.mixup", "Mixup"))

@@ -145,7 +145,7 @@ def _power(table: Sequence[Standing], std: float | None) -> str:
     first, second = (standing.loss.mean for standing in table[:2])
     if first is None or second is None or not std:
         return ""
-    seeds = seeds_needed(second - first, std, is_paired=False)
+    seeds = seeds_needed(second - first, 2**0.5 * std)
     needed = "more than 10,000" if seeds is None else str(seeds)
     return (
         " A true difference as large as that of the first two would need "

@@ -163,5 +163,5 @@ def draw() -> None:
     """Draw the picture of each result."""
     for one in REPRODUCTIONS:
         content = runner.load(one)
-        if content is not None:
+        if content is not None and one.sweeps:
             pictures.draw(one.panels(runner.rows_of(content)), pictures.IMAGES / pictures.file_of(one.name))

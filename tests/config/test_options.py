@@ -31,6 +31,8 @@ NEEDS = {
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
     "model/conv1d": ("data.input_shape=[2,16]",),
     "model/gru": ("data.input_shape=[2,16]",),
+    "data/modular": ("model=gpt", "model.num_layers=1", "model.width=8", "model.num_heads=2", "data.modulus=5",
+                     "data.vocab_size=7", "task.class_dim=-1", "task.ignore_index=-100"),
     "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
     "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
     "model/two": ("task=two_models",),
@@ -53,7 +55,7 @@ NEEDS = {
 }  # fmt: skip
 OF_AIRBENCH = ("experiment/airbench", "hook/whitening", "model/airbench")  # tests/data/test_airbench.py
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
-WITH_SHAPE = ("data/digits", "data/mnist1d")
+WITH_SHAPE = ("data/digits", "data/mnist1d", "data/modular")
 """Data sets whose samples have one shape."""
 FROM_FILES = (
     "data/mnist",

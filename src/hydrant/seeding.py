@@ -13,7 +13,7 @@ import contextlib
 import functools
 import os
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -145,6 +145,16 @@ _cached_mix = functools.cache(mix)
 def _micro_step_seed(seed: int, num_updates: int, micro_batch_idx: int) -> int:
     # As in SplitMix64, the state advances by a constant per update, so no two updates of a run share a seed.
     return (_cached_mix(seed, UPDATE, micro_batch_idx) + num_updates * _GOLDEN) & _MASK
+
+
+def first_seeds(seeds: Iterable[int], micro_batch_idx: int) -> Tensor:
+    """Return what `seed_micro_step` seeds the generators of several runs with in update 0: int64, their 64 bits."""
+    return torch.tensor([_signed(_micro_step_seed(seed, 0, micro_batch_idx)) for seed in seeds])
+
+
+def later_seeds(first: Tensor, num_updates: int) -> Tensor:
+    """Return the seeds after `num_updates` completed updates, from those of update 0."""
+    return first + _signed((num_updates * _GOLDEN) & _MASK)
 
 
 def _seed_torch(seed: int, device: torch.device) -> None:

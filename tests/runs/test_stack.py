@@ -18,7 +18,7 @@ from hydrant.runs.lock import exclusive, is_held
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.stack import execute_stack
 from hydrant.training.stack import train
-from hydrant.training.stack.stack import LaneUpdate, Stack
+from hydrant.training.stack.stack import LaneUpdates, Stack
 from hydrant.training.trainer import Trainer
 
 SEEDS = ("seed=0", "seed=1", "seed=2")
@@ -46,7 +46,7 @@ def signal_at(patch: pytest.MonkeyPatch, num_updates: int, *signals: int) -> Non
     """Let this process receive signals while a stack makes update `num_updates`."""
     update = Stack.update
 
-    def interrupted(stack: Stack, *, measure: bool, show_gradients: bool = False) -> list[LaneUpdate]:
+    def interrupted(stack: Stack, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
         if stack.lanes[0].state.num_updates + 1 == num_updates:
             for signum in signals:
                 signal.raise_signal(signum)
@@ -118,7 +118,7 @@ def test_a_lane_that_has_ended_gives_up_its_folder(tmp_path: Path, monkeypatch: 
     held = dict[int, list[bool]]()
     update = Stack.update
 
-    def observed(stack: Stack, *, measure: bool, show_gradients: bool = False) -> list[LaneUpdate]:
+    def observed(stack: Stack, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
         held[stack.lanes[0].state.num_updates] = [is_held(job.folder) for job in (good, bad)]
         return update(stack, measure=measure, show_gradients=show_gradients)
 
@@ -130,9 +130,18 @@ def test_a_lane_that_has_ended_gives_up_its_folder(tmp_path: Path, monkeypatch: 
     assert not (good.folder / ".lease").exists()
 
 
-@pytest.mark.parametrize("words", [(), ("log_every=4",)], ids=["logged", "not logged"])
+@pytest.mark.parametrize(
+    ("words", "failing_after", "asked"),
+    # Lanes are asked before an update after which one of them has something to do.
+    [((), 2, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]), (("log_every=4",), 1, [1, 1, 1, 2, 2, 3, 3])],
+    ids=["logged", "not logged"],
+)
 def test_a_lane_that_fails_before_an_update_changes_no_other(
-    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str],
+    failing_after: int,
+    asked: Sequence[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs = [tiny_job(tmp_path / "failing" / seed, *words, seed) for seed in SEEDS]
     whole = [tiny_job(tmp_path / "whole" / seed, *words, seed) for seed in SEEDS]
@@ -141,13 +150,13 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
 
     def failing(trainer: Trainer, *, is_last: bool) -> Due:
         begun.append(trainer.state.num_updates)
-        if trainer.plan.config["seed"] == 1 and trainer.state.num_updates == 2:
+        if trainer.plan.config["seed"] == 1 and trainer.state.num_updates == failing_after:
             raise ValueError("a hook failed")
         return begin_update(trainer, is_last=is_last)
 
     monkeypatch.setattr(train, "begin_update", failing)
     assert [result.exit_status for result in run(jobs)] == [0, 1, 0]
-    assert begun == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    assert begun == asked
     for job, same in ((jobs[0], whole[0]), (jobs[2], whole[2])):
         assert_equal_runs(job.folder, same.folder)
 

@@ -147,9 +147,14 @@ class Intervals:
         if num_updates in self._quiet and not is_last:
             return NOTHING
         intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
-        both = (*intervals, *self.hooks.values())
-        following = [i.following(num_updates) for i in both if i.is_on]
-        self._quiet = range(num_updates + 1, min(following, default=_NEVER))
+        self._quiet = range(num_updates + 1, self.following(num_updates))
         hooks = tuple(name for name, interval in self.hooks.items() if interval.due(num_updates))
         due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals), hooks=hooks)
         return due if any(due) else NOTHING
+
+    def following(self, num_updates: int) -> int:
+        """Return the first update after `num_updates` after which something is due; if none is, one that no run
+        reaches."""
+        intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
+        following = [i.following(num_updates) for i in (*intervals, *self.hooks.values()) if i.is_on]
+        return min(following, default=_NEVER)

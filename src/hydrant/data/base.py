@@ -271,16 +271,19 @@ class SampleOrder:
         parts = []
         while count > 0:
             epoch, offset = divmod(position, self.num_samples)
-            part = self._epoch(epoch)[offset : offset + count]
+            part = self._epoch(epoch)[..., offset : offset + count]
             parts.append(part)
-            position, count = position + len(part), count - len(part)
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+            position, count = position + part.shape[-1], count - part.shape[-1]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def permutation(self, epoch: int) -> Tensor:
+        """Return the indices of the samples of an epoch in their order, on the host."""
+        return seeding.permutation(self.seed, epoch, self.num_samples)
 
     def _epoch(self, epoch: int) -> Tensor:
         if epoch not in self._epochs:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
-            indices = seeding.permutation(self.seed, epoch, self.num_samples)
-            draws = indices + epoch * self.num_samples
+            draws = self.permutation(epoch) + epoch * self.num_samples
             self._epochs[epoch] = to_device(draws, self.device)
         return self._epochs[epoch]
 

@@ -26,6 +26,12 @@ An augmentation whose truth value is false changes nothing and is not called. If
 class DeviceReader(Protocol):
     """Makes batches on the device from draws or from the indices of samples."""
 
+    @property
+    def seedless(self) -> object:
+        """Readers of the same such object make the same batch of the same draws, whatever their seed; None: this
+        one's batches depend on its seed."""
+        ...
+
     def train_batch(self, draws: Tensor) -> Batch: ...
 
     def eval_batch(self, indices: Tensor) -> Batch: ...
@@ -190,6 +196,10 @@ class _InMemoryReader:
         for_samples = getattr(source.augment, "for_samples", None)
         augment = for_samples(source.num_samples) if for_samples else source.augment
         return cls(source, augment, spec.seed, *source.on(spec.device))
+
+    @property
+    def seedless(self) -> InMemorySource | None:
+        return None if self.augment else self.source
 
     def train_batch(self, draws: Tensor) -> Batch:
         inputs, targets = self._select(draws % self.source.num_samples)

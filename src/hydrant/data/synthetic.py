@@ -79,6 +79,10 @@ class _SyntheticReader:
         chosen = samples if isinstance(samples, range) else torch.from_numpy(samples).to(spec.device)
         return cls(source, noise.unfold(0, size, 1), chosen)
 
+    @property
+    def seedless(self) -> SyntheticSource:
+        return self.source
+
     def train_batch(self, draws: Tensor) -> Batch:
         return self.eval_batch(draws % self.source.num_samples)
 

@@ -22,20 +22,34 @@ Schedules = Mapping[str, Mapping[str, AnySchedule]]  # by optimizer and field
 
 @dataclass(frozen=True)
 class ScheduledField:
-    """One field of one param group, written before every update: `lr`, or one entry of a tuple, such as `betas.0`."""
+    """One field of one param group, written before every update: `lr`, or one entry of a tuple, such as `betas.0`.
+
+    Its value in an update is `base * ratio(update)`.
+    """
 
     optimizer: Optimizer
     group_idx: int
     name: str
     position: int | None
-    value: Callable[[int], float]  # from an update to the value
+    ratio: Callable[[int], float]
+    base: float = 1.0
 
     @classmethod
     def of(cls, optimizer: Optimizer, group_idx: int, field: str, schedule: AnySchedule) -> ScheduledField:
         """Return the field, such as `lr` or `betas.0`, with the values that a schedule gives it."""
         name, _, position = field.partition(".")
-        value = _values(optimizer, group_idx, field, schedule)
-        return cls(optimizer, group_idx, name, int(position) if position else None, value)
+        place = int(position) if position else None
+        if isinstance(schedule, SteppedScheduler):  # it gives the values themselves
+            replay = schedule.replay(optimizer)
+            return cls(
+                optimizer, group_idx, name, place, lambda update: replay.value(update, group_idx, field)
+            )
+        base = _number(optimizer.param_groups[group_idx], field)
+        assert base is not None
+        return cls(optimizer, group_idx, name, place, schedule, base)
+
+    def value(self, update: int) -> float:
+        return float(self.base * self.ratio(update))  # a user's function may return a number of numpy
 
     def write(self, update: int) -> None:
         group = self.optimizer.param_groups[self.group_idx]  # loading a state replaces the dicts
@@ -162,21 +176,6 @@ class FieldSchedules:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, plateau in self._plateaus.items():
             plateau.load_state_dict(state[name])
-
-
-def _values(
-    optimizer: Optimizer, group_idx: int, field: str, schedule: AnySchedule
-) -> Callable[[int], float]:
-    """Return the function from an update to the value of a field: its configured value times the schedule's ratio.
-
-    A stepped scheduler gives the value itself.
-    """
-    if isinstance(schedule, SteppedScheduler):
-        replay = schedule.replay(optimizer)
-        return lambda update: replay.value(update, group_idx, field)
-    base = _number(optimizer.param_groups[group_idx], field)
-    assert base is not None
-    return lambda update: float(base * schedule(update))  # a user's function may return a number of numpy
 
 
 def _number(group: Mapping[str, Any], field: str) -> float | None:

@@ -64,25 +64,21 @@ class Meter:
         if len(self._pending) >= _MAX_PENDING * len(values):
             self._fold()
 
-    def add_rows(self, names: Sequence[str], rows: Tensor, weights: int | Tensor) -> None:
-        """Add the means of several calls of `add`, which were computed elsewhere.
+    def add_sums(self, names: Sequence[str], sums: Tensor, weight: int | Tensor) -> None:
+        """Add what several calls of `add` would, which was summed elsewhere.
 
         Args:
-            names: of the means.
-            rows: float64, (calls, names).
-            weights: the number of targets of every call, or of each, (calls,); a row of weight 0 is left out.
+            names: of the sums.
+            sums: of the means times the number of their targets, (names,) float64.
+            weight: the number of all these targets.
         """
         if self._names != list(names):
             self._names, self._pending = list(names), []
             self._sums = torch.zeros(len(names), dtype=torch.float64, device=self._device)
-        self._fold()
-        if isinstance(weights, Tensor):
-            counted = rows.where(weights[:, None] != 0, 0.0)
-            self._sums = self._sums + weights @ counted
-            self._weight = self._weight + weights.sum()
-        else:
-            self._sums.add_(rows.sum(0), alpha=weights)
-            self._weight += len(rows) * weights
+        if self._pending:
+            self._fold()
+        self._sums = self._sums + sums
+        self._weight = self._weight + weight
 
     def read(self, unreduced: Mapping[str, Tensor] = {}) -> dict[str, float]:
         """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""

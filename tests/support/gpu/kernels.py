@@ -12,10 +12,10 @@ from torch._C._dynamo import eval_frame
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_map
 
-from gpu import copies, deferred, runtime, substitutes
+from gpu import copies, deferred, random_numbers, runtime, substitutes
 from gpu.devices import check_devices, device_of
 from gpu.memory import host_view, on_device
-from gpu.random_numbers import default_generator, host_generator
+from gpu.random_numbers import Draw, default_generator, host_generator
 
 Kernel = Callable[..., Any]
 
@@ -97,7 +97,7 @@ class _CudaKernel:
         args = self._with_tensors(args)
         call = _HostCall(device)
         host_args, host_kwargs = self._lowered(call, args, kwargs)
-        compute = functools.partial(self._run, host_args, host_kwargs, self._default_state(device, args))
+        compute = functools.partial(self._run, host_args, host_kwargs, self._draw(device, args))
         runtime.note("launch", self._name, device)
         if self._base in _WAITS:
             copies.synchronize(device, self._name)
@@ -136,22 +136,24 @@ class _CudaKernel:
             for value, is_tensor in zip(args, self._are_tensors, strict=False)
         ]
 
-    def _default_state(self, device: torch.device, args: Sequence[Any]) -> torch.Tensor | None:
-        """Return the state of the CPU's default generator for this call, if it draws from that."""
+    def _draw(self, device: torch.device, args: Sequence[Any]) -> Draw | None:
+        """Return what this call draws from, if it is a default generator."""
         drops = self._dropout is None or (len(args) > self._dropout and args[self._dropout])
         if not (self._draws_from_default and drops):
             return None
-        return host_generator(default_generator(device)).get_state()
+        return Draw.next(device)
 
-    def _run(self, args: list[Any], kwargs: dict[str, Any], state: torch.Tensor | None) -> Any:
+    def _run(self, args: list[Any], kwargs: dict[str, Any], draw: Draw | None) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            if state is None:
+            if draw is None:
                 return self._compute(*args, **kwargs)
             before = torch.default_generator.get_state()
-            torch.default_generator.set_state(state)
+            torch.default_generator.set_state(draw.host_state)
+            random_numbers.current.append(draw)
             try:
                 return self._compute(*args, **kwargs)
             finally:
+                random_numbers.current.pop()
                 torch.default_generator.set_state(before)
 
     def _with_indices(self, args: Any, device: torch.device) -> Any:

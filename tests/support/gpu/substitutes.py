@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 
+from gpu import random_numbers
 from gpu.attention import ATTENTION
 
 _HOST_KEYS = (
@@ -45,8 +46,11 @@ def _product_in_dtype(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    mask = torch.native_dropout(x, p, train)[1]
-    return _scaled(x, mask, 1 / (1 - p) if train is not False and p < 1 else 1.0), mask
+    if train is False or p == 1:
+        mask = torch.full_like(x, train is False, dtype=torch.bool)
+        return x * mask, mask
+    mask = random_numbers.dropout_mask(random_numbers.current[-1], x, 1 - p)
+    return _scaled(x, mask, 1 / (1 - p)), mask
 
 
 def _dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:

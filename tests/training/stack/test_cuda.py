@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 
 import gpu
 import pytest
@@ -12,7 +16,9 @@ from lanes import CASES, SEEDS, TINY, differences, trainers_of
 from marks import slow, slow_but
 from repository import ROOT
 
+from benchmarks.stack_updates import stack_of
 from hydrant.training.stack import Stack
+from hydrant.training.stack.dropout import StackedDropouts
 
 COUNTS_IN_PYTHON = "it counts in Python, or makes new tensors for its state"
 LANE_BY_LANE = {
@@ -141,3 +147,56 @@ def check_waits(words: Iterable[str]) -> None:
                 stack.update(measure=True)
     assert calls.launches > 4 * 10
     assert (calls.waits, calls.pageable_copies) == (0, 0), calls.counts
+
+
+UPDATE = ("scheduler=cosine", "averaging=ema", "max_grad_norm=1", "model.dropout=0.1")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What updates of a stack take."""
+
+    launches: int
+    copies: int
+    waits: int
+    python: int  # calls of functions
+
+    @classmethod
+    def of(cls, num_lanes: int) -> Cost:
+        with stack_of([*TINY, *UPDATE], num_lanes) as stack:
+            for _ in range(4):  # which prepare the steps
+                stack.update(measure=False)
+            with gpu.calls() as calls, counted_python() as python:
+                for _ in range(NUM_UPDATES):
+                    stack.update(measure=False)
+        return cls(calls.launches, len(calls.of("copy")), calls.waits, python["calls"])
+
+
+NUM_UPDATES = 8
+
+
+@contextlib.contextmanager
+def counted_python() -> Generator[Counter[str]]:
+    """Count the calls of functions of Python and of C from Python."""
+    counts = Counter[str]()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        counts["calls"] += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.cuda(level="calls")
+def test_the_cost_of_an_update_does_not_depend_on_the_number_of_lanes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StackedDropouts, "is_exact", lambda dropouts: True)  # at this level, nothing computes
+    few, many = Cost.of(4), Cost.of(16)
+    assert few.launches > 10 * NUM_UPDATES
+    assert (many.launches, many.copies, many.waits) == (few.launches, few.copies, 0)
+    # The order of the samples of an epoch is drawn lane by lane: one call in two updates.
+    assert many.python - few.python <= 12 * NUM_UPDATES

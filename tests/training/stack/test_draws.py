@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.training.stack.draws import RecordDraws, ReplayDraws
+from hydrant.training.stack.draws import Draw, RecordDraws, ReplayDraws
+from hydrant.training.stack.dropout import StackedDropouts, draw_alone, drops_together
+from hydrant.training.stack.philox import Dropout, philox
 
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": lambda x: F.dropout(x, 0.3),
@@ -81,3 +84,92 @@ def test_dropout_on_the_cpu_is_that_of_the_call(dtype: torch.dtype) -> None:
     recorded.draws[0].fill(factors)
     with ReplayDraws([factors]):
         assert torch.equal(F.dropout(inputs, 0.1), expected)
+
+
+def test_philox_gives_the_numbers_of_its_authors() -> None:
+    """The vector for zeros of Random123, and the first numbers of torch.rand on CUDA with the seeds 0 and 42."""
+    threads = torch.arange(5)
+    first, *others = philox(torch.tensor([0, 42]), threads, torch.zeros_like(threads))
+    assert [f"{number[0, 0]:08x}" for number in (first, *others)] == [
+        "6627e8d5",
+        "e169c58d",
+        "bc57ac4c",
+        "9b00dbd8",
+    ]
+    expected = [[0.3990, 0.5167, 0.0249, 0.9401, 0.9459], [0.6130, 0.0101, 0.3984, 0.0403, 0.1563]]
+    assert np.allclose(first / 2**32, expected, atol=5e-5)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.5, 0.999])
+def test_the_limit_of_dropout_is_exact(ratio: float) -> None:
+    limit = Dropout(ratio, torch.float32, 4).limit()
+    numbers = np.array([max(limit - 1, 0), min(limit, 2**32 - 1)]).astype(np.float32)
+    uniform = numbers * np.float32(2**-32) + np.float32(2**-33)
+    assert (uniform < np.float32(1 - ratio)).tolist() == [True, limit == 2**32]
+
+
+def draws_of(function: Callable[[Tensor], Tensor], inputs: Tensor) -> list[Draw]:
+    with RecordDraws() as recorded:
+        function(function(inputs))
+    return recorded.draws
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((64, 48), torch.float32),
+        ((3, 5, 4, 7), torch.float32),
+        ((16, 12), torch.bfloat16),
+        ((36, 3), torch.float16),
+        ((3, 400_000), torch.float32),  # more values than threads
+    ],
+)
+def test_dropout_of_all_lanes_is_that_of_each(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    inputs = torch.ones(shape, device="cuda", dtype=dtype)
+    if inputs.ndim == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    programs = [draws_of(lambda x, ratio=ratio: F.dropout(x, ratio), inputs) for ratio in (0.1, 0.4)]
+    sources = [(0, programs[0]), (2**63 + 5, programs[1]), (7, programs[0])]
+    together = drops_together(sources, inputs.device)
+    assert together is not None
+    for num_updates, micro_step in ((0, 0), (1, 0), (1, 3), (70, 0), (2, 0)):
+        drawn = together.draw(num_updates, micro_step)
+        for place, source in enumerate(sources):
+            alone = draw_alone(source, num_updates, micro_step, inputs.device)
+            assert all(torch.equal(d[place], a) for d, a in zip(drawn, alone, strict=True))
+        assert not torch.equal(drawn[0][0], drawn[0][2])
+        assert not torch.equal(drawn[0][0], drawn[1][0])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x + torch.randn_like(x), "not all of them are those of dropout"),
+        (lambda x: F.dropout(x[:, :3], 0.1), "in another order than is known"),
+        (lambda x: F.dropout(x, 0.1), "in another order than is known"),
+    ],
+    ids=["another kind", "no multiple of four", "other numbers"],
+)
+def test_lanes_draw_alone_what_is_not_known(
+    function: Callable[[Tensor], Tensor],
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level("INFO", logger="hydrant")
+    monkeypatch.setattr(Dropout, "limit", lambda dropout: 2**31)  # the last case
+    draws = draws_of(function, torch.ones(5, 8, device="cuda"))
+    assert drops_together([(0, draws), (1, draws)], torch.device("cuda", 0)) is None
+    assert reason in caplog.text
+
+
+@pytest.mark.cuda
+def test_many_lanes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = draws_of(lambda x: F.dropout(x, 0.1), torch.ones(5, 8, device="cuda"))
+    sources = [(seed, draws) for seed in range(5)]
+    whole = StackedDropouts(sources, torch.device("cuda", 0), (4, 4)).draw(3, 0)
+    monkeypatch.setattr("hydrant.training.stack.dropout._CHUNK_BYTES", 2 * 40 * 20)  # two lanes
+    parts = StackedDropouts(sources, torch.device("cuda", 0), (4, 4)).draw(3, 0)
+    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))

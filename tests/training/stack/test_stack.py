@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
-from lanes import CASES, SEEDS, TINY, differences, trainers_of
+from lanes import BASE, CASES, SEEDS, TINY, differences, trainers_of
 from marks import slow_but
 from torch import Tensor, nn
 
-from hydrant.batch import tensors_of
+from benchmarks.stack_updates import stack_of
+from hydrant.batch import Batch, tensors_of
 from hydrant.errors import NonFiniteError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile import Compilation
@@ -271,6 +272,33 @@ def test_a_lane_reads_the_samples_of_its_run() -> None:
                         torch.equal(a[lane], b)
                         for a, b in zip(tensors_of(ours), tensors_of(theirs), strict=True)
                     )
+
+
+@pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic", 4)])
+def test_lanes_on_the_same_data_are_read_by_one_call(
+    data: str, num_chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*BASE, *data.split(), "micro_batch_size=32", "limit_train_samples=200"]
+    with stack_of(words, 5, num_seeds=3) as stack:
+        reader = type(stack.lanes[0].stream.reader)
+        alone = [list(map(lane.stream.micro_batches, (0, 1, 5, 70))) for lane in stack.lanes]
+        expected = [[list(batches) for batches in of_lane] for of_lane in alone]
+        read, calls = reader.train_batch, list[int]()
+
+        def counted(this: object, draws: Tensor) -> Batch:
+            calls.append(len(draws))
+            return read(this, draws)
+
+        monkeypatch.setattr(reader, "train_batch", counted)
+        stream = StackedStream(stack.lanes)
+        stacked = [list(stream.micro_batches(update)) for update in (0, 1, 5, 70)]
+    assert len(calls) == 1 + num_chunks  # first one micro-batch, whose size decides that of chunks
+    for lane, of_lane in enumerate(expected):
+        for ours, theirs in zip(stacked, of_lane, strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                assert all(
+                    torch.equal(a[lane], b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
+                )
 
 
 def test_a_lane_that_diverges_skips_its_updates_alone() -> None:

@@ -195,7 +195,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
         ConfigError: the config cannot run.
     """
     task = _task(config, like.data)
-    schedules = make_schedules(config, like.clock)
+    schedules = make_schedules(config, like.clock, like)
     hooks = make_hooks(config["hooks"])
     optimizers = make_optimizers(
         config, task, schedules, like.precision, lambda o, _: EagerStep(o), compiles_steps=False

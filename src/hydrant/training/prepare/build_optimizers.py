@@ -27,8 +27,9 @@ from hydrant.optimizers.scheduled_fields import (
     config_key,
     config_prefix,
 )
-from hydrant.schedules import Replay, SteppedScheduler
+from hydrant.schedules import Replay, Schedule, SteppedScheduler
 from hydrant.training.compile import OptimizerStep
+from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
 from hydrant.training.prepare.dry_run import scaled_lr
 from hydrant.training.update import OptimizerEntry, Optimizers
@@ -42,19 +43,32 @@ def named_settings(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return dict(config["optimizers"]) or {"main": {**config, "parts": None, "losses": None}}
 
 
-def make_schedules(config: Mapping[str, Any], clock: Clock) -> Schedules:
+def make_schedules(config: Mapping[str, Any], clock: Clock, like: Plan | None = None) -> Schedules:
     """Build every schedule of the config.
+
+    Args:
+        config: of the run.
+        clock: of the run.
+        like: has the same clock. Schedules without a state that are configured alike are shared with it.
 
     Raises:
         ConfigError: a schedule cannot be built.
     """
-    return {
-        name: {
-            field: _make_schedule(node, clock, config_key(name, field))
-            for field, node in _scheduled(settings)
-        }
-        for name, settings in named_settings(config).items()
-    }
+    shared = dict[tuple[str, str], tuple[Mapping[str, Any], Schedule]]()
+    if like is not None:
+        for name, settings in named_settings(like.config).items():
+            for field, node in _scheduled(settings):
+                if isinstance(schedule := like.schedules[name][field], Schedule):
+                    shared[name, field] = node, schedule
+    made = dict[str, dict[str, AnySchedule]]()
+    for name, settings in named_settings(config).items():
+        made[name] = {}
+        for field, node in _scheduled(settings):
+            other, schedule = shared.get((name, field), (None, None))
+            if schedule is None or other != node:
+                schedule = _make_schedule(node, clock, config_key(name, field))
+            made[name][field] = schedule
+    return made
 
 
 def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:

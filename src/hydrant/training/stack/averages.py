@@ -28,9 +28,17 @@ class StackedAverages:
         ]
         self._averaged: list[tuple[Tensor, Tensor]] = []
         self._copied: list[tuple[Tensor, Tensor]] = []
+        self._distinct: list[ModelAverage] = []
+        self._places: list[int] = []
         if not self._averages:
             return
         self._weights = LaneNumbers(lanes[0].plan.world.device)
+        # Lanes whose averages are configured alike, of which the first one gives the weight.
+        settings = [repr(lane.plan.config["averaging"]) for lane in lanes]
+        distinct = {text: n for n, text in reversed(list(enumerate(settings)))}
+        self._distinct = [self._averages[n] for n in distinct.values()]
+        numbers = {text: n for n, text in enumerate(distinct)}
+        self._places = [numbers[text] for text in settings]
         first, states = self._averages[0], [average.states() for average in self._averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
@@ -40,7 +48,10 @@ class StackedAverages:
     @torch.no_grad()
     def update(self, num_updates: int, skipped: Collection[int]) -> None:
         """Add the weights after `num_updates` completed updates to the averages, but not those of skipped lanes."""
-        weights = [0.0 if n in skipped else a.weight(num_updates) for n, a in enumerate(self._averages)]
+        by_settings = [average.weight(num_updates) for average in self._distinct]
+        weights = [by_settings[place] for place in self._places]
+        for n in skipped if weights else ():
+            weights[n] = 0.0
         if not any(weights):
             return
         (row,) = self._weights([weights])

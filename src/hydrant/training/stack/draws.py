@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydrant.training.stack.function_mode import FunctionMode
+from hydrant.training.stack.philox import Dropout
 
 _DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
 _FRESH = (torch.rand, torch.randn)
@@ -28,6 +29,8 @@ class Draw:
     device: torch.device
     fill: Callable[[Tensor], object]
     """Draws the numbers into a contiguous tensor of that shape and dtype on the device."""
+    dropout: Dropout | None = None
+    """The call, if it is one of dropout on CUDA."""
 
     def empty(self, *sizes: int) -> Tensor:
         """Return a tensor to fill, with these dimensions in front."""
@@ -46,7 +49,7 @@ class RecordDraws(FunctionMode):
         if (fill := _fill_of(func, args, named)) is not None:
             dtype = torch.float32 if _is_rounded_once(func, args, named) else result.dtype
             like = torch.empty_like(result, dtype=dtype, device="meta")
-            self.draws.append(Draw(like, result.device, fill))
+            self.draws.append(Draw(like, result.device, fill, _dropout_of(func, args, named)))
         return result
 
 
@@ -81,6 +84,14 @@ def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[
     if func in _LIKE + _FILLS:
         # Into a new tensor with the same strides, because torch fills in the order of memory.
         return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))
+    return None
+
+
+def _dropout_of(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Dropout | None:
+    """Return the call of dropout on CUDA whose numbers another program can draw too; None for other calls."""
+    ratio = _argument(args, named, 1, "p", 0.5)
+    if func is F.dropout and args[0].is_cuda and isinstance(ratio, int | float) and ratio < 1:
+        return Dropout(ratio, args[0].dtype, args[0].numel())
     return None
 
 

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hydrant.optimizers.scheduled_fields import ScheduledField
+
+
+class StackedField:
+    """A scheduled field of all lanes. Each schedule that lanes share is computed once for all of them."""
+
+    def __init__(self, fields: Sequence[ScheduledField]) -> None:
+        ratios = {id(field.ratio): field.ratio for field in fields}
+        self._ratios, places = list(ratios.values()), {key: n for n, key in enumerate(ratios)}
+        self._lanes = [(field.base, places[id(field.ratio)]) for field in fields]
+        self._last: list[float] | None = None  # of `_ratios`
+        self._values: list[float] = []
+
+    def __call__(self, update: int) -> Sequence[float]:
+        """Return the value of each lane in an update."""
+        ratios = [ratio(update) for ratio in self._ratios]
+        if ratios != self._last:
+            self._last = ratios
+            values = [base * ratios[place] for base, place in self._lanes]
+            # A user's function may return a number of numpy.
+            self._values = values if all(type(r) is float for r in ratios) else list(map(float, values))
+        return self._values
 
 
 def flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from torch import Tensor
 from hydrant.training.metrics import mean_over_targets
 from hydrant.training.trainer import Trainer
 
-_MAX_PENDING = 64  # calls of `add` whose values are given to the lanes together
+_MAX_PENDING = 64  # calls of `add` whose values are summed together
 
 
 class StackedMeter:
-    """Collects the metrics of all lanes on the device, and adds them to the meter of each lane.
+    """Sums the metrics of all lanes on the device, and gives each lane its own when it reads them.
 
     Args:
         lanes: the runs of a stack.
@@ -25,6 +25,8 @@ class StackedMeter:
         self._names: list[str] = []
         self._pending: list[Tensor] = []  # (lanes, metrics), float64, for each call
         self._weights: list[Tensor | int] = []  # (lanes,), or one for all lanes
+        self._sums: Tensor | int = 0  # (lanes, metrics)
+        self._weight: Tensor | int = 0  # of the sums
 
     def add(self, values: Mapping[str, Tensor], weights: Tensor | int) -> None:
         """Add means of each lane: numbers, (lanes,), or bool tensors, (lanes, ...), of which the mean is taken.
@@ -41,18 +43,31 @@ class StackedMeter:
         )
         self._weights.append(weights)
         if len(self._pending) >= _MAX_PENDING:
-            self.flush()
+            self._fold()
 
     def flush(self) -> None:
         """Give the lanes what was added since the last call."""
+        self._fold()
+        if isinstance(self._sums, int):
+            return
+        weights = self._weight
+        for lane, trainer in enumerate(self._lanes):
+            weight = weights[lane] if isinstance(weights, Tensor) else weights
+            trainer.meter.add_sums(self._names, self._sums[lane], weight)
+        self._sums = self._weight = 0
+
+    def _fold(self) -> None:
         if not self._pending:
             return
         rows = torch.stack(self._pending, dim=1)  # (lanes, calls, metrics)
         weights = self._weights[0]
         if isinstance(weights, Tensor) or len(set(self._weights)) > 1:
             like = torch.ones(len(rows), dtype=torch.float64, device=rows.device)
-            weights = torch.stack([like * weight for weight in self._weights], dim=1)  # (lanes, calls)
-        for lane, trainer in enumerate(self._lanes):
-            of_lane = weights[lane] if isinstance(weights, Tensor) else weights
-            trainer.meter.add_rows(self._names, rows[lane], of_lane)
+            by_call = torch.stack([like * weight for weight in self._weights], dim=1)[:, :, None]
+            rows = rows.where(by_call != 0, 0.0) * by_call  # the mean of a lane that is left out may be NaN
+            self._weight = self._weight + by_call.sum(dim=(1, 2))
+        else:
+            rows = rows * weights
+            self._weight = self._weight + len(self._weights) * weights
+        self._sums = self._sums + rows.sum(1)
         self._pending, self._weights = [], []

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
-from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.errors import typed_line
 from hydrant.optimizers.fused import FusedCall, argument_of, fused_call, has_fused_call
@@ -206,10 +205,9 @@ class StackedOptimizer:
         def step(*arguments: Any) -> Any:
             return torch.vmap(step_of_lane, randomness="error")(*arguments)
 
-        clones = tree_map_only(Tensor, Tensor.clone, self._arguments(numbers))
         with _as_if_compiling(), warnings.catch_warnings():
             warnings.filterwarnings("error", _NO_BATCHING_RULE)
-            program = make_fx(step)(*clones)
+            program = make_fx(step, tracing_mode="fake")(*self._arguments(numbers))  # without memory
         program.graph.eliminate_dead_code()
         program.recompile()
         return torch.no_grad()(program)

@@ -11,6 +11,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.training.stack.draws import Draw, RecordDraws
+from hydrant.training.stack.dropout import drops_together
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.trainer import Trainer
 
@@ -29,29 +30,39 @@ class StackedDraws:
         self._device = lanes[0].plan.world.device
         first, self.unused = record_draws(lanes[0])
         """The names of the weights that no loss depends on."""
-        by_program = {_program(lanes[0]): first}
-        for lane in lanes[1:] if first else []:
-            if _program(lane) not in by_program:
-                by_program[_program(lane)] = record_draws(lane)[0]
+        programs = [_program(lane) for lane in lanes] if first else []
+        by_program = {program: first for program in programs[:1]}
+        for lane, program in zip(lanes, programs, strict=False):
+            if program not in by_program:
+                by_program[program] = record_draws(lane)[0]
         if any(_kinds(draws) != _kinds(first) for draws in by_program.values()):
             raise CannotStack("the runs draw random numbers of different shapes or types")
         # Lanes with the same seed and program share one source. `places` has the source of each lane.
-        keys = [(lane.plan.spec.seed, _program(lane)) for lane in lanes] if first else []
-        unique = list(dict.fromkeys(keys))
+        keys = [(lane.plan.spec.seed, program) for lane, program in zip(lanes, programs, strict=False)]
+        unique = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         self._sources = [(seed, by_program[program]) for seed, program in unique]
-        places = [unique.index(key) for key in keys]
-        self._places = torch.tensor(places, device=self._device) if len(unique) < len(keys) else None
+        places = torch.tensor([unique[key] for key in keys], device=self._device)
+        self._places = places if len(unique) < len(keys) else None
+        self._together = drops_together(self._sources, self._device)
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Return the random numbers of a micro-batch, (lanes, ...) each, in the order in which the task uses them."""
         if not self._sources:
             return []
+        if self._together is not None:
+            drawn = self._together.draw(num_updates, micro_step)
+        else:
+            drawn = self._draw_each(num_updates, micro_step)
+        return drawn if self._places is None else [rows[self._places.to(rows.device)] for rows in drawn]
+
+    def _draw_each(self, num_updates: int, micro_step: int) -> list[Tensor]:
+        """Return the random numbers of all sources, drawn for one after the other."""
         drawn = [draw.empty(len(self._sources)) for draw in self._sources[0][1]]
         for place, (seed, draws) in enumerate(self._sources):
             seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
             for draw, rows in zip(draws, drawn, strict=True):
                 draw.fill(rows[place])
-        return drawn if self._places is None else [rows[self._places.to(rows.device)] for rows in drawn]
+        return drawn
 
 
 def _kinds(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:

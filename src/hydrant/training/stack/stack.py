@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,35 @@ T = TypeVar("T")
 
 LaneUpdate = Update | NonFiniteError
 """The result of an update in one lane, or the error that ends its run."""
+
+
+@dataclass(frozen=True)
+class LaneUpdates(Sequence[LaneUpdate]):
+    """The results of an update of all lanes, which are made when they are read.
+
+    Args:
+        num_lanes: of the stack.
+        norms: of the gradients before clipping, (lanes,), by name.
+        skipped: lanes whose update was not applied.
+        errors: of lanes that end.
+    """
+
+    num_lanes: int
+    norms: Mapping[str, Tensor]
+    skipped: Sequence[int]
+    errors: Mapping[int, NonFiniteError]
+
+    def __len__(self) -> int:
+        return self.num_lanes
+
+    def __getitem__(self, n: Any) -> Any:  # of one lane
+        if not 0 <= n < self.num_lanes:
+            raise IndexError(n)
+        if n in self.errors:
+            return self.errors[n]
+        if n in self.skipped:
+            return Update([], None, "not_finite", {})
+        return Update([], None, "applied", {name: norm[n] for name, norm in self.norms.items()})
 
 
 class Stack:
@@ -72,10 +102,11 @@ class Stack:
         self.num_updates = self._first.state.num_updates
         """Completed updates."""
         self._failed: set[int] = set()  # lanes whose error was returned
+        self._in_a_row = {n for n, lane in enumerate(lanes) if lane.state.num_skipped_in_a_row}
         if self._compilation.is_on:
             self._check_compiled()
 
-    def update(self, *, measure: bool, show_gradients: bool = False) -> list[LaneUpdate]:
+    def update(self, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
         """Make the next update of every lane and count it.
 
         Args:
@@ -98,9 +129,9 @@ class Stack:
         self._averages.update(self.num_updates, skipped)
         for outcome in outcomes:
             self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
-        updates = [self._finish(lane, n in skipped, norms, n) for n, lane in enumerate(self.lanes)]
+        errors = self._count(skipped)
         self._compilation.check_recompiles(self.num_updates)
-        return updates
+        return LaneUpdates(len(self.lanes), norms, skipped, errors)
 
     @property
     def is_compiled(self) -> bool:
@@ -228,15 +259,20 @@ class Stack:
         weights[list(skipped)] = 0
         return weights
 
-    def _finish(self, lane: Trainer, is_skipped: bool, norms: Mapping[str, Tensor], n: int) -> LaneUpdate:
-        if is_skipped and n not in self._failed:
-            try:
-                skip_update(lane, [], has_overflowed=False)
-            except NonFiniteError as error:
-                self._failed.add(n)
-                return error
-        elif not is_skipped:
-            lane.state.num_skipped_in_a_row = 0
-        lane.state.num_updates += 1
-        status = "not_finite" if is_skipped else "applied"
-        return Update([], None, status, {} if is_skipped else {name: norm[n] for name, norm in norms.items()})
+    def _count(self, skipped: Sequence[int]) -> dict[int, NonFiniteError]:
+        """Count the update in every lane; return the errors of those that have skipped too many."""
+        errors = dict[int, NonFiniteError]()
+        for n in skipped:
+            if n not in self._failed:
+                try:
+                    skip_update(self.lanes[n], [], has_overflowed=False)
+                except NonFiniteError as error:
+                    errors[n] = error
+        self._failed |= errors.keys()
+        for n, lane in enumerate(self.lanes):
+            if n not in errors:
+                lane.state.num_updates += 1
+        for n in self._in_a_row.difference(skipped):
+            self.lanes[n].state.num_skipped_in_a_row = 0
+        self._in_a_row = set(skipped)
+        return errors

@@ -11,6 +11,7 @@ from torch import Tensor
 from hydrant.optimizers.clipping import norm_ratio
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.training.compile.supported import optimizer_name
+from hydrant.training.stack.fields import StackedField
 from hydrant.training.stack.optimizer import Numbers, StackedOptimizer
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.states import separate_counts
@@ -37,7 +38,7 @@ class StackedSteps:
         }
         self._max_norms, self._max_values = self._limits("max_norm"), self._limits("max_value")
         self._fields = {
-            key: [lane.optimizers.schedules.fields[key].value for lane in lanes]
+            key: StackedField([lane.optimizers.schedules.fields[key] for lane in lanes])
             for key in self._first.optimizers.schedules.fields
         }
         # Lanes that have applied an update, which makes the states of their optimizers. Before, all step alone.
@@ -94,7 +95,8 @@ class StackedSteps:
             optimizer.step(numbers)
             for tensor, before in kept:
                 tensor[places] = before
-        self._applied |= set(range(len(self._lanes))) - set(skipped)
+        if len(self._applied) < len(self._lanes):
+            self._applied |= set(range(len(self._lanes))) - set(skipped)
 
     def _optimizer(self, name: str, numbers: Numbers) -> StackedOptimizer | None:
         """Return an optimizer of all lanes; None if the lanes make their steps alone, in the first update too."""
@@ -116,11 +118,11 @@ class StackedSteps:
                 lane.optimizers.schedules.write(num_updates)
                 lane.optimizers.entries[name].step()
 
-    def _scheduled(self, name: str, num_updates: int) -> list[dict[str, list[float]]]:
+    def _scheduled(self, name: str, num_updates: int) -> list[dict[str, Sequence[float]]]:
         """Return the values of the scheduled fields of each group of an optimizer, for every lane."""
-        numbers: list[dict[str, list[float]]] = [{} for _ in self._tensors.weights[name]]
+        numbers: list[dict[str, Sequence[float]]] = [{} for _ in self._tensors.weights[name]]
         for key, values in self._fields.items():
             optimizer, position, field = key.split(".", 2)
             if optimizer == name:
-                numbers[int(position)][field] = [value(num_updates) for value in values]
+                numbers[int(position)][field] = values(num_updates)
         return numbers

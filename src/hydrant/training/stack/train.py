@@ -18,7 +18,7 @@ from hydrant.training.loop import (
     is_over,
 )
 from hydrant.training.memory import explain_out_of_memory
-from hydrant.training.stack.stack import LaneUpdate, Stack
+from hydrant.training.stack.stack import LaneUpdate, LaneUpdates, Stack
 from hydrant.training.trainer import Trainer
 
 T = TypeVar("T")
@@ -95,29 +95,70 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
     least = len(lanes) // 2 + 1 if stack.is_compiled else len(lanes)
     reported = stack.num_updates
     while len(_not_over(lanes)) >= least and stack.num_updates != limit:
-        dues = [_begin_update(lane) for lane in lanes]
-        if not any(lane.is_open for lane in lanes):
-            return
-        is_due = any(due is not NOTHING or is_last for due, is_last in dues)
-        shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
-        with explain_out_of_memory(_REMEDY):
-            updates = stack.update(measure=any(due.log for due, _ in dues), show_gradients=shows_gradients)
-        signum = stop_signal()
-        failed = [lane.is_open and isinstance(u, Exception) for lane, u in zip(lanes, updates, strict=True)]
-        if signum is None and not is_due and not any(failed):
-            continue
+        ends = _quiet_end(lanes) if limit is None else min(_quiet_end(lanes), limit)
+        signum, updates = _advance_quietly(stack, ends, stop_signal)
+        if updates is None:
+            if stack.num_updates == limit:
+                break
+            dues = [_begin_update(lane) for lane in lanes]
+            if not any(lane.is_open for lane in lanes):
+                return
+            shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
+            measure = any(due.log for due, _ in dues)
+            with explain_out_of_memory(_REMEDY):
+                updates = stack.update(measure=measure, show_gradients=shows_gradients)
+            signum = stop_signal()
+        else:
+            dues = [(NOTHING, False)] * len(lanes)
         _catch_up(stack, lanes, stack.num_updates - reported - 1)
-        began, ends = time.perf_counter(), dict[int, float]()
-        for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
-            if lane.is_open:
-                lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
-                _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
-                ends[id(lane)] = time.perf_counter()
-        for lane in lanes:
-            if lane.is_open:
-                _skip([lane], time.perf_counter() - ends[id(lane)])
+        _report(lanes, dues, updates, signum)
         reported = stack.num_updates
     _catch_up(stack, lanes, stack.num_updates - reported)
+
+
+def _quiet_end(lanes: Sequence[Lane]) -> int:
+    """Return the number of completed updates before the next one that is the last of a run or has something due."""
+    ends = list[int]()
+    for lane in lanes:
+        if lane.is_open:
+            trainer = lane.trainer
+            num_updates = trainer.state.num_updates
+            following = trainer.plan.intervals.following(num_updates)
+            ends.append(num_updates if is_last_update(trainer) else following - 1)
+            ends.append(trainer.plan.clock.total_updates - 1)
+    return min(ends)
+
+
+def _advance_quietly(
+    stack: Stack, end: int, stop_signal: Callable[[], int | None]
+) -> tuple[int | None, LaneUpdates | None]:
+    """Make updates after which nothing is due, up to `end` completed ones.
+
+    Returns:
+        the signal that stops all runs after an update, and the results of this one, or of one in which a run failed;
+        None, None if there is no such update.
+    """
+    while stack.num_updates < end:
+        with explain_out_of_memory(_REMEDY):
+            updates = stack.update(measure=False)
+        if (signum := stop_signal()) is not None or updates.errors:
+            return signum, updates
+    return None, None
+
+
+def _report(
+    lanes: Sequence[Lane], dues: Sequence[tuple[Due, bool]], updates: LaneUpdates, signum: int | None
+) -> None:
+    """Do in each lane what is due after an update."""
+    began, ends = time.perf_counter(), dict[int, float]()
+    for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
+        if lane.is_open:
+            lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
+            _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
+            ends[id(lane)] = time.perf_counter()
+    for lane in lanes:
+        if lane.is_open:
+            _skip([lane], time.perf_counter() - ends[id(lane)])
 
 
 def _catch_up(stack: Stack, lanes: Sequence[Lane], num_updates: int) -> None:

@@ -1,0 +1,148 @@
+"""The factors of dropout for all lanes at once, on CUDA."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.training.stack.draws import Draw
+from hydrant.training.stack.philox import kept
+
+log = logging.getLogger("hydrant")
+
+_WINDOW_BYTES = 2**24  # of the numbers of several updates that are drawn at once
+_MAX_UPDATES = 64  # that are drawn at once
+_CHUNK_BYTES = 2**28  # of the numbers that are drawn at once
+_BYTES_OF_COUNTER = 5 * 8  # that `philox` holds
+
+Source = tuple[int, Sequence[Draw]]
+"""The seed of a run, and how it draws the random numbers of a micro-batch."""
+
+
+def draw_alone(source: Source, num_updates: int, micro_step: int, device: torch.device) -> list[Tensor]:
+    """Return the random numbers of a micro-batch of one source."""
+    seed, draws = source
+    seeding.seed_micro_step(seed, num_updates, micro_step, device)
+    drawn = [draw.empty() for draw in draws]
+    for draw, target in zip(draws, drawn, strict=True):
+        draw.fill(target)
+    return drawn
+
+
+def drops_together(sources: Sequence[Source], device: torch.device) -> StackedDropouts | None:
+    """Return what draws the same numbers as the sources; None, with the reason in the log, if each draws alone."""
+    if device.type != "cuda" or not sources:
+        return None
+    dropouts = [draw.dropout for draw in sources[0][1]]
+    reason = "not all of them are those of dropout"
+    if all(dropouts):
+        widths = [dropout.widths() for dropout in dropouts if dropout is not None]
+        for choice in dict.fromkeys(zip(*widths, strict=True)):
+            together = StackedDropouts(sources, device, choice)
+            if together.is_exact():
+                return together
+        reason = "torch's kernel of dropout draws in another order than is known"
+    log.info("random numbers are drawn lane by lane: %s", reason)
+    return None
+
+
+class StackedDropouts:
+    """Draws the factors of dropout of all sources.
+
+    Args:
+        sources: whose draws have the same shapes and types, and are all calls of dropout.
+        device: of CUDA.
+        widths: of `Dropout.counters`, for each call.
+    """
+
+    def __init__(self, sources: Sequence[Source], device: torch.device, widths: Sequence[int]) -> None:
+        self._sources, self._device, self._draws = sources, device, sources[0][1]
+        programs = {id(draws): place for place, (_, draws) in reversed(list(enumerate(sources)))}
+        self._examples = list(programs.values())  # the first source of each program
+        self._first_seeds = dict[int, Tensor]()  # of update 0, by micro-step
+        self._windows = dict[
+            int, tuple[range, list[Tensor]]
+        ]()  # by micro-step: (updates, sources, values) each
+        self._counters, self._sizes = self._count(widths)
+        self._limits, self._scales = self._measure()
+        bytes_of_source = _BYTES_OF_COUNTER * sum(self._sizes)
+        num_updates = _WINDOW_BYTES // (bytes_of_source * len(sources))
+        self._num_updates_at_once = min(max(num_updates, 1), _MAX_UPDATES)
+        self._num_rows_at_once = max(_CHUNK_BYTES // bytes_of_source, 1)
+
+    def is_exact(self) -> bool:
+        """Return whether sources, one of each program, would draw these numbers alone. Waits for the device."""
+        rows = [self.draw(num_updates, 0) for num_updates in (0, 1)]
+        return all(
+            torch.equal(drawn[place], expected)
+            for num_updates, of_update in enumerate(rows)
+            for place in self._examples
+            for drawn, expected in zip(
+                of_update, draw_alone(self._sources[place], num_updates, 0, self._device), strict=True
+            )
+        )
+
+    def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
+        """Return the factors of a micro-batch, (sources, ...) for each call."""
+        updates, masks = self._windows.get(micro_step, (range(0), []))
+        if num_updates not in updates:
+            updates = range(num_updates, num_updates + self._num_updates_at_once)
+            masks = self._masks(updates, micro_step)
+            self._windows[micro_step] = updates, masks
+        place, drawn = num_updates - updates.start, list[Tensor]()
+        for draw, mask, scale in zip(self._draws, masks, self._scales, strict=True):
+            factors = mask[place] * scale[:, None]
+            strides = (factors.shape[1], *draw.like.stride())  # torch draws in the order of memory
+            drawn.append(factors.as_strided((len(factors), *draw.like.shape), strides).contiguous())
+        return drawn
+
+    def _masks(self, updates: range, micro_step: int) -> list[Tensor]:
+        """Return which values are kept in some updates, (updates, sources, values) for each call."""
+        if micro_step not in self._first_seeds:
+            seeds = [seed for seed, _ in self._sources]
+            self._first_seeds[micro_step] = seeding.first_seeds(seeds, micro_step).to(self._device)
+        first = self._first_seeds[micro_step]
+        seeds = torch.cat([seeding.later_seeds(first, num_updates) for num_updates in updates])
+        limits = [limit.repeat(len(updates), 1) for limit in self._limits]
+        size = self._num_rows_at_once
+        parts = [
+            kept(
+                seeds[at : at + size],
+                self._counters,
+                self._sizes,
+                [limit[at : at + size] for limit in limits],
+            )
+            for at in range(0, len(seeds), size)
+        ]
+        masks = parts[0] if len(parts) == 1 else [torch.cat(of_call) for of_call in zip(*parts, strict=True)]
+        return [mask.unflatten(0, (len(updates), -1)) for mask in masks]
+
+    def _count(self, widths: Sequence[int]) -> tuple[tuple[Tensor, Tensor], list[int]]:
+        """Return the counters of all calls, and how many each has."""
+        generator = torch.cuda.default_generators[self._device.index or 0]
+        seeding.seed_micro_step(0, 0, 0, self._device)
+        threads, draws = list[Tensor](), list[Tensor]()
+        for draw, width in zip(self._draws, widths, strict=True):
+            assert draw.dropout is not None
+            of_call = draw.dropout.counters(self._device, width, generator.get_offset())
+            threads.append(of_call[0])
+            draws.append(of_call[1])
+            draw.fill(draw.empty())  # which moves the offset
+        return (torch.cat(threads), torch.cat(draws)), list(map(len, threads))
+
+    def _measure(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the first number that is dropped, (sources, 1), and the factor, (sources,), for each call."""
+        programs = [id(self._sources[place][1]) for place in self._examples]
+        places = torch.tensor([programs.index(id(draws)) for _, draws in self._sources])
+        limits, scales = list[Tensor](), list[Tensor]()
+        drawn = [draw_alone(self._sources[place], 0, 0, self._device) for place in self._examples]
+        for number, column in enumerate(zip(*drawn, strict=True)):
+            dropouts = [self._sources[place][1][number].dropout for place in self._examples]
+            limit = torch.tensor([dropout.limit() for dropout in dropouts if dropout is not None])
+            limits.append(limit[places][:, None].to(self._device))
+            scales.append(torch.stack([factors.max() for factors in column])[places.to(self._device)])
+        return limits, scales

@@ -244,6 +244,44 @@ def batch_sizes_panels(rows: Sequence[Row]) -> list[Panel]:
     ]
 
 
+def _errors(rows: Sequence[Row], metric: str) -> dict[int, list[float]]:
+    """Return the errors of the seeds by width."""
+    by_width = groups([row | {"width": row["model.hidden"][0]} for row in rows], "width")
+    return {width: [1 - row[metric] for row in found] for width, found in by_width.items()}
+
+
+def double_descent(rows: Sequence[Row]) -> list[Finding]:
+    """The test error where a network begins to fit all labels, less that of smaller and of the largest networks."""
+    train, test = _errors(rows, "train/accuracy"), _errors(rows, "val/accuracy")
+    widths = list(test)
+    fitting = [width for width in widths[1:-1] if fmean(train[width]) <= 0.01]
+    threshold = fitting[0] if fitting else widths[-2]
+    before = min((width for width in widths if width < threshold), key=lambda width: fmean(test[width]))
+    return [
+        Finding(
+            f"test error at width {threshold} less that at width {width}",
+            [ours - other for ours, other in zip(test[threshold], test[width], strict=True)],
+            0.0,
+            math.inf,
+        )
+        for width in (before, widths[-1])
+    ]
+
+
+def double_descent_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The error over the width."""
+    points = {"training, with wrong labels": "train/accuracy", "test": "val/accuracy"}
+    return [
+        Lines(
+            "MNIST-1D with 15 % wrong labels",
+            "width",
+            "error",
+            {name: _errors(rows, metric) for name, metric in points.items()},
+            log="x",
+        )
+    ]
+
+
 def crowded_valley(rows: Sequence[Row]) -> list[Finding]:
     """The loss of the newer optimizer that is nearest to being better than AdamW everywhere, on its worst problem; and
     that of the optimizer nearest to being the best everywhere.

@@ -194,6 +194,17 @@ REPRODUCTIONS = (
         panels=measures.clothes_panels,
         miniature=("limit_train_samples=640", "limit_val_samples=100", "seed=0,1"),
     ),
+    Reproduction(
+        name="double_descent",
+        paper="Nakkiran et al., 2019",
+        title="Double descent over the width",
+        sweeps={"mlp": ("model.hidden=[2],[4],[8],[16],[24],[32],[64],[128],[256],[512]",)},
+        keys=("model.hidden", "seed"),
+        metrics=("train/accuracy", "val/accuracy"),
+        findings=measures.double_descent,
+        panels=measures.double_descent_panels,
+        miniature=("model.hidden=[2],[32],[256]", "duration=600", "eval_every=600", "seed=0,1"),
+    ),
 )
 
 NOT_RUN = {

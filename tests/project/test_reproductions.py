@@ -19,7 +19,7 @@ from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
 from hydrant import cli
 
 BY_NAME = {one.name: one for one in REPRODUCTIONS}
-QUICK = "mnist1d"
+QUICK = "double_descent"
 """The miniature that the default tests run; the others are slow."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -241,6 +243,35 @@ def test_ctrl_c_while_a_stopped_run_ends_still_names_the_command_that_continues_
         train(*DIGITS, "duration=8", status=130)
     message = "stopped by SIGINT after update 3; the same command continues it"
     assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+def test_rows_are_in_order_although_the_clock_is_set_back(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.count(2e9, -100.0)
+    monkeypatch.setattr("hydrant.training.reports.time.time", lambda: next(times))
+    folder = train("tracker=local", "model.hidden=[4]", "duration=3", "log_every=1", "eval_every=null")
+    logged = [json.loads(line)["time"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert len(logged) >= 3
+    assert logged == sorted(set(logged))
+    assert all(1.9e9 < time < 2e9 + 1 for time in logged)
+
+
+def test_a_refused_config_leaves_no_folder_although_the_data_were_warned_of(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("pets.csv").write_text("x,pet,y\n" + "1,Cat,0\n2,cat,1\n" * 20)
+    words = ("tracker=local", "data=csv", "data.train=pets.csv", "data.target=y", "model.hidden=[4]",
+             "global_batch_size=4", "duration=1", "eval_every=null")  # fmt: skip
+    for _ in range(2):
+        train(*words, "best.metric=val/none", name="pets", status=2)
+        assert "are two categories" in capsys.readouterr().out
+        assert not Path("outputs").exists()
+    log = train(*words, name="pets") / "train.log"
+    content = log.read_text()
+    assert "are two categories" in content
+    train(*words, "duration=2", "best.metric=val/none", "resume_strict=false", name="pets", status=2)
+    assert log.read_text().startswith(content), "the log of an earlier start stays"
 
 
 def test_a_finished_run_is_not_changed(train: Train, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,22 @@ def test_a_limit_that_is_over_stops_at_once_and_one_that_is_not_does_nothing() -
         assert (signals.signum, limited.is_out_of_time) == (signum, signum is not None)
 
 
+def test_a_failure_counts_although_the_clock_is_set_back(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the failed job writes is older than the start of its sweep then; durations are of another clock."""
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 1e6)
+    limited = Sweep()
+    limited.max_seconds = 3600.0
+    grid = ("train", "-m", "name=sweep", *TINY, "seed=0", "duration=1", "optimizer=sgd", "optimizer.lr=1e30")
+    with monkeypatch.context() as begun:
+        begun.setattr("hydrant.sweeps.sweep.Sweep", lambda: limited)
+        begun.setattr("time.time", now)
+        assert cli.main(grid) == 1
+    assert 0 < limited.wall_seconds < 600
+
+
 @pytest.mark.parametrize("limit", ["max_runs=0", "max_runs=1.5", "max_seconds=-1", "max_seconds=soon"])
 def test_an_impossible_limit_is_refused(
     limit: str, workdir: Path, capsys: pytest.CaptureFixture[str]

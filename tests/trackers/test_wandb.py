@@ -230,6 +230,19 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
     assert [row["_step"] for row in run.history] == list(range(8))
 
 
+def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    """The times of the second start are below those of the first, so only their order tells what the server lacks."""
+    first = make_wandb(identity)
+    log_rows(first, 0, 3)
+    first.finish(143, {})
+    later = [row | {"time": row["time"] - 1000} for row in rows(3, 5)]
+    resumed = make_wandb(replace(identity, history=lambda: rows(0, 3) + later), num_updates=5)
+    resumed.finish(0, {})
+    assert without_sdk_keys(wandb_server.only_run().history) == rows(0, 3) + later
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 def test_rows_before_a_picture_are_not_sent_again(
     is_told: bool,

@@ -18,7 +18,7 @@ from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, lau
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, settings_in_run
 from hydrant.runs.lock import exclusive
-from hydrant.runs.log_setup import log_to
+from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
@@ -97,9 +97,17 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
                 prepared.close()
                 return session.run(stop)
     except (Exception, SystemExit) as error:
-        if not isinstance(error, HydrantError):  # an error in the config creates no train.log
-            log.debug("the run could not start", exc_info=error)
-        return first_failure(error, job.folder, world)
+        return start_failure(error, job, world)
+
+
+def start_failure(error: BaseException, job: Job, world: World) -> RunResult:
+    """Return the result of a run that could not start, and log why. A refused config leaves no train.log."""
+    if not isinstance(error, HydrantError):
+        log.debug("the run could not start", exc_info=error)
+    result = first_failure(error, job.folder, world)
+    if result.exit_status == ConfigError.exit_status:
+        discard_log(job.folder / LOG)
+    return result
 
 
 def prepare_start(plan: Plan, start: Start) -> None:

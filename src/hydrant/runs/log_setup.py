@@ -23,6 +23,17 @@ class _File(logging.FileHandler):
 
     _is_reported = False
 
+    def __init__(self, file: Path) -> None:
+        self._is_new = not file.exists()
+        super().__init__(file, delay=True, encoding="utf-8")
+
+    def discard(self) -> None:
+        """Remove the file, unless it was there before, and write no more."""
+        self.addFilter(lambda _: False)
+        if self._is_new:
+            with contextlib.suppress(OSError):
+                Path(self.baseFilename).unlink()
+
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
         if path.exists() and not path.is_file():
@@ -109,7 +120,7 @@ def log_to_terminal(rank: int = 0) -> Generator[None]:
 @contextlib.contextmanager
 def log_to_file(file: Path, rank: int = 0) -> Generator[None]:
     """Log messages with tracebacks to `file`: those for this log, and those for every log."""
-    handler = _File(file, delay=True, encoding="utf-8")
+    handler = _File(file)
     handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {_message(rank)}"))
     if rank:
         handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
@@ -127,9 +138,9 @@ class _Files(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_path: dict[Path, logging.Handler] = {}
+        self._by_path: dict[Path, _File] = {}
 
-    def add(self, file: Path, handler: logging.Handler) -> None:
+    def add(self, file: Path, handler: _File) -> None:
         self._by_path[file] = handler
         log.addHandler(self)  # once
 
@@ -137,6 +148,10 @@ class _Files(logging.Handler):
         del self._by_path[file]
         if not self._by_path:
             log.removeHandler(self)
+
+    def discard(self, file: Path) -> None:
+        if file in self._by_path:
+            self._by_path[file].discard()
 
     def handle(self, record: logging.LogRecord) -> bool:
         current = current_log.get()
@@ -147,6 +162,11 @@ class _Files(logging.Handler):
 
 
 _files = _Files()
+
+
+def discard_log(file: Path) -> None:
+    """Remove the log of a run that was refused: nothing was started. A log of an earlier start stays."""
+    _files.discard(file)
 
 
 def _message(rank: int) -> str:

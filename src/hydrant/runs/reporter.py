@@ -93,6 +93,7 @@ class RunReporter(RunLogger, Rows):
         self._job, self._folder, self._plan, self._num_updates = job, job.folder, plan, history.num_updates
         self._began = time.monotonic() - (seconds_of_call() or 0.0)
         self._first_update = history.num_updates
+        self._logged_at = 0.0  # the time of the last row
         self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
@@ -139,7 +140,9 @@ class RunReporter(RunLogger, Rows):
         """
         check_held(self._folder)
         self._num_updates = int(row["num_updates"])
-        row = dict(row) | figures(self._plan, row)
+        # Rows are in the order of their times, also if the machine's clock is set back.
+        self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
+        row = dict(row) | figures(self._plan, row) | {"time": self._logged_at}
         with self._optional(METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import resource
 import signal
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hydrant.config.instantiate import share_factories
-from hydrant.errors import HydrantError
 from hydrant.runs.environment import describe_environment
-from hydrant.runs.execute import already_finished, execute, prepare_start
+from hydrant.runs.execute import already_finished, execute, prepare_start, start_failure
 from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
-from hydrant.runs.outcome import RunResult, first_failure, unexpected_failure
+from hydrant.runs.outcome import RunResult, unexpected_failure
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
@@ -29,8 +27,6 @@ from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.train import train_lanes
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
@@ -156,9 +152,7 @@ class _RunLane:
             current_log.reset(token)
 
     def _fail(self, error: BaseException) -> None:
-        if not isinstance(error, HydrantError):  # an error in the config creates no train.log
-            with self.active():
-                log.debug("the run could not start", exc_info=error)
+        with self.active():
+            self.result = start_failure(error, self._job, self._world)
         self._plan = self._opened = None
-        self.result = first_failure(error, self._job.folder, self._world)
         self._folder.close()

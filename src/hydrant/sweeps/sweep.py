@@ -66,7 +66,9 @@ class Sweep:
     """The sweep that one `--multirun` command runs in this process."""
 
     def __init__(self) -> None:
-        self._began = time.time()
+        self._began = time.time()  # of the machine's clock, which may be set meanwhile
+        self._began_monotonic = time.monotonic()
+        self._failed = set[Path]()  # the folders of jobs that failed in this process
         self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
@@ -170,7 +172,7 @@ class Sweep:
             self.ended_by = f"hydra.sweeper.max_seconds={self.max_seconds:g}"
             signals.handle(signal.SIGTERM, None)
 
-        timer = threading.Timer(max(self._began + self.max_seconds - time.time(), 0.0), stop)
+        timer = threading.Timer(max(self.max_seconds - self.wall_seconds, 0.0), stop)
         timer.daemon = True
         timer.start()
         try:
@@ -186,7 +188,7 @@ class Sweep:
     @property
     def wall_seconds(self) -> float:
         """Those of this start so far."""
-        return time.time() - self._began
+        return time.monotonic() - self._began_monotonic
 
     @property
     def processor_seconds(self) -> float:
@@ -241,6 +243,7 @@ class Sweep:
                 self._jobs[path] = replace(self._jobs[path], refused=result.message)
                 self._write_plan(job.sweep_folder or path.parent)
             elif 0 < result.exit_status < 128:
+                self._failed.add(job.folder.resolve())
                 _record_failure(job, result, began)
         for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
             self._refresh(folder)
@@ -270,11 +273,11 @@ class Sweep:
             say(self._stopped_text(runs))
         elif not self._is_brief:
             say("")
-            say_fields(closing_fields(folder, runs, time.time() - self._began, self._mode))
+            say_fields(closing_fields(folder, runs, self.wall_seconds, self._mode))
         for line in self.closing_lines:
             say(line)
         has_refused = any(job.refused for job in self._jobs.values())
-        has_failed = any(r.status == RunStatus.FAILED and r.summary_time >= self._began for r in runs)
+        has_failed = any(r.status == RunStatus.FAILED and r.path.resolve() in self._failed for r in runs)
         return not self.may_fail and (has_refused or has_failed)
 
     def plain(self, folder: Path) -> dict[str, Any]:

@@ -249,8 +249,10 @@ class WandbTracker(Tracker):
         if sent is None:  # or a picture of an earlier version; the summary is sometimes sent before its row
             sent = run.summary.get("time") or 0.0
         self._place["time"] = sent
-        for row in rows:
-            if row["time"] > sent:
+        last = next((n for n, row in enumerate(rows) if row["time"] == sent), None)
+        for n, row in enumerate(rows):
+            # By their order if the last row is known: between two starts, the clock may have been set back.
+            if row["time"] > sent if last is None else n > last:
                 self.log(row)
 
     def _init(self, mode: Literal["online", "offline"], arguments: dict[str, Any]) -> str | None:

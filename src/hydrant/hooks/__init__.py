@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hydrant.hooks.lookahead import Lookahead as Lookahead
     from hydrant.hooks.lr_finder import LrFinder as LrFinder
     from hydrant.hooks.samples import Samples as Samples
+    from hydrant.hooks.sharpness import Sharpness as Sharpness
     from hydrant.hooks.stop_at import StopAt as StopAt
     from hydrant.hooks.stop_if import StopIf as StopIf
     from hydrant.hooks.text_samples import TextSamples as TextSamples
@@ -27,6 +28,7 @@ __getattr__, __dir__ = lazy_exports(
         "Lookahead": "hydrant.hooks.lookahead",
         "LrFinder": "hydrant.hooks.lr_finder",
         "Samples": "hydrant.hooks.samples",
+        "Sharpness": "hydrant.hooks.sharpness",
         "StopAt": "hydrant.hooks.stop_at",
         "StopIf": "hydrant.hooks.stop_if",
         "TextSamples": "hydrant.hooks.text_samples",

@@ -1,0 +1,84 @@
+"""A copy of a run's task, on which hooks compute gradients without touching the training."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hydrant.batch import Batch, Outcome, map_tensors
+from hydrant.errors import ConfigError
+from hydrant.training.plan import Plan
+from hydrant.training.trainer import Trainer
+
+
+def check_whole_weights(plan: Plan) -> None:
+    """Check that each rank has all weights.
+
+    Raises:
+        ConfigError: they are sharded.
+    """
+    if plan.parallel.is_sharded:
+        raise ConfigError(
+            "_target_", "needs whole weights on each rank, not shards; use parallel=ddp or single"
+        )
+
+
+class EagerCopy:
+    """A task with copies of the weights and buffers of a run, in full precision. Use it in `full_precision`.
+
+    Args:
+        task: of the run.
+        dtype: of the weights and inputs.
+    """
+
+    def __init__(self, task: nn.Module, dtype: torch.dtype) -> None:
+        self._task, self._dtype = task, dtype
+        parameters = {
+            name: self._converted(p.detach().clone()).requires_grad_(p.requires_grad)
+            for name, p in task.named_parameters()
+        }
+        self._tensors = parameters | {n: self._converted(b.detach().clone()) for n, b in task.named_buffers()}
+        self.parameters = [p for p in parameters.values() if p.requires_grad]
+
+    def loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
+        """Return the mean loss of a batch, and the number of its targets."""
+        outcome: Outcome = functional_call(self._task, self._tensors, (map_tensors(self._converted, batch),))
+        return outcome.total_loss(), outcome.num_targets
+
+    def gradients(self, loss: Tensor, *, create_graph: bool = False) -> Sequence[Tensor]:
+        """Return the gradient of a loss by each parameter."""
+        return torch.autograd.grad(
+            loss, self.parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
+        )
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
+@contextmanager
+def full_precision(trainer: Trainer, *, is_training: bool) -> Generator[None]:
+    """Compute gradients neither compiled nor by autocast, in this mode, with attention that has second derivatives."""
+    plan, modes = trainer.plan, {module: module.training for module in trainer.task.modules()}
+    with (
+        trainer.pace.paused(),
+        torch.enable_grad(),
+        sdpa_kernel(SDPBackend.MATH),
+        plan.compilation.force_eager(),
+    ):
+        trainer.task.train(is_training)
+        try:
+            with torch.autocast(plan.world.device.type, enabled=False):
+                yield
+        finally:
+            for module, was_training in modes.items():
+                module.training = was_training
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Return all numbers in a row."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])

@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     check_number("--last", options.last, above=0)
     roots = [named_folder(word) for word in words] or [Path(root) for root in ROOTS if Path(root).is_dir()]
     found = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
-    times = {path: _time_of(path) for path in found.values()}
+    times = {p: max(modified(p / name) for name in _RECORDS) or modified(p) for p in found.values()}
     newest = sorted(times, key=lambda path: (times[path], path))
     num_earlier = max(len(newest) - options.last, 0)
     entries = (_entry(path, times[path]) for path in newest[num_earlier:])
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the folders of runs, sweeps and studies at or below a folder, but none behind a link or in another one."""
     try:
-        if is_run_folder(folder) or _is_sweep(folder):
+        if is_run_folder(folder) or any((folder / name).exists() for name in (SWEEP_PLAN, RESULT)):
             yield folder
             return
         with os.scandir(folder) as entries:
@@ -97,14 +97,6 @@ def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:
         return
     for name in sorted(names) if depth < _MAX_DEPTH else ():
         yield from _recorded_below(folder / name, depth + 1)
-
-
-def _is_sweep(folder: Path) -> bool:
-    return (folder / SWEEP_PLAN).exists() or (folder / RESULT).exists()
-
-
-def _time_of(folder: Path) -> float:
-    return max(modified(folder / name) for name in _RECORDS) or modified(folder)
 
 
 def _entry(folder: Path, time: float) -> Entry:

@@ -155,7 +155,7 @@ def check_private(path: Path, key: str) -> None:
 def _can_be_trusted(root: Path, name: str) -> bool:
     """Return whether a project has a package of this name that can be imported: Python's own modules come first."""
     is_own = name.isidentifier() and name not in sys.stdlib_module_names
-    return is_own and _own_file(root, name) is not None
+    return is_own and any(file.is_file() for file in _own_files(root.resolve(), name))
 
 
 _NO_PARTS = {"tests", "test", "setup", "conftest", "hydra_plugins", "hydrant"}
@@ -204,7 +204,3 @@ def _own_files(root: Path, package: str) -> Iterator[Path]:
     """Yield the files that may be the package of a project: at the root or in `src`, and no links."""
     for folder in (root, root / "src"):
         yield from (folder / package / "__init__.py", folder / f"{package}.py")
-
-
-def _own_file(root: Path, package: str) -> Path | None:
-    return next((file for file in _own_files(root.resolve(), package) if file.is_file()), None)

@@ -23,7 +23,7 @@ def check_saving(task: nn.Module, hooks: Hooks) -> None:
     Raises:
         ConfigError: a tensor, or the state of a hook, cannot be written or read.
     """
-    values = {name: value for name, value in task.state_dict().items() if not _is_meta(value)}
+    values = {n: v for n, v in task.state_dict().items() if not (isinstance(v, Tensor) and v.is_meta)}
     try:
         _try_values(values)
     except Exception as error:  # a kind of tensor fails by anything
@@ -34,10 +34,6 @@ def check_saving(task: nn.Module, hooks: Hooks) -> None:
         Snapshot.of(Checkpoint({}, {"hooks": hooks.state_dict()}), is_rank_zero=True)
     except Exception as error:  # a user's hook returns anything
         raise ConfigError("hooks", f"their state cannot be saved: {first_line(error)}") from error
-
-
-def _is_meta(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_meta
 
 
 @torch.no_grad()

@@ -36,6 +36,7 @@ from typing import Any
 from hydrant.signals import signal_name
 
 log = logging.getLogger("hydrant")
+"""The log of a run, which the terminal and train.log show."""
 
 
 class HydrantError(Exception):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-log = logging.getLogger("hydrant")
+from hydrant.errors import log
 
 MAX_DAMAGED_IN_A_ROW = 100
 """This many damaged samples in a row mean that the folder is gone or that the transform fails."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import logging
 import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ import torch
 from torch import Tensor
 
 from hydrant.data.archive import Archive, Images
-from hydrant.errors import ConfigError
-
-log = logging.getLogger("hydrant")
+from hydrant.errors import ConfigError, log
 
 _BYTES = 8  # the code of the type of the elements in the header
 _OPTIONS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "KMNIST": "kmnist"}

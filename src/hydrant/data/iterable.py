@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,9 +17,7 @@ from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.iterable_items import IterableItems
 from hydrant.data.loader import Collate, LoaderSource, collated
 from hydrant.data.workers import WorkerLoader, WorkerProgress, iterate_loader, preserve_rngs
-from hydrant.errors import ConfigError, HydrantError
-
-log = logging.getLogger("hydrant")
+from hydrant.errors import ConfigError, HydrantError, log
 
 
 def stream(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
@@ -19,10 +18,8 @@ from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.data.csv_layout import Layout, columns_with_two_spellings, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
-from hydrant.errors import ConfigError, DataError, check_number, typed_line
+from hydrant.errors import ConfigError, DataError, check_number, log, typed_line
 from hydrant.files.csv_text import is_number
-
-log = logging.getLogger("hydrant")
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
 _EXTRA = "extra_val."

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.errors import ConfigError, log, shown, suggestion
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,12 +13,10 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Outcome
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError, check_number, log
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 class LrFinder:

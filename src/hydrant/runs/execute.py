@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import os
 import signal
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, HydrantError, RankHung, log_errors
+from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, settings_in_run
@@ -36,8 +35,6 @@ from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
 from hydrant.training.train_state import check_optimizers
 from hydrant.training.trainer import TrainState
-
-log = logging.getLogger("hydrant")
 
 
 def execute(job: Job) -> RunResult:

@@ -11,11 +11,10 @@ from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
 
+from hydrant.errors import log
 from hydrant.files.redaction import public
 from hydrant.terminal.console import notice
 from hydrant.terminal.styled import TerminalHandler, has_style
-
-log = logging.getLogger("hydrant")
 
 
 class _File(logging.FileHandler):

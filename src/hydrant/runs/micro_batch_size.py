@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.errors import log
 from hydrant.runs.resume import Start, saved_config
 from hydrant.terminal.console import show_activity
 from hydrant.training.distributed.world import World
@@ -15,8 +15,6 @@ from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import find_micro_batch_size
 from hydrant.training.prepare.update_timing import time_updates
 from hydrant.training.train_state import saved_state
-
-log = logging.getLogger("hydrant")
 
 
 def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:

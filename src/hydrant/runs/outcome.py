@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import logging
 import re
 import sys
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, typed_line
+from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
 from hydrant.runs.folder import LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 from hydrant.terminal.answer import key_of, say_error
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from hydrant.runs.job import Job
     from hydrant.training.distributed.world import World
 
-log = logging.getLogger("hydrant")
 
 _LOST_RANK = re.compile(
     "gloo.*(Connection (closed|reset) by peer|Broken pipe)|remote process exited|Connection was likely closed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
 import os
 import statistics
@@ -14,14 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import naming
+from hydrant.errors import log, naming
 from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
 from hydrant.files.read_file import read_bytes
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder, read_rows
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
-
-log = logging.getLogger("hydrant")
 
 
 @dataclass(frozen=True)

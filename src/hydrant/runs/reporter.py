@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import FolderLost, log_errors
+from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.csv_text import as_csv
 from hydrant.runs.curve_pictures import draw_run
@@ -55,8 +55,6 @@ from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.trainer import RunLogger, TrainState
-
-log = logging.getLogger("hydrant")
 
 
 class NullRunReporter(RunLogger, Rows):

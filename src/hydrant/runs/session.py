@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import logging
 import signal
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns
+from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.idle_keys import idle_keys
 from hydrant.runs.job import Job
@@ -39,8 +38,6 @@ from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import checkpoint_content, restore, saved_state
 from hydrant.training.trainer import Trainer, TrainState
-
-log = logging.getLogger("hydrant")
 
 
 def open_session(

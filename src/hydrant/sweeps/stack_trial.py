@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from hydrant.config.flat import flatten
-from hydrant.errors import ConfigError, typed_line
+from hydrant.errors import ConfigError, log, typed_line
 from hydrant.runs.stack import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
@@ -21,8 +20,6 @@ from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.stack.check import check_plan, has_plateau, signature, try_lanes
 from hydrant.training.stack.reasons import CannotStack
-
-log = logging.getLogger("hydrant")
 
 _MEMORY_RATIO = 0.5
 """The part of the free memory that the stacks of a machine may take. The rest is for temporary tensors, which are not

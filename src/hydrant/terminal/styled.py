@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from hydrant.errors import log
 from hydrant.terminal.console import is_terminal, say
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 10
 _PIPE_WIDTH = 10_000  # with FORCE_COLOR: no line is broken
-
-log = logging.getLogger("hydrant")
 
 
 def console() -> Console:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.csv_text import as_csv
 from hydrant.imports.distribution import require_extra
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
-log = logging.getLogger("hydrant")
 
 ID_FILE = Path("mlflow", "run-id")
 """The file in a run folder with the id of its MLflow run."""

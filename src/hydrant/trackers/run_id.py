@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
+from hydrant.errors import log
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.terminal.console import relative
-
-log = logging.getLogger("hydrant")
 
 
 def read_id(folder: Path, file: Path) -> bytes | None:

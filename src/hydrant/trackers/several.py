@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import ConfigError, HydrantError, typed_line
+from hydrant.errors import ConfigError, HydrantError, log, typed_line
 from hydrant.safety.targets import locate
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
-
-log = logging.getLogger("hydrant")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import re
 import secrets
 import sqlite3
@@ -12,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, first_line, shown
+from hydrant.errors import ConfigError, first_line, log, shown
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity
 from hydrant.trackers.run_id import keep_id, read_id
-
-log = logging.getLogger("hydrant")
 
 ID_FILE = Path("trackio", "run-id")
 """The file in a run folder with the id of its Trackio run."""

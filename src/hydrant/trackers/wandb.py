@@ -8,7 +8,6 @@ The complete record of a run is metrics.jsonl; W&B only displays it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import secrets
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, RecordError, check_known, first_line
+from hydrant.errors import ConfigError, RecordError, check_known, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
@@ -47,7 +46,6 @@ from hydrant.trackers.wandb_sdk import (
 if TYPE_CHECKING:
     import wandb
 
-log = logging.getLogger("hydrant")
 
 PRELOAD = {"WandbTracker": ("wandb",)}
 

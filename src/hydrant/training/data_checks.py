@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import Data, changed_statistics
-from hydrant.errors import CheckpointError, ConfigError
+from hydrant.errors import CheckpointError, ConfigError, log
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.manifest import TRAINING
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.plan import Plan
-
-log = logging.getLogger("hydrant")
 
 _VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
 """The beginnings of the keys that choose the samples of evaluations."""

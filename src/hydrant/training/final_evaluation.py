@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydrant.errors import log
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.reports import log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import restore_weights
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 def test_best(trainer: Trainer, checkpoint: Path | None) -> None:

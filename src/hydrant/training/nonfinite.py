@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,11 +10,9 @@ from torch import Tensor, nn
 from hydrant.batch import Tensors, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
-from hydrant.errors import HydrantError, NonFiniteError
+from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.norms import total_norm
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 _MAX_UPDATES = 100  # that are read again
 

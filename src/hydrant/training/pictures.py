@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.training.distributed.world import World
 from hydrant.training.plotting import draw_confusion, draw_images
 
@@ -29,8 +28,6 @@ When = Literal["end", "evaluation"]
 NUM_SAMPLES = 24
 _MAX_CLASSES = 2000  # whose confusion matrix takes 32 MB
 _NAME_WIDTH = 16  # characters of a class name above an image
-
-log = logging.getLogger("hydrant")
 
 
 class _Mistakes(NamedTuple):

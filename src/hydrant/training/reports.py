@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.data import StreamSpec
 from hydrant.data.mixup import NoMixing
+from hydrant.errors import log
 from hydrant.optimizers.norms import is_sharded
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.buffers import uses_batch_statistics
@@ -24,8 +24,6 @@ from hydrant.training.nonfinite import non_finite_error
 from hydrant.training.pictures import Draw, input_pictures
 from hydrant.training.plotting import draw_pixels
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:

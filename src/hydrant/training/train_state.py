@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.data import PositionedStream
-from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
+from hydrant.errors import CheckpointError, ConfigError, HydrantError, log, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
@@ -25,8 +24,6 @@ from hydrant.training.data_checks import num_samples, validation_of
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
-
-log = logging.getLogger("hydrant")
 
 
 @contextmanager

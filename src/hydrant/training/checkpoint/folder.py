@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -10,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydrant.clock import Interval
-from hydrant.errors import CheckpointError, ConfigError, near_folders
+from hydrant.errors import CheckpointError, ConfigError, log, near_folders
 from hydrant.files.atomic_write import remove, sync
 from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, folder_name, read_manifest
-
-log = logging.getLogger("hydrant")
 
 CHECKPOINTS = "checkpoints"  # in a run folder
 LAST, BEST = "last", "best"  # links in it

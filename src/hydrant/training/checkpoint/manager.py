@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -14,12 +13,10 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from hydrant.errors import CheckpointError, Interrupted, typed_line
+from hydrant.errors import CheckpointError, Interrupted, log, typed_line
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import Checkpoint, Snapshot
 from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, newest_checkpoint
-
-log = logging.getLogger("hydrant")
 
 
 class Rows:

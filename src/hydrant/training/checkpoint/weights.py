@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hydrant.errors import CheckpointError, ConfigError, first_line
+from hydrant.errors import CheckpointError, ConfigError, first_line, log
 from hydrant.models.timm import check_timm_name
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import find_checkpoint
-
-log = logging.getLogger("hydrant")
 
 TIMM = "timm:"
 

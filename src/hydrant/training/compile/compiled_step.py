@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import logging
 import types
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Any, Literal
@@ -19,12 +18,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, typed_line
+from hydrant.errors import ConfigError, log, typed_line
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
 from hydrant.training.compile.supported import BETAS, TENSOR_FIELDS, optimizer_name, why_eager
 from hydrant.training.compile.weight_decay import CompiledWeightDecay
-
-log = logging.getLogger("hydrant")
 
 Hyperparameters = Literal["tensors", "numbers"]
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, tensors_of
-from hydrant.errors import CompileError, ConfigError
+from hydrant.errors import CompileError, ConfigError, log
 from hydrant.training.compile.base import FAILURE_REMEDY, Compilation
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
@@ -30,8 +30,6 @@ from hydrant.training.compile.validate import (
 from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.memory import is_out_of_memory
-
-log = logging.getLogger("hydrant")
 
 _CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 _MIN_CAPABILITY = (7, 0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import logging
 import os
 import signal
 import socket
@@ -23,10 +22,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from hydrant.errors import RankHung, innermost, typed_line
+from hydrant.errors import RankHung, innermost, log, typed_line
 from hydrant.training.distributed.world import STORE_SECONDS, World
-
-log = logging.getLogger("hydrant")
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ the optimizers and the stream of batches. docs/architecture.md explains the orde
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from hydrant.config.instantiate import instantiate
 from hydrant.data import Data
 from hydrant.data.base import changed_statistics
 from hydrant.data.mixup import Mixing
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
@@ -75,8 +74,6 @@ from hydrant.training.splits import (
     validation_splits,
 )
 from hydrant.training.trainer import RunLogger, Trainer, TrainState
-
-log = logging.getLogger("hydrant")
 
 
 def prepare(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
 from hydrant.training.distributed.base import SINGLE_RANK, Parallel
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
@@ -16,8 +15,6 @@ from hydrant.training.memory import allocator_message, is_out_of_memory, leave_h
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.dry_run import dry_collectives
 from hydrant.training.prepare.scratch import scratch_trainer
-
-log = logging.getLogger("hydrant")
 
 # Trials are eager: compiling for each size takes minutes, and a compiled task mostly needs less memory.
 _TRIAL_SETTINGS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from dataclasses import dataclass
@@ -11,14 +10,12 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.errors import CompileError, CompileMismatch
+from hydrant.errors import CompileError, CompileMismatch, log
 from hydrant.optimizers.norms import exceeds_distance, is_sharded
 from hydrant.training.compile import FAILURE_REMEDY, failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory
 from hydrant.training.profiling import reset_peak_memory
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 _MAX_NAMES = 5  # parameters that an error lists
 _TINY = 1e-300  # instead of a norm of 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -13,11 +12,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError, log_errors
+from hydrant.errors import ConfigError, log, log_errors
 from hydrant.training.profiling.base import Phase, Profiler
 from hydrant.training.profiling.tables import kernel_table, phase_table
-
-log = logging.getLogger("hydrant")
 
 _MAX_ALLOCATIONS = 100_000  # the snapshot holds the newest ones
 

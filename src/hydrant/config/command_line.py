@@ -256,7 +256,9 @@ def refuse_sweep(choices: Mapping[str, Any], hydra_overrides: Sequence[str]) -> 
 
 def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
     """Return the override that a single word probably means: `adamw` means `optimizer=adamw`."""
-    group = next((group for group, names in options.items() if text in names), None)
+    groups = [group for group, names in options.items() if text in names]
+    # `optimizer` rather than `experiment/paper`.
+    group = min(groups, key=lambda group: "/" in group, default=None)
     return f"{group}={text} or {text}" if group else text if text.isidentifier() else "<key>"
 
 

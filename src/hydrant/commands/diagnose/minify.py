@@ -149,7 +149,7 @@ def _minimize(graph: Graph, arguments: Arguments, fails: Fails, backend: str) ->
     from torch._functorch.fx_minifier import minifier
 
     try:
-        small, inputs = minifier(graph, arguments, fails, dump_state=lambda *_: None)
+        small, inputs = minifier(graph, arguments, fails, dump_state=_discard)
     except TimeoutError:
         raise
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
@@ -161,6 +161,9 @@ def _minimize(graph: Graph, arguments: Arguments, fails: Fails, backend: str) ->
         inputs=[_describe(value) for value in inputs],
         part=_bisect(small, inputs, fails) if backend == "inductor" else "",
     )
+
+
+def _discard(*_: object) -> None: ...
 
 
 def _bisect(graph: Graph, arguments: Arguments, fails: Fails) -> str:

@@ -44,3 +44,19 @@ def test_curves_without_finite_values_do_not_show_the_ticks_of_others() -> None:
     alone = pixels(nothing)
     pixels({"lr": {"": (range(300), [float(n) for n in range(300)])}})
     assert pixels(nothing) == alone
+
+
+@pytest.mark.parametrize("num", [2, 5, 12])
+@pytest.mark.parametrize(
+    "label", ["sgd", "optimizer=adamw optimizer.lr=0.001 seed", "optimizer.weight_decay" * 9]
+)
+def test_the_legend_of_one_column_is_beside_its_panel(label: str, num: int) -> None:
+    """It covers no curve, and is in the picture."""
+    labels = tuple(f"{n} {label}" for n in range(num))
+    figure, _ = plotting._panels((labels, labels), 1)  # pyright: ignore[reportPrivateUsage]
+    figure.canvas.draw()
+    for panel in figure.axes:
+        legend = panel.get_legend()
+        assert legend is not None
+        place = legend.get_window_extent()
+        assert panel.bbox.x1 < place.x0 < place.x1 < figure.bbox.x1

@@ -1,7 +1,8 @@
-"""`docs`: print a page of the documentation, or the names of all pages. The wheel has the pages."""
+"""`docs`: print pages of the documentation or sections of them, or the names of all pages. The wheel has the pages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(
             "", "this installation has no pages; install Hydrant from its wheel or its repository"
         )
-    names = [_name_of(word, pages) for word in words]
-    texts = {name: pages[name].read_text(encoding="utf-8").rstrip() for name in names}
+    texts = {name: text for word in words for name, text in [_text_of(word, pages)]}
     if words:
         tell("\n\n".join(texts.values()), {"pages": texts}, emit)
         return 0
@@ -36,6 +36,44 @@ def page_files() -> dict[str, Path]:
     return {
         file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.md"))
     }
+
+
+def _text_of(word: str, pages: dict[str, Path]) -> tuple[str, str]:
+    """Return the name and the text of a page, of a section after `#`, or of the list of sections after a bare `#`.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    page, mark, section = word.partition("#")
+    name = _name_of(page, pages)
+    text = pages[name].read_text(encoding="utf-8").rstrip()
+    if not mark:
+        return name, text
+    sections = _sections(text)
+    if not section:
+        return f"{name}#", "\n".join(f"{page}#{title}" for title in sections)
+    if section not in sections:
+        raise unknown_name("", "section", section, sections)
+    return f"{name}#{section}", sections[section]
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Return the sections of a page by their anchors, each with those below it.
+
+    >>> _sections("# A\\n\\n## B c\\n\\n### D\\n\\n## E")
+    {'a': '# A\\n\\n## B c\\n\\n### D\\n\\n## E', 'b-c': '## B c\\n\\n### D', 'd': '### D', 'e': '## E'}
+    """
+    code = [m.span() for m in re.finditer(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL)]
+    headings = [
+        (found.start(), len(found[1]), found[2])
+        for found in re.finditer(r"^(#+) (.+)$", text, flags=re.MULTILINE)
+        if not any(start < found.start() < end for start, end in code)
+    ]
+    sections = dict[str, str]()
+    for n, (start, level, title) in enumerate(headings):
+        end = next((place for place, other, _ in headings[n + 1 :] if other <= level), len(text))
+        sections[re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")] = text[start:end].rstrip()
+    return sections
 
 
 def _name_of(word: str, pages: dict[str, Path]) -> str:

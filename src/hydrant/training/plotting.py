@@ -21,6 +21,7 @@ Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""
 
 _MAX_LABELS = 8  # of a legend that names every curve
+_MAX_LETTERS = 60  # of a label of a legend
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -99,8 +100,8 @@ def draw_curves(
 ) -> None:
     """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
 
-    A panel whose only label is "" has no legend. With many labels, the colours of its curves go from dark to light in
-    their order, and the legend has a few of them.
+    A panel whose only label is "" has no legend. In one column, legends are beside the panels and cover no curve.
+    With many labels, the colours of its curves go from dark to light in their order, and the legend has a few of them.
     """
     figure, lines = _panels(tuple(tuple(curves) for curves in panels.values()), columns)
     for panel, of_panel, (title, curves) in zip(figure.axes, lines, panels.items(), strict=False):
@@ -120,11 +121,15 @@ def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list
     The last ones are kept, because every run draws its schedules, and those of a process mostly have the same panels.
     """
     num_rows = -(-len(labels) // columns)
-    width, height = 8 if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
+    longest = max((len(label) for of_panel in labels for label in _colors_and_labels(of_panel)[1]), default=0)
+    is_beside = columns == 1 and longest > 0
+    beside = 0.55 + 0.064 * min(longest, _MAX_LETTERS) if is_beside else 0.0  # inches for the legends
+    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0} if is_beside else {}
+    width, height = 8 + beside if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
     figure = _new_figure(width, height)
     # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
     figure.subplots_adjust(
-        left=0.9 / width, right=1 - 0.25 / width, top=1 - 0.4 / height, bottom=0.55 / height,
+        left=0.9 / width, right=1 - (0.25 + beside) / width, top=1 - 0.4 / height, bottom=0.55 / height,
         wspace=1.15 / 3.85, hspace=0.95 / 1.85,
     )  # fmt: skip
     axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
@@ -135,26 +140,30 @@ def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list
         colors, shown = _colors_and_labels(of_panel)
         lines.append(
             [
-                panel.plot([], [], label=label if label in shown else None, linewidth=1.5, color=color)[0]
+                panel.plot([], [], label=shown.get(label), linewidth=1.5, color=color)[0]
                 for label, color in zip(of_panel, colors, strict=True)
             ]
         )
         panel.set_xlabel("update")
         panel.grid(alpha=0.3)
         if set(of_panel) != {""}:
-            panel.legend(fontsize="small")
+            panel.legend(fontsize="small", **place)
     return figure, lines
 
 
-def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Sequence[str]]:
-    """Return a colour for each curve, None for matplotlib's own, and the labels that the legend has."""
+def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Mapping[str, str]]:
+    """Return a colour for each curve, None for matplotlib's own, and the text of each label that the legend has."""
+    texts = {
+        label: label if len(label) <= _MAX_LETTERS else f"{label[: _MAX_LETTERS - 1]}…" for label in labels
+    }
     if len(labels) <= _MAX_LABELS:
-        return [None] * len(labels), labels
+        return [None] * len(labels), texts
     import matplotlib as mpl
 
     last, num_shown = len(labels) - 1, 5
     colors = [mpl.colormaps["viridis"](0.92 * n / last) for n in range(len(labels))]
-    return colors, [labels[round(n * last / (num_shown - 1))] for n in range(num_shown)]
+    places = [round(n * last / (num_shown - 1)) for n in range(num_shown)]
+    return colors, {labels[place]: texts[labels[place]] for place in places}
 
 
 @dataclass(frozen=True)

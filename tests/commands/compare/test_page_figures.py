@@ -80,6 +80,19 @@ def scales(page: Page, expression: str) -> Any:
     return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
 
 
+def test_an_axis_of_any_range_has_few_ticks(page: Page) -> None:
+    """A reader may enlarge until a range holds two neighbouring numbers."""
+    for low, high in (
+        (69.13222796102939, 69.1322279610294),
+        (1e300, 2e300),
+        (5e-324, 1e-323),
+        (2, 1),
+        (0, 0),
+    ):
+        assert len(scales(page, f"linearTicks({low}, {high}, 8)")) <= 10
+    assert scales(page, "linearTicks(-0.3, 0.31, 7)") == [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]
+
+
 def test_interpolation_stops_at_gaps(page: Page) -> None:
     xs, ys = [0, 10, 20, 30, 40], "[0.1, 0.5, null, 0.8, 0.9]"
     for at, expected in {5: 0.3, 10: 0.5, 13: None, 20: None, 28: None, 30: 0.8, 35: 0.85, 41: None}.items():

@@ -51,6 +51,26 @@ def test_a_drag_enlarges_and_a_double_click_shows_all(page: Page) -> None:
     assert description(page, "curves") == everything, "a click is no drag"
 
 
+def test_a_range_without_width_is_no_part(open_page: Callable[..., Page], report: Path) -> None:
+    """A reader may enlarge until the ends of the range are equal but for rounding; then nothing can be drawn."""
+    page = open_page(report, "curves.x=[69.13222796102939,69.1322279610294]")
+    assert description(page, "curves").endswith("4 groups, from 50")
+
+
+def test_escape_ends_a_drag(page: Page) -> None:
+    curves = figure(page, "curves").get_by_role("img")
+    curves.scroll_into_view_if_needed()
+    box = curves.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 300, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 100)
+    page.keyboard.press("Escape")
+    everything = description(page, "curves")
+    page.mouse.up()
+    assert description(page, "curves") == everything
+
+
 def test_the_curves_work_by_keyboard_and_the_cursor_stops_at_points(page: Page) -> None:
     stage = page.get_by_role("group", name="Curves. Left and right")
     stage.focus()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documentation import blocks
 from planted import Compare, write_run
 from playwright.sync_api import Page, expect
 from scipy import stats
@@ -106,6 +107,11 @@ def test_the_first_sentence_is_the_verdict(name: str, tmp_path: Path, comparing:
     assert to_text(comparison, None).splitlines()[0] == sentence
     assert (comparison.verdict.status, comparison.verdict.sentence) == (status, sentence)
     assert (comparison.verdict.winner is not None) == (status == "decided")
+
+
+def test_the_guide_shows_sentences_of_these_sweeps() -> None:
+    [shown] = [block for block in blocks("docs/guides/compare.md", "text") if block.startswith("Decided: ")]
+    assert shown.splitlines() == [SWEEPS[name][2] for name in ("a clear winner", "a tie")]
 
 
 def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:

@@ -17,7 +17,7 @@ _MAX_WIDTH = 110
 _JSON = (
     f"\n\n{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
 )
-_HEADING = re.compile(r"^(Examples|Options|Groups|Exit status):", re.MULTILINE)
+_HEADING = re.compile(r"^(Examples|Options|More options|Groups|Exit status):", re.MULTILINE)
 
 
 def overview() -> str:

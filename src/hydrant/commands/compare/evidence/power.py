@@ -23,7 +23,7 @@ def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 
         num_comparisons: for which the test at 5 % is corrected (Bonferroni).
 
     >>> round(power(1.0, 1.0, 10), 3), round(power(1.0, 1.0, 10, num_comparisons=2), 3)
-    (0.803, 0.684)
+    (0.803, 0.682)
     """
     degrees = num_seeds - 1
     shift = abs(difference) / std * math.sqrt(num_seeds)

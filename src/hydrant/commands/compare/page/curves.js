@@ -42,6 +42,7 @@ function curvesSection() {
   const check = (name) => h("input", { type: "checkbox", checked: chosen[name], onchange: (event) => pick(name)(event.target.checked) });
   const all = h("button", { type: "button", hidden: true, onclick: () => zoom(null) }, "Show all");
   const zoom = (part) => {
+    if (part && ![...(part.x ? [part.x] : []), ...Object.values(part.heights)].every(isRange)) return;
     if (part?.x || !part) chosen.x = part ? part.x : [];
     chosen.heights = part ? { ...chosen.heights, ...part.heights } : {};
     redraw();
@@ -79,8 +80,9 @@ function isZoomed({ x, heights }) {
   return isRange(x) || Object.values(heights).some(isRange);
 }
 
+/** Whether a value is a range that is wide enough to draw: its ends differ by more than rounding. */
 function isRange(value) {
-  return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) && value[0] < value[1];
+  return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) && value[1] - value[0] > 1e-6 * Math.max(...value.map(Math.abs));
 }
 
 function drawCurves(svg, width, chosen, zoom) {
@@ -96,8 +98,8 @@ function drawCurves(svg, width, chosen, zoom) {
   if (!raw.flat().length) return emptyFigure(svg, width, `No visible run has ${metrics.join(" or ")}`);
   const scaled = (value) => (!log ? value : value > 0 ? Math.log(value) : null);
   const first = curves.find((lines) => lines.length).map(({ x, y }) => ({ x, y: y.map(scaled) }));
-  const from = whole ? full[0] : beginning(first), asked = [Math.max(zoomed[0], full[0]), Math.min(zoomed[1], full[1])];
-  const isPart = asked[0] < asked[1], range = isPart ? asked : [from, full[1]];
+  const from = whole ? full[0] : beginning(first), asked = isRange(zoomed) ? [Math.max(zoomed[0], full[0]), Math.min(zoomed[1], full[1])] : [];
+  const isPart = isRange(asked), range = isPart ? asked : [from, full[1]];
   const panels = metrics.map((name, n) => {
     const box = { x: (n % columns) * wide, y: Math.floor(n / columns) * tall, width: wide, height: tall };
     return drawPanel(svg, box, { metric: name, unit, lines: curves[n], range, heights: isRange(heights[name]) ? heights[name] : null, log, each, id: `curves-clip-${n}` });

@@ -137,6 +137,11 @@ function panelReactions(svg, panels, { unit, each, zoom, isZoomed }) {
     key: (key) => {
       const panel = usable[0], stops = panel ? stopsOf(panel) : [];
       const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[key];
+      if (key === "Escape" && drag) {
+        drag.panel.selection.setAttribute("visibility", "hidden");
+        drag = null;
+        return true;
+      }
       if (key === "Escape" && isZoomed) { zoom(null); return true; }
       if (!stops.length) return false;
       if (step !== undefined) {

@@ -38,9 +38,9 @@ function linearTicks(from, to, count) {
   const rough = (to - from) / Math.max(count, 1) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const size = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
-  const ticks = [];
-  for (let n = Math.ceil(from / size - 1e-9); n * size <= to + 1e-9 * size; n++) ticks.push(Number((n * size).toPrecision(12)));
-  return ticks;
+  const first = Math.ceil(from / size - 1e-9), num = Math.floor(to / size + 1e-9) - first + 1;
+  const ticks = Array.from({ length: Math.min(Math.max(num, 0), 100) }, (_, n) => Number(((first + n) * size).toPrecision(12)));
+  return [...new Set(ticks)];
 }
 
 function logTicks(from, to, count) {

@@ -188,6 +188,8 @@ class SdkSession:
                 import wandb
 
                 wandb.setup()
+                import requests  # noqa: F401  # by `wandb.init`, in W&B 0.31 also offline: a quarter of a second
+
                 if probe_timeout is not None:
                     self.access_problem(probe_timeout)
 

@@ -163,8 +163,10 @@ def test_the_address_keeps_the_choices(page: Page, open_page: Callable[..., Page
 @pytest.mark.parametrize(
     "address",
     [
-        'curves.x=[null,{}]&curves.heights={"val/accuracy":3}&brushes={"seed":null,"x":[1]}&curves.more=[1,{}]',
+        'curves.x=[null,{}]&curves.heights={"val/accuracy":3}&brushes={"seed":[null,{}],"x":[1]}&curves.more=[1,{}]'
+        "&curves.smoothing=-1",
         *slow(
+            'brushes={"seed":null}&curves.smoothing=5&curves.heights={"val/accuracy":[-1e308,1e308]}',
             "curves.metric=nothing&curves.x=[9,1]&curves.smoothing=x&hidden=3&brushes=[]&run=none&filter=%00&sort=none",
             "curves.log=maybe&heatmap.rows=../&beside=%3Cb%3E&curves.show=all&=&&%",
         ),

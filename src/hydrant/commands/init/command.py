@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     lines = [f"written: {root}, a project with the package {package}"]
     lines += [f"trusted: {described(root.resolve(), trusted)}"] if trusted else []
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
-    lines += ["next:", *enter, f"  {first}", "  README.md has the others"]
+    lines += ["next:", *enter, f"  {first}", "  README.md has the others, and how to install the project"]
     names = [str(file.relative_to(root)) for file in files]
     content = {"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first}
     tell("\n".join(lines), content)

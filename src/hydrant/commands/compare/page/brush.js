@@ -1,9 +1,15 @@
 // Brushes: ranges on the axes of the parallel coordinates. Only runs within all of them are shown.
 
-/** Whether a run is within all brushes. A brush is [low, high] for numbers, else a list of labels. */
+/** The brushes by their axes: [low, high] for numbers, else a list of labels. An old or wrong address may have others. */
+function brushes() {
+  const isBrush = (value) => Array.isArray(value) && value.length && (value.every((one) => typeof one === "string") || (value.length === 2 && value.every(Number.isFinite)));
+  return Object.fromEntries(Object.entries(CHOSEN.brushes).filter(([, value]) => isBrush(value)));
+}
+
+/** Whether a run is within all brushes. */
 function isBrushed(run) {
-  return Object.entries(CHOSEN.brushes).every(([key, brush]) => {
-    if (!Array.isArray(brush) || (key !== DATA.metric && !DATA.keys.includes(key))) return true;
+  return Object.entries(brushes()).every(([key, brush]) => {
+    if (key !== DATA.metric && !DATA.keys.includes(key)) return true;
     const value = key === DATA.metric ? run.final : run.labels[key];
     if (typeof brush[0] !== "number") return brush.includes(value);
     return value !== null && value !== "-" && Number(value) >= brush[0] && Number(value) <= brush[1];
@@ -11,14 +17,14 @@ function isBrushed(run) {
 }
 
 function setBrush(key, brush) {
-  const { [key]: _, ...others } = CHOSEN.brushes;
+  const { [key]: _, ...others } = brushes();
   CHOSEN.brushes = brush ? { ...others, [key]: brush } : others;
   changeFilter();
 }
 
 /** Entries that name the brushes; a click removes one. */
 function brushChips() {
-  return Object.entries(CHOSEN.brushes).filter(([, brush]) => Array.isArray(brush)).map(([key, brush]) => {
+  return Object.entries(brushes()).map(([key, brush]) => {
     const text = typeof brush[0] === "number" ? `${number(brush[0])} to ${number(brush[1])}` : brush.map(short).join(", ");
     return h("li", {}, h("button", { type: "button", "aria-label": `Remove the range of ${key}: ${text}`, onclick: () => setBrush(key, null) }, `${key} ${text}  ×`));
   });
@@ -36,8 +42,8 @@ const HALF_STEP = 9;
 
 /** The part of an axis that its brush covers, in the drawing; null without a brush. */
 function brushedPart(axis) {
-  const brush = CHOSEN.brushes[axis.title];
-  if (!Array.isArray(brush)) return null;
+  const brush = brushes()[axis.title];
+  if (!brush) return null;
   const places = brush.map((value) => axis.at(String(value))).filter(Number.isFinite), room = axis.invert ? 0 : HALF_STEP;
   return places.length ? [Math.min(...places) - room, Math.max(...places) + room] : null;
 }

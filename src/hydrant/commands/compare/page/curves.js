@@ -82,17 +82,17 @@ function isZoomed({ x, heights }) {
 
 /** Whether a value is a range that is wide enough to draw: its ends differ by more than rounding. */
 function isRange(value) {
-  return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) && value[1] - value[0] > 1e-6 * Math.max(...value.map(Math.abs));
+  return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) && Number.isFinite(value[1] - value[0]) && value[1] - value[0] > 1e-6 * Math.max(...value.map(Math.abs));
 }
 
 function drawCurves(svg, width, chosen, zoom) {
-  const { metric, unit, show, log, whole, smoothing, x: zoomed, heights } = chosen, each = show === "runs";
+  const { metric, unit, show, log, whole, x: zoomed, heights } = chosen, each = show === "runs";
   const metrics = [metric, ...chosen.more.filter((other) => other !== metric && DATA.curves.metrics.includes(other))];
   const columns = metrics.length > 1 && width >= 760 ? 2 : 1, wide = width / columns;
   const tall = metrics.length === 1 ? Math.min(Math.max(width * 0.42, 280), 460) : Math.min(Math.max(wide * 0.5, 220), 340);
   const raw = metrics.map((name) => (each ? runCurves : groupCurves)(name, unit));
   const full = extent(raw.flat().flatMap(({ x }) => [x[0], x[x.length - 1]]));
-  const soften = (x, y) => smoothed(x, y, smoothing, full[1] - full[0]);
+  const smoothing = Math.min(Math.max(chosen.smoothing, 0), 0.99), soften = (x, y) => smoothed(x, y, smoothing, full[1] - full[0]);
   const curves = raw.map((lines) => lines.map((line) => ({ ...line, y: soften(line.x, line.y), low: line.low && soften(line.x, line.low), high: line.high && soften(line.x, line.high) })));
   svg.dataset.points = raw.flat().reduce((sum, { y }) => sum + y.length, 0);
   if (!raw.flat().length) return emptyFigure(svg, width, `No visible run has ${metrics.join(" or ")}`);

@@ -152,7 +152,8 @@ function panelReactions(svg, panels, { unit, each, zoom, isZoomed }) {
       }
       if (!["+", "=", "-"].includes(key)) return false;
       const [low, high] = panel.range, middle = place === null ? (low + high) / 2 : stops[place], half = (high - low) * (key === "-" ? 1 : 0.25);
-      zoom({ x: [middle - half, middle + half], heights: {} });
+      const [first, last] = [stops[0], stops[stops.length - 1]], isAll = middle - half <= first && middle + half >= last;
+      zoom(isAll ? null : { x: [middle - half, middle + half], heights: {} });
       return true;
     },
   };

@@ -38,7 +38,7 @@ function drawParallel(svg, width) {
   const height = 336, range = [height - 24, 60];
   const runs = shownRuns().map(({ run }) => run).filter(isCounted), all = DATA.runs.filter(isCounted);
   if (!all.length) return emptyFigure(svg, width, "No visible run has a result");
-  const [low, high] = extent((Object.keys(CHOSEN.brushes).length ? all : runs).map((run) => run.final)); // axes stay while they are brushed
+  const [low, high] = extent((Object.keys(brushes()).length ? all : runs).map((run) => run.final)); // axes stay while they are brushed
   const colourOf = (value) => rampColour(0.08 + (0.8 * (IS_MAX ? value - low : high - value)) / (high - low || 1));
   const axes = parallelAxes(width, range, [low, high]), lines = s("g", {});
   svg.append(lines);

@@ -19,6 +19,7 @@ from training_runs import Train
 
 from hydrant import data as data_sets
 from hydrant.data import Data, idx
+from hydrant.data.folds import cut_fold
 from hydrant.data.vision import statistics
 from hydrant.errors import ConfigError, DataError
 
@@ -62,6 +63,23 @@ def test_files_are_read_as_they_come_from_both_places(tmp_path: Path, folder: st
     assert (learned.train.mean, learned.val.std, learned.statistics["mean"]) == ([0.1], [0.2], [0.1])
     given = build(tmp_path, "fashion_mnist", mean=[0.5], std=[0.5])
     assert (given.statistics, given.with_statistics) == ({}, None)
+
+
+@pytest.mark.parametrize("val_ratio", [0.0, 0.34])
+def test_only_pixels_that_train_are_measured(tmp_path: Path, val_ratio: float) -> None:
+    """Those of a validation fold, or of the validation part, stay unseen; those of a checkpoint stay as they are."""
+    write_idx_set(tmp_path)
+    whole = build(tmp_path, "fashion_mnist", val_ratio=val_ratio)
+    for data in (whole, cut_fold(whole, 3, 1, 0), cut_fold(whole, 3, 2, 0)):
+        pixels = data.train.inputs / 255
+        assert data.train.mean == pytest.approx([float(pixels.mean())], abs=1e-6)
+        assert data.train.std == pytest.approx([float(pixels.std(correction=0))], abs=1e-6)
+        assert (data.val.mean, data.val.std) == (data.train.mean, data.train.std)
+        assert data.statistics == {"mean": list(data.train.mean), "std": list(data.train.std)}
+    assert (whole.train.num_samples < 30) == (val_ratio > 0)
+    assert whole.with_statistics is not None
+    learned = cut_fold(whole.with_statistics({"mean": [0.1], "std": [0.2]}), 3, 1, 0)
+    assert (learned.train.mean, learned.val.std) == ([0.1], [0.2])
 
 
 def test_letters_of_emnist_stand_upright_and_begin_at_class_0(tmp_path: Path) -> None:

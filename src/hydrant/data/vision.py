@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hydrant.data.archive import Archive, Images, Samples
-from hydrant.data.base import Data, check_normalization, check_shapes
+from hydrant.data.base import Data, Indices, check_normalization, check_shapes
 from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.labels import labels_of
@@ -47,7 +47,7 @@ def mnist(
     """Return MNIST (LeCun, Cortes & Burges, 1998) or a data set in its format: gray images of 28 x 28 pixels.
 
     The files, plain or `.gz`, are in `root` or in the folder below it where torchvision puts them. Pixels in 0..1 are
-    normalized by `mean` and `std`; None: those of all training pixels.
+    normalized by `mean` and `std`; None: those of the pixels that train.
     """
     archive = IdxImages(variant, Path(root)).archive()
     read = archive.read(download)
@@ -59,7 +59,18 @@ def mnist(
 
     if mean is not None and std is not None:
         return data_with({})
-    return data_with(dict(zip(("mean", "std"), map(list, statistics(read.train[0])), strict=True)))
+
+    def measured_on(images: Tensor) -> Data:
+        return data_with(dict(zip(("mean", "std"), map(list, statistics(images)), strict=True)))
+
+    train = data_with({"mean": [0.0], "std": [1.0]}).train
+    assert isinstance(train, InMemorySource) and isinstance(train.inputs, Tensor)
+    images = train.inputs  # without the validation part
+
+    def measured_on_part(part: Indices) -> Data:
+        return measured_on(images[torch.as_tensor(part)])
+
+    return replace(measured_on(images), with_statistics_of=measured_on_part)
 
 
 def cifar10(

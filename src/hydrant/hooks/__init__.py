@@ -11,6 +11,7 @@ from hydrant.imports.lazy import lazy_exports
 if TYPE_CHECKING:
     from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
     from hydrant.hooks.freeze import Freeze as Freeze
+    from hydrant.hooks.gradient_noise import GradientNoise as GradientNoise
     from hydrant.hooks.lookahead import Lookahead as Lookahead
     from hydrant.hooks.lr_finder import LrFinder as LrFinder
     from hydrant.hooks.samples import Samples as Samples
@@ -25,6 +26,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Diagnostics": "hydrant.hooks.diagnostics",
         "Freeze": "hydrant.hooks.freeze",
+        "GradientNoise": "hydrant.hooks.gradient_noise",
         "Lookahead": "hydrant.hooks.lookahead",
         "LrFinder": "hydrant.hooks.lr_finder",
         "Samples": "hydrant.hooks.samples",

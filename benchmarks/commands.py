@@ -36,6 +36,16 @@ def train(words: Sequence[str], folder: Path, **variables: str) -> tuple[float, 
     """Run `python train.py` with its run in `folder`. Return its last training loss and its seconds.
 
     Raises:
+        RuntimeError: the run failed, or has logged no loss.
+    """
+    seconds = train_only(words, folder, **variables)
+    return last_loss(folder), seconds
+
+
+def train_only(words: Sequence[str], folder: Path, **variables: str) -> float:
+    """Run `python train.py` with its run in `folder`. Return its seconds.
+
+    Raises:
         RuntimeError: the run failed.
     """
     start = time.monotonic()
@@ -43,12 +53,15 @@ def train(words: Sequence[str], folder: Path, **variables: str) -> tuple[float, 
     done = run(*command, cwd=folder.parent, **variables)
     if done.returncode:
         raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-1200:]}")
-    return last_loss(folder), time.monotonic() - start
+    return time.monotonic() - start
 
 
 def last_loss(folder: Path) -> float:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [row["train/loss"] for row in rows if "train/loss" in row][-1]
+    losses = [row["train/loss"] for row in rows if "train/loss" in row]
+    if not losses:
+        raise RuntimeError(f"no row of {folder / 'metrics.jsonl'} has train/loss")
+    return losses[-1]
 
 
 def at_once(measure: Callable[[str], Iterable[Item]], titles: Sequence[str]) -> Iterator[Item]:

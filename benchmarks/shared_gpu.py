@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.commands import train
+from benchmarks.commands import train_only
 from benchmarks.figures import Figure, Item, Profile
 from benchmarks.statistics import interval, paired
 from benchmarks.sweep_rate import TRAIN, output_of, rate
@@ -46,7 +46,7 @@ def measure(*, quick: bool) -> Iterator[Item]:
             figures.append(Figure(what, ratio, "x", GOALS.get(what)))
             yield figures[-1]
         if quick or any(figure.is_met is False for figure in figures):
-            train(("duration=60", *PROFILER), Path(folder, "profiled"))
+            train_only(("duration=60", *PROFILER), Path(folder, "profiled"))
             yield Profile("one run", tables(Path(folder, "profiled")))
 
 

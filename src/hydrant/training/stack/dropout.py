@@ -14,7 +14,7 @@ from hydrant.training.stack.philox import kept
 
 log = logging.getLogger("hydrant")
 
-_WINDOW_BYTES = 2**24  # of the numbers of several updates that are drawn at once
+_WINDOW_BYTES = 2**26  # of the numbers of several updates that are drawn at once
 _MAX_UPDATES = 64  # that are drawn at once
 _CHUNK_BYTES = 2**28  # of the numbers that are drawn at once
 _BYTES_OF_COUNTER = 5 * 8  # that `philox` holds

@@ -35,16 +35,23 @@ class Slot:
 
     def show(self) -> None:
         """Let the states of the lanes become views of that of the slot."""
-        for key, stacked in self.state.items():
-            is_line = _is_line(key, self.of_lanes, self.parameters)
-            for states, parameters, row in zip(self.of_lanes, self.parameters, stacked.unbind(), strict=True):
-                parts = row.split([p.numel() for p in parameters]) if is_line else [row] * len(parameters)
-                for state, parameter, part in zip(states, parameters, parts, strict=True):
-                    state[key] = part.view(parameter.shape) if is_line else part
+        for key in self.state:
+            self.show_entry(key)
+
+    def show_entry(self, key: str) -> None:
+        """Let one entry of the states of the lanes become views of that of the slot."""
+        is_line = _is_line(key, self.of_lanes, self.parameters)
+        for states, parameters, row in zip(
+            self.of_lanes, self.parameters, self.state[key].unbind(), strict=True
+        ):
+            parts = row.split([p.numel() for p in parameters]) if is_line else [row] * len(parameters)
+            for state, parameter, part in zip(states, parameters, parts, strict=True):
+                state[key] = part.view(parameter.shape) if is_line else part
 
 
 def stack_slots(optimizers: Sequence[Optimizer], weights: StackedWeights, *, is_flat: bool) -> list[Slot]:
-    """Return the slots of a param group. The states of the lanes remain as they are until `Slot.show`.
+    """Return the slots of a param group. The values of the states of the lanes remain as they are, and numbers, such as
+    counts, are not those of the slots until `Slot.show`.
 
     Args:
         optimizers: of the lanes.
@@ -71,6 +78,8 @@ def _stack_slot(
     for key, value in dict(states[0][0]).items():
         if isinstance(value, Tensor):
             slot.state[key] = _stack_state(key, states, of_lanes).to(values.device)
+            if value.ndim and value.device == values.device:
+                slot.show_entry(key)  # at once, so that the memory holds one entry twice, not all of them
         elif type(value) not in _PLAIN or any(state[key] != value for of_lane in states for state in of_lane):
             raise CannotStack(f"the state {key} differs between the runs")
         else:

@@ -26,9 +26,9 @@ GOALS = {f"an update of {n:,} lanes, as a multiple of that of a run alone": goal
 GOALS |= {MEMORY.format(f"{n:,}"): "<= 1.1" for n in LANES}
 REMAINDER = (
     "Counted on the stub of CUDA, a stack launches about 80 kernels in an update where a run alone launches 28, "
-    "because the lanes' learning rates differ and the fused step takes one. A hundred more draw the numbers of dropout of all "
-    "lanes, for several updates if the lanes are few. The plain operations of the step read and write all weights and "
-    "states several times, which takes the time of many lanes."
+    "because the lanes' learning rates differ and the fused step takes one. A hundred more draw the numbers of "
+    "dropout of all lanes, for several updates if the lanes are few. The plain operations of the step read and "
+    "write all weights and states several times, which takes the time of many lanes."
 )
 
 

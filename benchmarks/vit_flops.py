@@ -34,9 +34,9 @@ GOALS = {
 }
 REMAINDER = (
     "No kernel reaches the data sheet's 989 TFLOP/s: a product of two 8,192 x 8,192 matrices reaches 662 on this "
-    "machine, two thirds. Of that rate, ViT-B uses 55 % and ViT-L 65 %. In the profile of ViT-B, half of the time are "
-    "the products of the linear layers and a tenth is attention; the rest are GELU, layer norms, sums and casts, which the "
-    "memory's bandwidth limits and which count no FLOPs. Their share falls as the width grows."
+    "machine, two thirds. Of that rate, ViT-B uses 55 % and ViT-L 65 %. In the profile of ViT-B, half of the time "
+    "are the products of the linear layers and a tenth is attention; the rest are GELU, layer norms, sums and "
+    "casts, which the memory's bandwidth limits and which count no FLOPs. Their share falls as the width grows."
 )
 
 

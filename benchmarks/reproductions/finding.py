@@ -93,7 +93,7 @@ class Lines:
     title: str
     x: str
     y: str
-    points: Mapping[str, Mapping[float, Sequence[float]]]  # by label, by x
+    points: Mapping[str, Mapping[Any, Sequence[float]]]  # by label, by x
     log: str = ""  # "x", "y" or "xy": these axes are logarithmic
     levels: Mapping[str, float] | None = None  # horizontal lines, by label
 

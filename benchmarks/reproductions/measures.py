@@ -53,7 +53,7 @@ def separability(rows: Sequence[Row]) -> list[Finding]:
     return [*slopes, Finding("accuracy of AdamW less that of Adam, each at its best", gains, 0.0, math.inf)]
 
 
-def separability_panels(rows: Sequence[Row]) -> list[Panel]:
+def separability_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The mean loss over both, for each optimizer."""
     return [
         Heat(
@@ -89,7 +89,7 @@ def transfer(rows: Sequence[Row]) -> list[Finding]:
     return found
 
 
-def transfer_panels(rows: Sequence[Row]) -> list[Panel]:
+def transfer_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The loss over the learning rate for each width."""
     return [
         Lines(
@@ -138,7 +138,7 @@ def durations(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
-def durations_panels(rows: Sequence[Row]) -> list[Panel]:
+def durations_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The loss over the duration."""
     return [Lines("after the last update", "updates", "val/loss", _schedules(rows))]
 
@@ -165,7 +165,7 @@ def models(rows: Sequence[Row]) -> list[Finding]:
 MODELS = {"logistic": "logistic regression", "mlp": "MLP", "cnn": "convolutional network", "gru": "GRU"}
 
 
-def models_panels(rows: Sequence[Row]) -> list[Panel]:
+def models_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The accuracy over the updates."""
     points = {
         MODELS[part]: _by_update(_of_part(rows, part), "val/accuracy")
@@ -192,7 +192,7 @@ def clothes(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
-def clothes_panels(rows: Sequence[Row]) -> list[Panel]:
+def clothes_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The accuracy of each seed."""
     points = {
         name: {float(row["seed"]): [row["val/accuracy"]] for row in _of_part(rows, part)}
@@ -228,7 +228,7 @@ def batch_sizes(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
-def batch_sizes_panels(rows: Sequence[Row]) -> list[Panel]:
+def batch_sizes_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The updates over the batch size, with the fit of McCandlish et al."""
     updates = {float(size): values for size, values in _updates(rows).items()}
     sizes = np.array(list(updates))
@@ -246,7 +246,7 @@ def batch_sizes_panels(rows: Sequence[Row]) -> list[Panel]:
 
 def _errors(rows: Sequence[Row], metric: str) -> dict[int, list[float]]:
     """Return the errors of the seeds by width."""
-    by_width = groups([row | {"width": row["model.hidden"][0]} for row in rows], "width")
+    by_width = groups([{**row, "width": row["model.hidden"][0]} for row in rows], "width")
     return {width: [1 - row[metric] for row in found] for width, found in by_width.items()}
 
 
@@ -268,7 +268,7 @@ def double_descent(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
-def double_descent_panels(rows: Sequence[Row]) -> list[Panel]:
+def double_descent_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The error over the width."""
     points = {"training, with wrong labels": "train/accuracy", "test": "val/accuracy"}
     return [
@@ -279,6 +279,44 @@ def double_descent_panels(rows: Sequence[Row]) -> list[Panel]:
             {name: _errors(rows, metric) for name, metric in points.items()},
             log="x",
         )
+    ]
+
+
+def _when_fitted(row: Row) -> float:
+    """Return the validation accuracy when that of the training set is first 0.99; the last one if it never is."""
+    fitted = [update for update, value in row["train/accuracy curve"] if value >= 0.99]
+    after = [value for update, value in row["val/accuracy curve"] if fitted and update >= fitted[0]]
+    return after[0] if after else row["val/accuracy"]
+
+
+def grokking(rows: Sequence[Row]) -> list[Finding]:
+    """The validation accuracy when the training set is fitted, and how decay and fewer pairs change the last one."""
+    fitted = of_each_seed(_of_part(rows, "decay"), lambda found: _when_fitted(found[0]))
+    last = {part: _values(rows, part) for part in GROKKING}
+    found = [
+        Finding("validation accuracy when the training set is fitted", fitted, 0.0, 0.5),
+        Finding("validation accuracy after the last update", last["decay"], 0.9, 1.0),
+    ]
+    for part in ("without", "fewer"):
+        gains = [ours - other for ours, other in zip(last["decay"], last[part], strict=True)]
+        found.append(Finding(f"last validation accuracy less that {GROKKING[part]}", gains, 0.0, math.inf))
+    return found
+
+
+GROKKING = {"decay": "with decay", "without": "without decay", "fewer": "with fewer pairs"}
+
+
+def grokking_panels(rows: Sequence[Row]) -> Sequence[Panel]:
+    """The accuracies over the updates."""
+    metrics = {"training": "train/accuracy", "validation": "val/accuracy"}
+    return [
+        Lines(
+            title,
+            "updates",
+            "accuracy",
+            {name: _by_update(_of_part(rows, part), metric) for name, metric in metrics.items()},
+        )
+        for part, title in GROKKING.items()
     ]
 
 

@@ -205,6 +205,22 @@ REPRODUCTIONS = (
         panels=measures.double_descent_panels,
         miniature=("model.hidden=[2],[32],[256]", "duration=600", "eval_every=600", "seed=0,1"),
     ),
+    Reproduction(
+        name="grokking",
+        paper="Power et al., 2022",
+        title="Grokking",
+        sweeps={
+            "decay": ("optimizer.weight_decay=1",),
+            "without": ("optimizer.weight_decay=0",),
+            "fewer": ("optimizer.weight_decay=1", "data.train_ratio=0.3"),
+        },
+        keys=("seed",),
+        metrics=("train/accuracy", "val/accuracy"),
+        curves=("train/accuracy", "val/accuracy"),
+        findings=measures.grokking,
+        panels=measures.grokking_panels,
+        miniature=("duration=20", "eval_every=10", "log_every=10", "seed=0,1", "model.num_layers=1"),
+    ),
 )
 
 NOT_RUN = {

@@ -68,4 +68,4 @@ def _draw_lines(axes: Any, panel: Lines) -> None:
     axes.set_yscale("log" if "y" in panel.log else "linear")
     axes.grid(alpha=0.3)
     if set(panel.points) != {""} or panel.levels:
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper right")  # "best" searches for seconds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 100_000
 """The most points of a schedule in the picture and in the terminal."""
-_MAX_JSON_POINTS = 200
+_MAX_JSON_POINTS = 21
 _GIB = 2**30
 
 
@@ -83,8 +83,8 @@ def _plain(plan: Plan) -> dict[str, Any]:
         "flops_per_sample": plan.flops_per_sample,
         "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
         "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
-        "groups": groups,
         "warnings": [plan.uncounted] if plan.uncounted else [],
+        "groups": groups,
         "updates": updates,
         "schedules": plan.schedule_values(updates),
     }

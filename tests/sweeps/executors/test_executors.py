@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -67,3 +68,21 @@ def test_ctrl_c_saves_running_jobs_and_starts_no_others(options: tuple[str, ...]
     # A job that had just started has nothing to save.
     assert not any(row for path in folders - set(begun) for row in rows(path))
     assert output.count("preempted") == len(begun)
+
+
+def test_a_study_keeps_its_budget_and_equals_that_of_the_other_launchers(
+    launcher: str, options: tuple[str, ...], workdir: Path
+) -> None:
+    words = ("-m", "hydra/sweeper=study", "hydra.sweeper.tune=['optimizer.lr=1e-3,1e-1']", "optimizer=adamw,sgd",
+             "hydra.sweeper.budget=14runs", *FOUR_UPDATES[:-1], "best.metric=val/loss", "name=study", *options)  # fmt: skip
+    studied = run_command(*words, cwd=workdir, WANDB_MODE="disabled", OMP_NUM_THREADS="1")
+    assert studied.returncode == 0, studied.stderr
+    study = workdir / "multirun" / "study"
+    record = json.loads((study / "study.json").read_text())
+    assert record["is_running"] is False
+    assert 12 <= record["cost"]["runs"] <= 14
+    assert record["verdict"]["sentence"] in studied.stdout
+    assert {row["status"] for row in sweep_table(study)} == {"finished"}
+    best = {row["name"]: row["best"]["optimizer.lr"] for row in record["contenders"]}
+    assert best == {"adamw": "0.1", "sgd": "0.1"}
+    assert all(len(row["results"]) >= 4 for row in record["contenders"])

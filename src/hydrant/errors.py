@@ -40,14 +40,38 @@ log = logging.getLogger("hydrant")
 
 
 class HydrantError(Exception):
-    """Base of every error whose message is for the user."""
+    """Base of every error whose message is for the user.
+
+    `remedy` says what to do: the end of the message, to which it is added; "" if the message does not say it.
+    """
 
     exit_status = 1
     remedy = ""
-    """What to do: the end of the message. Needed where that is not what follows its last `; ` or `. `."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(with_remedy(message, remedy))
+        self.remedy = remedy[2:] if remedy.startswith(_MARKS) else remedy
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)  # it is sent between processes
+
+
+_MARKS = ("; ", ". ")  # with which a suggestion begins
+
+
+def with_remedy(message: str, remedy: str) -> str:
+    """Return a message that ends with a remedy.
+
+    >>> with_remedy("has no value", "write lr=1"), with_remedy("predict what?", "Give a run")
+    ('has no value; write lr=1', 'predict what? Give a run')
+    """
+    if not remedy or message.endswith(remedy):
+        return message
+    if remedy.startswith(_MARKS):
+        return message + remedy
+    if message.endswith("?"):
+        return f"{message} {remedy}"
+    return f"{message}{'. ' if remedy[0].isupper() else '; '}{remedy}"
 
 
 def _rebuild(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> HydrantError:
@@ -77,10 +101,9 @@ class ConfigError(HydrantError):
 
     def __init__(self, key: str, message: str, *, about: str = "", remedy: str = "") -> None:
         """Make an error; the message begins with `key`, but not with `about`, which is a key or a flag too."""
-        super().__init__(f"{key}: {message}" if key else message)
+        self.reason = with_remedy(message, remedy)
+        super().__init__(f"{key}: {self.reason}" if key else self.reason, remedy=remedy)
         self.key = key or about
-        self.reason = message
-        self.remedy = remedy
 
 
 class FolderInUse(ConfigError):
@@ -115,8 +138,11 @@ class NonFiniteError(HydrantError):
     ) -> None:
         is_one = first_update == last_update
         when = f"at update {last_update}" if is_one else f"between updates {first_update} and {last_update}"
-        remedy = "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32"
-        super().__init__(f"{metric} became NaN or infinite {when}{more}. {cause or remedy}.")
+        remedy = "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
+        message = f"{metric} became NaN or infinite {when}{more}"
+        super().__init__(
+            message if cause is None else f"{message}. {cause}.", remedy=remedy if cause is None else ""
+        )
 
     @classmethod
     def after_skips(cls, num_updates: int, max_skipped: int, has_overflowed: bool) -> NonFiniteError:
@@ -336,7 +362,7 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
     >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "tanh"]))
     model.name: unknown activation 'rellu'; did you mean 'relu'? Options: relu, tanh
     """
-    return ConfigError(key, f"unknown {kind} {name!r}{suggestion(name, options)}")
+    return ConfigError(key, f"unknown {kind} {name!r}", remedy=suggestion(name, options))
 
 
 def check_known(key: str, kind: str, name: str, options: Collection[str]) -> None:

@@ -162,11 +162,20 @@ def interruptible() -> Generator[None]:
         is_handled.set()
 
 
+def urgent_text(signum: int) -> str:
+    """Return the last line of a process that a signal ends at once."""
+    return f"stopped by {signal_name(signum)}"
+
+
+urgent_texts: list[Callable[[int], str]] = [urgent_text]
+"""The last one is used; a command whose errors are JSON adds its own."""
+
+
 def _end_unless(is_handled: threading.Event, seconds: float, signum: int) -> None:
     """End this process if the main thread does not handle a signal in time."""
     if not is_handled.wait(seconds):
         with contextlib.suppress(OSError):
-            os.write(2, f"\nstopped by {signal_name(signum)}\n".encode())
+            os.write(2, f"\n{urgent_texts[-1](signum)}\n".encode())
         os._exit(128 + signum)
 
 

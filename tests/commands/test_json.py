@@ -19,8 +19,7 @@ from hydrant import cli
 from hydrant.commands.answers import ERROR, schemas
 from hydrant.commands.answers.page import page, study_schema
 from hydrant.commands.registry import COMMANDS
-from hydrant.errors import NonFiniteError
-from hydrant.terminal.answer import divided, json_line
+from hydrant.terminal.answer import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 TINY = ("tracker=local", "model.hidden=[4]", "duration=4", "eval_every=2", "limit_val_samples=32")
@@ -158,7 +157,8 @@ def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask, capsys: pytest.Captur
     assert cli.main(["--json"]) == 2
     alone = check(capsys.readouterr().err)
     assert (alone["key"], alone["remedy"]) == ("--json", "hydrant train --json")
-    assert divided(str(NonFiniteError("train/loss", 1, 2)))[1].startswith("Lower optimizer.lr")
+    assert ask("status", "outputs/x", status=2)["remedy"] is not None
+    assert ask("preview", "optimizer.lr=-1", *TINY, status=2)["remedy"] is not None
 
 
 def test_a_fault_of_a_command_is_json_too(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

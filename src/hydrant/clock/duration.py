@@ -56,7 +56,7 @@ class Duration:
             forms += ["null (never)"] if key.endswith("_every") else []
             forms = clock_forms(str(value)) or forms
             listing = " or ".join([*filter(None, [", ".join(forms[:-1])]), forms[-1]])
-            raise ConfigError(key, f"{shown(value)} is not a duration; write {listing}")
+            raise ConfigError(key, f"{shown(value)} is not a duration", remedy=f"write {listing}")
         amount = Fraction(match["amount"])
         if time := match["time"]:
             return cls(amount * _SECONDS[time], "s")

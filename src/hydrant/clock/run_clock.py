@@ -66,7 +66,9 @@ class Clock:
         key, update_seconds = "duration", update_seconds or UpdateSeconds()
         parsed = Duration.parse(duration, key)
         if parsed.unit == "%":
-            raise ConfigError(key, f"{duration!r} cannot be relative to itself; write 500, 10ep or 64000sa")
+            raise ConfigError(
+                key, f"{duration!r} cannot be relative to itself", remedy="write 500, 10ep or 64000sa"
+            )
         if parsed.unit == "s":
             update_seconds.assume(parsed.amount)
         clock = cls(num_samples, batch_sizes, 0, costs, update_seconds)
@@ -74,7 +76,7 @@ class Clock:
         if total < 1:
             raise ConfigError(key, f"{duration!r} is less than one update; the shortest run is duration=1")
         if total > _MAX_UPDATES:
-            raise ConfigError(key, f"{duration!r} is more than {_MAX_UPDATES:,} updates; give less")
+            raise ConfigError(key, f"{duration!r} is more than {_MAX_UPDATES:,} updates", remedy="give less")
         return replace(clock, total_updates=total)
 
     def updates(self, duration: object, key: str) -> int:
@@ -128,12 +130,12 @@ class Clock:
                         "inputs and targets are not both integers of shape (L,), as those of language models"
                     )
                     message = f"{duration!r} counts tokens, but samples have none: their {reason}"
-                    raise ConfigError(key, f"{message}; write it in samples, such as 64000sa")
+                    raise ConfigError(key, message, remedy="write it in samples, such as 64000sa")
                 return amount / self.costs.tokens, self.batch_sizes, rounded_up
             case "flop":
                 if not self.costs.flops:
                     message = f"{duration!r} counts FLOPs, but none are counted in the model's operations"
-                    raise ConfigError(key, f"{message}; write it in samples, such as 64000sa")
+                    raise ConfigError(key, message, remedy="write it in samples, such as 64000sa")
                 return amount / self.costs.flops, self.batch_sizes, rounded_up
             case "s":
                 return amount, self.update_seconds.steps(self.batch_sizes), rounded_to_nearest
@@ -194,7 +196,7 @@ def batch_size_steps(
     for begin, size in value.items():
         if Duration.parse(begin, key).unit in ("%", "s"):
             message = f"a size cannot begin at {begin!r}, which depends on the length of the run"
-            raise ConfigError(key, f"{message}; write updates, such as 1000, or 10ep")
+            raise ConfigError(key, message, remedy="write updates, such as 1000, or 10ep")
         clock = Clock(num_samples, Steps(tuple(starts) or (0,), tuple(sizes) or (size,)), 0, costs)
         start = clock.updates(begin, key)
         if start != 0 if not starts else start <= starts[-1]:

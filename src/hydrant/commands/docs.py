@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     pages = page_files()
     if not pages:
         raise ConfigError(
-            "", "this installation has no pages; install Hydrant from its wheel or its repository"
+            "", "this installation has no pages", remedy="install Hydrant from its wheel or its repository"
         )
     texts = {name: text for word in words for name, text in [_text_of(word, pages)]}
     if words:
@@ -87,7 +87,7 @@ def _name_of(word: str, pages: dict[str, Path]) -> str:
         page for page in pages if page.rpartition("/")[2] == name
     ]
     if len(found) > 1:
-        raise ConfigError("", f"{word!r} may be {' or '.join(found)}; give one of them")
+        raise ConfigError("", f"{word!r} may be {' or '.join(found)}", remedy="give one of them")
     if not found:
         raise unknown_name("", "page", name, pages)
     return found[0]

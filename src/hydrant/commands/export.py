@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     children = [name for name, _ in model.named_children()] if type(model).__name__ == "ModuleDict" else []
     if children and options.format != "safetensors":
         models = f"the run holds several models ({', '.join(children)})"
-        raise ConfigError("--format", f"{models}, which have no common input; use safetensors")
+        raise ConfigError("--format", f"{models}, which have no common input", remedy="use safetensors")
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
     names = saved.plan.data.class_names
     metadata = {} if names is None else {"class_names": json.dumps(names)}
@@ -69,7 +69,9 @@ def _write(
         ExportError: the format cannot hold the model, or the file gives other outputs.
     """
     if path.exists() and not path.is_file():
-        raise ConfigError("--output", f"{path} cannot be written (it is not a file); give another path")
+        raise ConfigError(
+            "--output", f"{path} cannot be written (it is not a file)", remedy="give another path"
+        )
     path = path.resolve()  # write through a link instead of replacing it
     try:
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:

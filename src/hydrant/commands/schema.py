@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", default=".schemas")
     options, words = parser.split(arguments)
     if words:
-        raise ConfigError("", f"takes no overrides, but {words[0]} is one; name a folder with --out")
+        raise ConfigError("", f"takes no overrides, but {words[0]} is one", remedy="name a folder with --out")
     folder = Path(options.out)
     try:
         schemas = json_schemas()

@@ -34,7 +34,9 @@ def main(arguments: Sequence[str]) -> int:
             "FOLDER", f"give a sweep or a run{newest_folders('hydrant status multirun/lr_study')}"
         )
     if options.watch and (wants_json() or not is_terminal(sys.stdout)):
-        raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
+        raise ConfigError(
+            "--watch", "draws in a terminal", remedy="leave it out, or call status --json repeatedly"
+        )
     if options.watch:
         _watch(folders)
     for folder in folders:
@@ -70,7 +72,7 @@ def _folders(word: str) -> list[Path]:
     folder = named_folder(word, _has_runs)
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)
     if not folders:
-        raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
+        raise ConfigError("FOLDER", f"no runs in {word}", remedy="give the folder of a sweep or of a run")
     return folders
 
 

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 def _folder(word: str) -> Path:
     folder = named_folder(word)
     if not is_run_folder(folder) and not usable_plan(folder)[0].jobs and not runs_of_sweep(folder):
-        raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
+        raise ConfigError("FOLDER", f"no runs in {word}", remedy="give the folder of a sweep or of a run")
     return folder
 
 
@@ -92,7 +92,7 @@ def _check_alone(folder: Path, pid: int) -> None:
     if len(others) > 1:
         sweep = shlex.quote(relative(folder.parent))
         message = f"{relative(folder)} is one of {len(others)} runs that train in one process"
-        raise ConfigError("FOLDER", f"{message}; stop them together: hydrant stop {sweep}")
+        raise ConfigError("FOLDER", message, remedy=f"stop them together: hydrant stop {sweep}")
 
 
 def _stop_sweep(folder: Path, *, now: bool) -> Stopped:

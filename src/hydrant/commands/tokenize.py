@@ -45,7 +45,7 @@ class Part:
                     place = position + error.start
                     line = _num_lines(self.path, place) + 1
                     message = f"{self.path}: line {line:,} is no text in UTF-8 (byte {place:,} of the file)"
-                    raise DataError(f"{message}; convert it, or leave it out") from error
+                    raise DataError(message, remedy="convert it, or leave it out") from error
 
 
 def _num_lines(file: Path, size: int) -> int:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     if not 1 <= options.shard_size <= MAX_SHARD_TOKENS:
         raise ConfigError("--shard-size", f"needs 1 to {MAX_SHARD_TOKENS} tokens, not {options.shard_size}")
     if options.out.exists():
-        raise ConfigError("--out", f"{options.out} exists; remove it, or give another folder")
+        raise ConfigError("--out", f"{options.out} exists", remedy="remove it, or give another folder")
     files = _text_files(words, tuple(options.suffixes.split(",")))
     splits = _split(files, options.val)
     tokenizer = _tokenizer(options.encoding, [*splits["train"], *splits["val"]])

@@ -108,13 +108,13 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
 
     sweep, folder = Sweep(), sweep_folder(config)
     new_folders = missing_folders(folder)
-    stop_status, failure = 0, ""
+    stop_status, failure = 0, None
     try:
         sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
     except HydrantError as error:
         if not sweep.has_run:
             raise
-        failure = str(error)
+        failure = error
     except KeyboardInterrupt:
         if not sweep.has_run:
             raise
@@ -140,8 +140,8 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
             name = signal_name(stop_status - 128)
             say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
     if failure and not stop_status:
-        report(RunResult.failed(failure))
-    return stop_status or int(has_failed or bool(failure))
+        report(RunResult.failed(str(failure), remedy=failure.remedy))
+    return stop_status or int(has_failed or failure is not None)
 
 
 def _make(folder: Path) -> None:
@@ -153,7 +153,7 @@ def _make(folder: Path) -> None:
 
 def _no_folder(key: str, folder: Path, error: OSError) -> ConfigError:
     where = why_no_folder(Path(relative(folder)), error)
-    return ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>")
+    return ConfigError(key, where, remedy=f"give a folder that can be written: {key}=<folder>")
 
 
 def _train_as_rank(arguments: Sequence[str]) -> int:

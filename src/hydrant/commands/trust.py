@@ -45,7 +45,7 @@ def _trust(root: Path) -> Sequence[str]:
         ConfigError: it is no folder, belongs to another user, or anybody may write to it.
     """
     if not root.is_dir():
-        raise ConfigError("", f"{root} is not a folder; give the root of your project")
+        raise ConfigError("", f"{root} is not a folder", remedy="give the root of your project")
     packages = trust.packages_in(root)
     trust.trust(root, packages)
     return packages

@@ -43,7 +43,9 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
 
 def unknown_mode(key: str, metric: str) -> ConfigError:
     """Return the error for a mode that remained `auto`."""
-    return ConfigError(key, f"nothing says whether a higher or a lower {metric} is better; give max or min")
+    return ConfigError(
+        key, f"nothing says whether a higher or a lower {metric} is better", remedy="give max or min"
+    )
 
 
 def declared_metric(task: Any) -> dict[str, str]:

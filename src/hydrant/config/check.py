@@ -71,7 +71,9 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     for key, value in leaves(plain):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
             raise ConfigError(
-                key, f"{shown(value)} is still an interpolation after it is resolved; write it without \\"
+                key,
+                f"{shown(value)} is still an interpolation after it is resolved",
+                remedy="write it without \\",
             )
     return {str(key): value for key, value in plain.items()}
 
@@ -79,7 +81,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 def _check_complete(plain: Any) -> None:
     for key, value in leaves(plain):
         if value == "???":
-            raise ConfigError(key, f"needs a value; give {_EXAMPLES.get(key, f'{key}=<value>')}")
+            raise ConfigError(key, "needs a value", remedy=f"give {_EXAMPLES.get(key, f'{key}=<value>')}")
 
 
 def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
     for name, hint in hints.items():
         key = f"{prefix}{name}"
         if name not in values:
-            raise ConfigError(key, f"needs a value; give {key}=<value>")
+            raise ConfigError(key, "needs a value", remedy=f"give {key}=<value>")
         value = values[name]
         if is_dataclass(hint):
             check_value(key, dict[str, Any], value)
@@ -153,7 +155,9 @@ def _check_batch_sizes(sizes: int | Literal["all"] | Mapping[str, int]) -> None:
 
 def _check_folds(folds: int | None, fold: int) -> None:
     if folds is None and fold != 0:
-        raise ConfigError("folds", f"fold={fold} is one of several; give their number, such as folds=5")
+        raise ConfigError(
+            "folds", f"fold={fold} is one of several", remedy="give their number, such as folds=5"
+        )
     if folds is not None and folds < 2:
         raise ConfigError("folds", f"needs 2 or more, not {folds}; null trains on the whole training set")
     if folds is not None and not 0 <= fold < folds:
@@ -187,7 +191,9 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
     completed: dict[str, dict[str, Any]] = {}
     for name, node in resolved["optimizers"].items():
         if not name.isidentifier():
-            raise ConfigError(f"optimizers.{name}", "is not a valid name; use letters, digits and '_'")
+            raise ConfigError(
+                f"optimizers.{name}", "is not a valid name", remedy="use letters, digits and '_'"
+            )
         check_value(f"optimizers.{name}", dict[str, Any], node)
         if name == "main":
             message = "main is reserved for the optimizer of a run that names none; choose another name"
@@ -212,7 +218,7 @@ def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
     """Check the ranges of an optimizer's settings, its schedules and the schedules of its param groups."""
     _check_positive(prefix, settings, schema.OPTIMIZER_POSITIVE)
     if "lr" in settings["schedules"]:
-        raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler; remove it here")
+        raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler", remedy="remove it here")
     _check_schedules(f"{prefix}schedules", settings["schedules"])
     for title, rule in settings["param_groups"]["patterns"].items():
         key = f"{prefix}param_groups.patterns.{title}.schedules"
@@ -232,7 +238,9 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> N
     if not isinstance(node, dict) or "_target_" not in node:
         if isinstance(node, str) and key in schema.GROUPS:  # a config file names the option as a value
             remedy = in_defaults(key, node)
-        raise ConfigError(key, f"{shown(node)} is not a config with a _target_; choose an option: {remedy}")
+        raise ConfigError(
+            key, f"{shown(node)} is not a config with a _target_", remedy=f"choose an option: {remedy}"
+        )
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later; add _partial_: true to the option"
         raise ConfigError(f"{key}._partial_", message)

@@ -68,9 +68,11 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
         words = f"write {key}={value}"
     words = words or with_its_group(key, value)
     if words is not None:
-        return ConfigError("", f"{command} has no flag {name}; {words}", about=name)
+        return ConfigError("", f"{command} has no flag {name}", about=name, remedy=words)
     words = [option for option in known if option.startswith("--")]
-    return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}", about=name)
+    return ConfigError(
+        "", f"{command} has no flag {name}", remedy=suggestion(name, words, "Flags"), about=name
+    )
 
 
 @contextmanager
@@ -98,7 +100,8 @@ def named_folder(word: str, is_meant: Callable[[Path], bool] = Path.is_dir) -> P
     """
     folder = Path(os.path.abspath(word))  # noqa: PTH100
     if not folder.is_dir():
-        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word), is_meant)}")
+        remedy = near_folders(Path(word), is_meant) or "give the folder of a run or a sweep"
+        raise ConfigError("FOLDER", f"{word!r} is not a folder", remedy=remedy)
     return folder
 
 
@@ -133,10 +136,10 @@ def check_overrides(overrides: Sequence[str]) -> None:
             message = f"{_abridged(text)!r} has no value; write {likely}=<value>"
             raise ConfigError("", message, about=key if is_key else "")
         if not key.strip("+~ "):
-            raise ConfigError("", f"{_abridged(text)!r} has no key; write <key>={_abridged(value)}")
+            raise ConfigError("", f"{_abridged(text)!r} has no key", remedy=f"write <key>={_abridged(value)}")
         name = key.lstrip("+~")
         if name.partition(".")[0] not in options and (words := own_words(name, value)):
-            raise ConfigError(name, f"no such key; {_abridged(words)}")
+            raise ConfigError(name, "no such key", remedy=_abridged(words))
         override = _parse(parser, text)
         group = override.key_or_group
         if group == "hooks":
@@ -201,7 +204,9 @@ def check_grid(overrides: Iterable[Override]) -> None:
             num_jobs *= _check_sweep(key, override)
             if num_jobs > MAX_JOBS:
                 message = f"{_value_text(override)} makes more than {MAX_JOBS:,} jobs"
-                raise ConfigError(key, f"{message}; give fewer values, or train parts of the grid one by one")
+                raise ConfigError(
+                    key, message, remedy="give fewer values, or train parts of the grid one by one"
+                )
 
 
 def swept_values(key: str, override: Override) -> Sequence[Any]:
@@ -221,11 +226,15 @@ def swept_values(key: str, override: Override) -> Sequence[Any]:
 def _check_sweep(key: str, override: Override) -> int:
     """Check an override with several values and return their number."""
     if not override.is_discrete_sweep():
-        raise ConfigError(key, f"a grid needs a list of values; write {key}=0.1,0.2 or {key}=range(1,4)")
+        raise ConfigError(
+            key, "a grid needs a list of values", remedy=f"write {key}=0.1,0.2 or {key}=range(1,4)"
+        )
     if not (values := swept_values(key, override)):
         raise ConfigError(key, f"{_value_text(override)} contains no value, so there is nothing to run")
     if key == "sweep":
-        raise ConfigError(key, "takes one grid; write the values of the other one: sweep=optimizers seed=0,1")
+        raise ConfigError(
+            key, "takes one grid", remedy="write the values of the other one: sweep=optimizers seed=0,1"
+        )
     if key == "name":
         message = "is the folder of the whole sweep, so it takes one value; seed=0,1 trains several runs"
         raise ConfigError(key, message)
@@ -247,11 +256,11 @@ def _depth(value: Any) -> int:
 def refuse_sweep(choices: Mapping[str, Any], hydra_overrides: Sequence[str]) -> None:
     """Raise ConfigError if a command that trains one config has a grid such as `sweep=seeds`, or settings of sweeps."""
     if (grid := choices.get("sweep")) is not None:
-        raise ConfigError("sweep", f"{grid} makes several runs; add --multirun to train them")
+        raise ConfigError("sweep", f"{grid} makes several runs", remedy="add --multirun to train them")
     for override in hydra_overrides:
         key = override.lstrip("+~").partition("=")[0]
         if re.match(r"hydra[./](launcher|sweeper|sweep)\b", key):
-            raise ConfigError(key, "is a setting of sweeps; add --multirun, or leave it out")
+            raise ConfigError(key, "is a setting of sweeps", remedy="add --multirun, or leave it out")
 
 
 def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
@@ -272,7 +281,7 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
                 words = not isinstance(name, list) and _quoted(override, options)
                 words = words or own_option(group, str(name), options)
                 hint = f"; {words}" if words else suggestion(str(name), options)
-                raise ConfigError(group, f"no option {shown(name)}{hint}")
+                raise ConfigError(group, f"no option {shown(name)}", remedy=hint)
 
 
 def _quoted(override: Override, options: Sequence[str]) -> str:

@@ -41,7 +41,9 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
         is_bug = isinstance(root, _BUGS) and is_in_user_code(root)
         if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
             text = f"{typed_line(root)} (at {place(root)})"
-        raise ConfigError(rejected_key(key, node, text), f"{node['_target_']} refuses it: {text}") from error
+        rejected = rejected_key(key, node, text)
+        remedy = f"give {rejected} another value" if rejected != key else ""
+        raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def prefix_error_keys(prefix: str, settings: Mapping[str, Any]) -> Generator[Non
         yield
     except ConfigError as error:
         if error.key.partition(".")[0] in settings:
-            raise ConfigError(f"{prefix}{error.key}", error.reason) from error
+            raise ConfigError(f"{prefix}{error.key}", error.reason, remedy=error.remedy) from error
         raise
 
 

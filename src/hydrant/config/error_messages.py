@@ -83,11 +83,11 @@ def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """Return the error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
     if words := own_words(key, "<value>") or with_its_group(key, "<value>"):
-        return ConfigError(key, f"no such key; {words}")
+        return ConfigError(key, "no such key", remedy=words)
     hint = suggestion(name, siblings, f"Keys of {parent}" if parent else "Keys")
     if not parent and not nearest(name, siblings):
         hint += f"; hydrant explain prints them. A key of a part comes after its group: model.{name}"
-    return ConfigError(key, f"no such key{hint}")
+    return ConfigError(key, "no such key", remedy=hint)
 
 
 @contextmanager
@@ -157,9 +157,11 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if words := own_words(*override) or (moved_key if is_node_missing else with_its_group)(*override):
         return ConfigError(override[0], f"no such key; {words}")
     if parent == "schedules":
-        return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
+        return ConfigError(key, "no such schedule", remedy=f"choose one: +scheduler@{key}=linear")
     if parent == "hooks":
-        return ConfigError(key, f"no such hook; choose it first: hook={name}, or several: hook=[{name},...]")
+        return ConfigError(
+            key, "no such hook", remedy=f"choose it first: hook={name}, or several: hook=[{name},...]"
+        )
     if re.match(
         r"optimizers\.|task\.metrics\.|param_groups\.patterns\.|data\.extra_val\.", key
     ):  # the user chooses these names
@@ -195,7 +197,7 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     options = [name for name in error.options or [] if not name.startswith("_")]
     words = own_option(group, option, options)
     hint = f"; {words}" if words else suggestion(option, options)
-    return ConfigError(group, f"no option {option!r}{where}{hint}")
+    return ConfigError(group, f"no option {option!r}{where}", remedy=hint)
 
 
 def _endless(error: RecursionError) -> ConfigError:

@@ -164,6 +164,8 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "k_folds": "folds={value}", "n_splits": "folds={value}", "fold_idx": "fold={value}",
     "trainer.deterministic": {"": "deterministic=true", "false": "deterministic=false"},
     "seed_everything": "seed={value}", "random_seed": "seed={value}",
+    "max_runs": "hydra.sweeper.max_runs={value}", "max_trials": "hydra.sweeper.max_runs={value}",
+    "max_seconds": "hydra.sweeper.max_seconds={value}", "stop_if": "hook=stop_if hooks.stop_if.rule=\"{value}\"",
     "hparams_search": "--multirun sweep=optuna", "dataset": "data={value}", "datamodule": "data={value}",
     "net": "model={value}", "arch": "model={value}", "run_name": "name={value}", "task_name": "name={value}",
     "output_dir": "hydra.run.dir={value}", "label_smoothing_factor": "task.label_smoothing={value}",

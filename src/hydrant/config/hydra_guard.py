@@ -86,7 +86,9 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
         raise ConfigError("hydra.job.chdir", message)
     if callbacks := hydra.get("callbacks"):
         key = next((key for key, _ in _called_values(callbacks, "hydra.callbacks")), "hydra.callbacks")
-        raise ConfigError(key, "Hydra's callbacks are not called; choose or write a hook: hook=<option>")
+        raise ConfigError(
+            key, "Hydra's callbacks are not called", remedy="choose or write a hook: hook=<option>"
+        )
     for name, allowed in _ALLOWED.items():
         values = _called_values(hydra.get(name), f"hydra.{name}", has_references=allowed is not _LOGGING)
         for key, value in values:
@@ -101,7 +103,7 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"
                 remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
-                raise ConfigError(key, f"{message}. {remedy}")
+                raise ConfigError(key, message, remedy=remedy)
 
 
 def check_receiver(config: DictConfig, words: Iterable[str]) -> None:

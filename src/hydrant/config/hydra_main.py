@@ -67,7 +67,9 @@ def primary_of(flags: Namespace) -> Primary:
             folders[flag] = Path(value).absolute()
             if not folders[flag].is_dir():
                 name = f"--{flag.replace('_', '-')}"
-                raise ConfigError(name, f"{value} is not a folder; give the folder of your config groups")
+                raise ConfigError(
+                    name, f"{value} is not a folder", remedy="give the folder of your config groups"
+                )
     return Primary(
         folders.get("config_path", conf_dir()), flags.config_name or ENTRY, folders.get("config_dir")
     )
@@ -82,7 +84,7 @@ def prints(flags: Namespace) -> bool:
     chosen = [f"--{name.replace('_', '-')}" for name in ("run", "multirun", "cfg", "info", "shell_completion")
               if getattr(flags, name)]  # fmt: skip
     if len(chosen) > 1:
-        raise ConfigError("", f"{' and '.join(chosen)} exclude each other; give one")
+        raise ConfigError("", f"{' and '.join(chosen)} exclude each other", remedy="give one")
     if flags.resolve and not flags.cfg:
         raise ConfigError("--resolve", "belongs to --cfg: --cfg job --resolve")
     return not {"--run", "--multirun"}.issuperset(chosen)

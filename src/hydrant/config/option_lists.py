@@ -61,7 +61,9 @@ def _expanded(text: str) -> list[str]:
         paths = [QuotedString(str(with_limits(path)), Quote.single).with_quotes() for path in items]
         return [f"{group}=[{','.join(paths)}]" if items else text]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(group, f"needs one or more options, not {value}; write {group}=[wandb,tensorboard]")
+        raise ConfigError(
+            group, f"needs one or more options, not {value}", remedy=f"write {group}=[wandb,tensorboard]"
+        )
     first, *others = _checked(group, list(map(str, names)))
     return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]
 
@@ -103,7 +105,9 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
 
 def _checked(group: str, names: list[str]) -> list[str]:
     if not names:
-        raise ConfigError(group, f"needs one or more options, not []; write {group}=[wandb,tensorboard]")
+        raise ConfigError(
+            group, "needs one or more options, not []", remedy=f"write {group}=[wandb,tensorboard]"
+        )
     if len(set(names)) < len(names):
-        raise ConfigError(group, f"{shown(names)} names an option twice; name each once")
+        raise ConfigError(group, f"{shown(names)} names an option twice", remedy="name each once")
     return names

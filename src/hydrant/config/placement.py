@@ -56,7 +56,9 @@ def misplaced(group: str, keys: Any) -> ConfigError:
     if likely:  # several may have the same keys
         return unplaced(group, max(likely, key=lambda file: len(files[file].items() & found.items())))
     chosen = keys if isinstance(keys, str | list) else "<option>"
-    return ConfigError(group, f"is a config group; choose an option of it: {in_defaults(group, chosen)}")
+    return ConfigError(
+        group, "is a config group", remedy=f"choose an option of it: {in_defaults(group, chosen)}"
+    )
 
 
 def in_defaults(group: str, options: Any) -> str:

@@ -106,9 +106,9 @@ class Freeze:
 def _parse_stage(stage: Any) -> tuple[re.Pattern[str], Any]:
     form = "{match: backbone, until: 2ep}"
     if not isinstance(stage, Mapping) or not isinstance(stage.get("match"), str):
-        raise ConfigError("stages", f"{shown(stage)} is not a stage; write {form}")
+        raise ConfigError("stages", f"{shown(stage)} is not a stage", remedy=f"write {form}")
     for key in stage.keys() - {"match", "until"}:
-        raise ConfigError("stages", f"a stage has no {key!r}; write {form}")
+        raise ConfigError("stages", f"a stage has no {key!r}", remedy=f"write {form}")
     if (until := stage.get("until")) is not None:
         Duration.parse(until, "stages")
     try:

@@ -44,7 +44,9 @@ class Lookahead:
             ConfigError: they are sharded.
         """
         if plan.parallel.is_sharded:
-            raise ConfigError("interval", "lookahead cannot average sharded weights; choose parallel=ddp")
+            raise ConfigError(
+                "interval", "lookahead cannot average sharded weights", remedy="choose parallel=ddp"
+            )
 
     def on_start(self, trainer: Trainer) -> None:
         """Begin with the weights as they are, or with the average of the checkpoint."""

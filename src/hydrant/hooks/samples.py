@@ -35,7 +35,9 @@ class Samples:
             ConfigError: it is not.
         """
         if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "samples are made after evaluations; give one, such as 1ep")
+            raise ConfigError(
+                "eval_every", "samples are made after evaluations", remedy="give one, such as 1ep"
+            )
 
     def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         """Make the samples and log them."""

@@ -49,7 +49,7 @@ class StopAt:
             hint = suggestion(self._target.metric, plan.eval_metrics)
             raise ConfigError("metric", f"no evaluation gives {self._target.metric!r}{hint}")
         if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "stop_at waits for evaluations; give one, such as 1ep")
+            raise ConfigError("eval_every", "stop_at waits for evaluations", remedy="give one, such as 1ep")
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the clock."""
@@ -85,4 +85,4 @@ def _parse_time(text: str) -> float:
         duration = Duration.parse(text, "time")
         if duration.unit == "s":
             return float(duration.amount)
-    raise ConfigError("time", f"{shown(text)} is not a time; write 90s, 30min, 2h or 1d")
+    raise ConfigError("time", f"{shown(text)} is not a time", remedy="write 90s, 30min, 2h or 1d")

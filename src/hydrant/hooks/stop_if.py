@@ -37,7 +37,9 @@ class StopIf:
                 raise ValueError
             self._value = float(match[3])
         except ValueError:
-            raise ConfigError("rule", f"{rule!r} is no rule; write 'val/loss > 5 after 200'") from None
+            raise ConfigError(
+                "rule", f"{rule!r} is no rule", remedy="write 'val/loss > 5 after 200'"
+            ) from None
         self._rule, self._metric, self._sign, self._after = (
             " ".join(rule.split()),
             match[1],
@@ -54,10 +56,12 @@ class StopIf:
         """
         if self._metric not in plan.eval_metrics:
             raise ConfigError(
-                "rule", f"no evaluation gives {self._metric!r}{suggestion(self._metric, plan.eval_metrics)}"
+                "rule",
+                f"no evaluation gives {self._metric!r}",
+                remedy=suggestion(self._metric, plan.eval_metrics),
             )
         if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "stop_if waits for evaluations; give one, such as 1ep")
+            raise ConfigError("eval_every", "stop_if waits for evaluations", remedy="give one, such as 1ep")
         if self._after is not None:
             after: Any = int(self._after) if self._after.isdigit() else self._after
             self._first = max(plan.clock.updates(after, "rule"), 1) if after != 0 else 1

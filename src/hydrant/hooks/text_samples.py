@@ -52,9 +52,11 @@ class TextSamples:
         if not getattr(plan.data, "has_tokenizer", False):
             message = "text_samples needs data that turn text into tokens and back"
             remedy = "write them by hydrant tokenize, with their tokens.json, or leave the hook out: hook=[]"
-            raise ConfigError("data", f"{message}; {remedy}")
+            raise ConfigError("data", message, remedy=remedy)
         if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "texts are made after evaluations; give one, such as 10%")
+            raise ConfigError(
+                "eval_every", "texts are made after evaluations", remedy="give one, such as 10%"
+            )
 
     def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         """Make the texts and log them. All ranks make the same ones."""

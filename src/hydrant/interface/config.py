@@ -114,7 +114,9 @@ def _conf_folder(conf: str | Path | None) -> Generator[None]:
     """Use a conf folder of the user; `process_settings` restores the variable."""
     if conf is not None:
         if not Path(conf).is_dir():
-            raise ConfigError("conf", f"{conf} is not a folder; give the folder of your config groups")
+            raise ConfigError(
+                "conf", f"{conf} is not a folder", remedy="give the folder of your config groups"
+            )
         os.environ["HYDRANT_CONF"] = str(conf)
     yield
 

@@ -197,7 +197,9 @@ def load_run(
         ConfigError: the folder holds no run, or `allow_targets` is no list of texts.
     """
     if not is_run_folder(Path(folder)):
-        raise ConfigError("folder", f"{folder} holds no run; give a run folder, such as outputs/lr_study")
+        raise ConfigError(
+            "folder", f"{folder} holds no run", remedy="give a run folder, such as outputs/lr_study"
+        )
     trusted = list_of_texts("allow_targets", allow_targets)
     return Run(Path(folder), passed_objects(model, data, task), trusted)
 

@@ -82,7 +82,7 @@ def _execute(job: Job) -> RunResult:
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError("folder", f"{why_no_folder(job.folder, error)}; give another") from error
+        raise ConfigError("folder", f"{why_no_folder(job.folder, error)}", remedy="give another") from error
     result = execute(job)
     if result.status == RunStatus.REFUSED:
         remove_if_empty(new_folders)

@@ -84,11 +84,11 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
                     continue
                 is_made = folder.is_dir()
                 reason = f"{folder} cannot be locked ({error})" if is_made else why_no_folder(folder, error)
-                raise ConfigError("name", f"{reason}; give another {OTHER_FOLDER}") from error
+                raise ConfigError("name", reason, remedy=f"give another {OTHER_FOLDER}") from error
             if _held_at(folder, [_held[descriptor]]) is not None:  # else it was replaced meanwhile
                 yield descriptor
                 return
-    raise ConfigError("name", f"{folder} is removed again and again; give another {OTHER_FOLDER}")
+    raise ConfigError("name", f"{folder} is removed again and again", remedy=f"give another {OTHER_FOLDER}")
 
 
 def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
@@ -117,7 +117,7 @@ def _in_use(folder: Path, descriptor: int) -> ConfigError:
     """Return the error about a folder that another process has locked: `FolderInUse` only if waiting for it helps."""
     if (pid := locking_ancestor(folder)) is not None:
         reason = f"process {pid} is at work in {folder} and waits for this one, which it started"
-        return ConfigError("name", f"{reason}; give another {OTHER_FOLDER}")
+        return ConfigError("name", reason, remedy=f"give another {OTHER_FOLDER}")
     where = f" (on {host})" if (host := owner(descriptor)) else ""
     message = f"another process is at work in {folder}{where}; wait for it, or give another {OTHER_FOLDER}"
     return FolderInUse("name", message)

@@ -38,6 +38,7 @@ class RunResult:
     message: str = ""  # the last line on stderr; "" if there is nothing to report
     value: float | None = None  # the best value of the deciding metric, for sweepers that search
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
+    remedy: str = field(default="", compare=False)  # the end of the message; "" if it has none
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
     processor_seconds: float = field(
         default=0.0, compare=False
@@ -69,9 +70,9 @@ class RunResult:
         return cls(RunStatus.PREEMPTED, 128 + signum, message)
 
     @classmethod
-    def failed(cls, message: str, error_type: str = "") -> RunResult:
+    def failed(cls, message: str, error_type: str = "", remedy: str = "") -> RunResult:
         error = {"type": error_type, "message": message} if error_type else None
-        return cls(RunStatus.FAILED, 1, message, error=error)
+        return cls(RunStatus.FAILED, 1, message, error=error, remedy=remedy)
 
     @classmethod
     def from_error(cls, error: BaseException, message: str | None = None) -> RunResult:
@@ -80,7 +81,8 @@ class RunResult:
         status = RunStatus.REFUSED if exit_status == ConfigError.exit_status else RunStatus.FAILED
         described = {"type": type(error).__name__, "message": first_line(error)}
         text = str(error) if message is None else message
-        return cls(status, exit_status, text, error=described, exception=error)
+        remedy = getattr(error, "remedy", "")
+        return cls(status, exit_status, text, error=described, remedy=remedy, exception=error)
 
 
 def unexpected_failure(error: BaseException, job: Job) -> RunResult:
@@ -123,7 +125,7 @@ def _or_rank_died(error: BaseException) -> BaseException:
 def report(result: RunResult) -> int:
     """Print on stderr what went wrong, if anything, and return the exit status."""
     if result.message:
-        say_error(result.message, result.exit_status, key_of(result.exception))
+        say_error(result.message, result.exit_status, key_of(result.exception), result.remedy)
     return result.exit_status
 
 

@@ -128,7 +128,7 @@ def _check_is_of_a_run(run: RunFolder) -> None:
     config = saved_config(run, "resume") if CONFIG in own else {}
     if own and not {"duration", "global_batch_size"} <= config.keys():
         message = f"{relative(run.path / own[0])} is of no run, and this run would replace it"
-        raise ConfigError("resume", f"{message}; move it, or give another {OTHER_FOLDER}")
+        raise ConfigError("resume", message, remedy=f"move it, or give another {OTHER_FOLDER}")
 
 
 def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:

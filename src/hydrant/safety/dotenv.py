@@ -44,7 +44,9 @@ def read_dotenv() -> str:
         return f"{FILE} is not read, because this folder is not trusted; if it is your project, run: hydrant trust"
     if not file.exists():
         raise ConfigError(
-            FILE, f"is a link to {file.readlink()}, which does not exist; remove it, or write that file"
+            FILE,
+            f"is a link to {file.readlink()}, which does not exist",
+            remedy="remove it, or write that file",
         )
     check_private(file, FILE)
     try:
@@ -83,9 +85,9 @@ def parse(content: bytes) -> dict[str, str]:
         name = match[1]
         if _REFUSED.fullmatch(name):
             message = f"line {number} may not set {name}, which decides which code runs or what is trusted"
-            raise ConfigError(FILE, f"{message}; set it in your shell")
+            raise ConfigError(FILE, message, remedy="set it in your shell")
         if name in variables:
-            raise ConfigError(FILE, f"line {number} sets {name} again; remove one of them")
+            raise ConfigError(FILE, f"line {number} sets {name} again", remedy="remove one of them")
         variables[name] = _value(match[2], number)
     return variables
 

@@ -88,7 +88,9 @@ def check_targets(config: Mapping[str, Any]) -> None:
             raise _not_allowed(key, path)
         project.check_definition(path, target, f"{key}._target_")
         if lies_under(target.__module__, _TRACKERS) and not re.fullmatch(r"tracker|trackers\.\w+", key):
-            raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker; choose it with tracker=")
+            raise ConfigError(
+                f"{key}._target_", f"{shown(path)} is a tracker", remedy="choose it with tracker="
+            )
         if lies_under(target.__module__, LIBRARIES) and not is_trusted:
             check_loads_nothing(
                 key, {**positional_arguments(node, inspect.signature(target).parameters), **node}

@@ -97,7 +97,7 @@ def trusted_projects() -> dict[str, list[str]]:
     try:
         content = read_json(file, _Content)
     except RecordError as error:
-        raise ConfigError("", f"{error}; remove it, and trust your projects again") from error
+        raise ConfigError("", error, remedy="remove it, and trust your projects again") from error
     return content["projects"] if content else {}
 
 
@@ -181,7 +181,7 @@ def _write(projects: dict[str, list[str]]) -> None:
     file = _list_file()
     if file is None:
         raise ConfigError(
-            "XDG_CONFIG_HOME", "you have no home folder; set it to the path of a folder of yours"
+            "XDG_CONFIG_HOME", "you have no home folder", remedy="set it to the path of a folder of yours"
         )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

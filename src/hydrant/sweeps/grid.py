@@ -244,11 +244,11 @@ def _check_folder(job: Job, of_sweep: Path) -> None:
         where = f"{relative(sweep)} here, {relative(of_sweep.resolve())} without"
         reason = f"depends on a key that the sweep varies: {where}"
         remedy = "all jobs of a sweep are in one folder, where each has its own; write a text without ${...}"
-        raise ConfigError("hydra.sweep.dir" if job.config["name"] is None else "name", f"{reason}; {remedy}")
+        raise ConfigError("hydra.sweep.dir" if job.config["name"] is None else "name", reason, remedy=remedy)
     if sweep.is_relative_to(folder):
         where = f"makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
         remedy = "name a folder inside of it for each job, such as seed-${seed}, or leave the key out"
-        raise ConfigError("hydra.sweep.subdir", f"{where}; {remedy}")
+        raise ConfigError("hydra.sweep.subdir", where, remedy=remedy)
 
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:

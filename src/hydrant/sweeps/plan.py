@@ -35,6 +35,8 @@ class Plan:
     pid: int | None = None  # of the process that wrote it
     machine: str = ""  # `this_machine()` of that process, and the name of it
     host: str = ""
+    wall_seconds: float = 0.0  # of all starts of the sweep, up to when this was written
+    processor_seconds: float = 0.0
 
 
 class _Job(TypedDict):
@@ -47,6 +49,8 @@ class _Writer(TypedDict, total=False):
     pid: int
     machine: str
     host: str
+    wall_seconds: float
+    processor_seconds: float
 
 
 class _File(_Writer):
@@ -61,7 +65,8 @@ def write_plan(sweep: Path, plan: Plan) -> None:
         run = os.path.relpath(job.folder.resolve(), root)
         jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None})
     writer = {"pid": os.getpid(), "machine": this_machine(), "host": platform.node()}
-    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, "jobs": jobs})
+    seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
+    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **seconds, "jobs": jobs})
 
 
 def read_plan(sweep: Path) -> Plan:
@@ -74,7 +79,10 @@ def read_plan(sweep: Path) -> Plan:
     if plan is None:
         return Plan(0.0, [])
     jobs = [PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in plan["jobs"]]
-    return Plan(plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""))
+    return Plan(
+        plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""),
+        max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),
+    )  # fmt: skip
 
 
 def check_is_of_a_sweep(folder: Path) -> None:
@@ -87,7 +95,9 @@ def check_is_of_a_sweep(folder: Path) -> None:
     plan, damage = usable_plan(folder) if SWEEP_PLAN in own else (Plan(0.0, []), "")
     if own and not plan.began and not (damage and SWEEP_CONFIG in own):
         message = f"{relative(folder / own[0])} is of no sweep, and this sweep would replace it"
-        raise ConfigError("hydra.sweep.dir", f"{message}; move it, or give another folder, or name=<folder>")
+        raise ConfigError(
+            "hydra.sweep.dir", message, remedy="move it, or give another folder, or name=<folder>"
+        )
 
 
 def usable_plan(sweep: Path) -> tuple[Plan, str]:

@@ -38,7 +38,7 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, resu
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
-from hydrant.sweeps.plan import Plan, PlannedJob, check_is_of_a_sweep, write_plan
+from hydrant.sweeps.plan import Plan, PlannedJob, check_is_of_a_sweep, usable_plan, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, write_sweep_csv
@@ -79,6 +79,7 @@ class Sweep:
         self.ended_by = ""  # the limit that has ended the sweep, for its users
         self.is_out_of_time = False
         self._processor_seconds = 0.0  # of the processes of jobs
+        self._before = Plan(0.0, [])  # what earlier starts wrote
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
@@ -99,6 +100,7 @@ class Sweep:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
         check_is_of_a_sweep(folder)
+        self._before = usable_plan(folder)[0]
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
             remove_temporary(folder, _TEMPORARY_SECONDS)
@@ -259,6 +261,7 @@ class Sweep:
         if not any(run.has_begun for run in runs):
             return False
         self._write_table(folder, runs)
+        self._write_plan(folder)
         from hydrant.sweeps.picture import draw_curves_of
 
         with log_errors(SWEEP_PICTURE), _print_write_errors(folder / SWEEP_PICTURE):
@@ -295,8 +298,8 @@ class Sweep:
             "best": None if best is None else asdict(best),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
             "ended_by": self.ended_by,
-            "wall_seconds": self.wall_seconds,
-            "processor_seconds": self.processor_seconds,
+            "wall_seconds": self._plan.wall_seconds,
+            "processor_seconds": self._plan.processor_seconds,
         }
 
     def _print_styled_table(self, folder: Path) -> None:
@@ -320,9 +323,19 @@ class Sweep:
 
     def _write_plan(self, folder: Path) -> None:
         with _print_write_errors(folder / SWEEP_PLAN):
-            write_plan(folder, Plan(self._began, list(self._jobs.values())))
+            write_plan(folder, self._plan)
+
+    @property
+    def _plan(self) -> Plan:
+        """What the sweep plans, and what all of its starts have used."""
+        return Plan(
+            self._began, list(self._jobs.values()),
+            wall_seconds=self._before.wall_seconds + self.wall_seconds,
+            processor_seconds=self._before.processor_seconds + self.processor_seconds,
+        )  # fmt: skip
 
     def _refresh_table(self, folder: Path) -> None:
+        self._write_plan(folder)
         self._write_table(folder, self._runs(folder))
 
     def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:

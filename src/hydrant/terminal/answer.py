@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.redaction import redacted
+from hydrant.signals import urgent_text, urgent_texts
 from hydrant.terminal.console import notice, output_status, say, stdout_kept
 
 VERSION = 1
@@ -39,9 +40,11 @@ def json_output(command: str) -> Generator[None]:
     """Let a command print JSON: `answer` on stdout, `say_error` on stderr; all other output goes to stderr."""
     with stdout_kept() as stdout:
         _asked.append(_Asked(command, stdout))
+        urgent_texts.append(lambda signum: _error_line(urgent_text(signum), 128 + signum))
         try:
             yield
         finally:
+            urgent_texts.pop()
             _asked.pop()
 
 
@@ -74,43 +77,31 @@ def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -
 
     Args:
         key: the config key or the flag to change.
-        remedy: what to do, the end of the message; see `divided`.
+        remedy: what to do, the end of the message; "" if the message does not say it.
     """
     sys.stdout.flush()
     message = " ".join(message.split())
     if _asked:
-        reason, remedy = divided(message, " ".join(remedy.split()))
-        fields = {"key": key, "message": reason, "remedy": remedy, "exit_status": exit_status}
-        print(json_line({"version": VERSION, **fields}), file=sys.stderr, flush=True)
+        print(_error_line(message, exit_status, key, " ".join(remedy.split())), file=sys.stderr, flush=True)
     else:
         notice(message if exit_status > 128 else f"error: {message}")
     return exit_status
 
 
+def _error_line(message: str, exit_status: int, key: str = "", remedy: str = "") -> str:
+    """Return an error as JSON: what is wrong, and what to do; null if that is not known.
+
+    >>> print(_error_line("lr: has no value; write lr=1", 2, "lr", "write lr=1"))
+    {"version": 1, "key": "lr", "message": "lr: has no value", "remedy": "write lr=1", "exit_status": 2}
+    """
+    reason = message.removesuffix(remedy).rstrip(" ;:.") if remedy else message
+    return json_line({"version": VERSION, "key": key, "message": reason, "remedy": remedy or None,
+                      "exit_status": exit_status})  # fmt: skip
+
+
 def key_of(error: BaseException | None) -> str:
     """Return the config key or the flag that an error is about; "" if it is not a single one."""
     return error.key if isinstance(error, ConfigError) else ""
-
-
-def divided(message: str, remedy: str = "") -> tuple[str, str]:
-    """Return what is wrong and what to do, which are the parts of a message; "" if it does not say what to do.
-
-    Args:
-        remedy: the second part, where it is not what follows the last `; ` or `. `.
-
-    >>> divided("unknown option 'adamv'; did you mean 'adamw'?")
-    ("unknown option 'adamv'", "did you mean 'adamw'?")
-    >>> divided("train/loss became NaN at update 3. Lower optimizer.lr.")
-    ('train/loss became NaN at update 3', 'Lower optimizer.lr.')
-    >>> divided("predict what? Give a run; or a checkpoint", "Give a run; or a checkpoint")
-    ('predict what?', 'Give a run; or a checkpoint')
-    """
-    if remedy and message.endswith(remedy):
-        return message.removesuffix(remedy).rstrip(" ;:"), remedy
-    reason, _, remedy = message.rpartition("; ")
-    if not reason:
-        reason, _, remedy = message.rpartition(". ")
-    return (reason, remedy) if reason else (message, "")
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -78,7 +78,9 @@ class Trackers:
         try:
             self._trackers[key] = instantiate(nodes, key)(identity, num_updates)
         except ConfigError as error:  # a tracker names its keys as if it were the only one
-            raise ConfigError(error.key.replace("tracker.", f"{key}.", 1), error.reason) from error
+            raise ConfigError(
+                error.key.replace("tracker.", f"{key}.", 1), error.reason, remedy=error.remedy
+            ) from error
         except HydrantError:
             raise
         except Exception as error:  # the tracker's library, its store or its service

@@ -135,5 +135,5 @@ def _check_project(name: str) -> None:
     if not re.fullmatch(r"[\w-]+", name) or len(name.encode()) > _MAX_BYTES:
         message = f"{shown(name)} cannot be the name of a project"
         raise ConfigError(
-            "tracker.project", f"{message}; use letters, digits, '-' and '_', at most {_MAX_BYTES} bytes"
+            "tracker.project", message, remedy=f"use letters, digits, '-' and '_', at most {_MAX_BYTES} bytes"
         )

@@ -363,6 +363,8 @@ def _run_id(folder: Path) -> str:
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
     if not _RUN_ID.fullmatch(saved):
         damage = "it holds no id of a W&B run"
-        raise RecordError(f"{folder / ID_FILE} is damaged ({damage}); remove it to start another W&B run")
+        raise RecordError(
+            f"{folder / ID_FILE} is damaged ({damage})", remedy="remove it to start another W&B run"
+        )
     keep_id(folder, ID_FILE, saved.decode())
     return saved.decode()

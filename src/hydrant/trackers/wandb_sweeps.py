@@ -34,7 +34,7 @@ class SweepAgent:
         problem = access_problem()
         if problem is not None:
             raise ConfigError(
-                "SWEEP", f"{problem}; log in with `wandb login`, because W&B hands out the runs"
+                "SWEEP", problem, remedy="log in with `wandb login`, because W&B hands out the runs"
             )
         import wandb
         from wandb.apis.public import sweeps

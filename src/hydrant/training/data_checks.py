@@ -31,7 +31,7 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
         message = (
             f"{items.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
         )
-        raise ConfigError("resume", f"{message}; add both methods, or start a new run in another folder")
+        raise ConfigError("resume", message, remedy="add both methods, or start a new run in another folder")
     try:
         split(items.first_state, {})
     except CheckpointError as error:
@@ -128,5 +128,5 @@ def _refuse_or_say(difference: str, changed: str, *, is_strict: bool) -> None:
     """Raise ConfigError for changed data; without `is_strict`, only say it. `changed`: what to restore."""
     if is_strict:
         remedy = f"restore the {changed}, or continue with the new samples: resume_strict=false"
-        raise ConfigError("data", f"{difference}; {remedy}")
+        raise ConfigError("data", difference, remedy=remedy)
     log.warning("%s; the run continues with the new samples", difference)

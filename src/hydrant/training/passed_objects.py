@@ -120,10 +120,12 @@ def _model_node(model: Any) -> dict[str, Any]:
     for name, weight in weights.items():
         if not isinstance(weight, Tensor):
             raise ConfigError(
-                "model", f"{name} is not a tensor, so no checkpoint can hold it; make it a buffer"
+                "model", f"{name} is not a tensor, so no checkpoint can hold it", remedy="make it a buffer"
             )
         if is_lazy(weight):
-            raise ConfigError("model", f"{name} has no shape yet; call the model once with a batch first")
+            raise ConfigError(
+                "model", f"{name} has no shape yet", remedy="call the model once with a batch first"
+            )
     structure = _hash(repr(model), *(f"{name} {tuple(weight.shape)}" for name, weight in weights.items()))
     return {"_target_": f"{PREFIX}model", "type": class_path(model), "structure": structure}
 
@@ -131,7 +133,9 @@ def _model_node(model: Any) -> dict[str, Any]:
 def _data_node(data: Any) -> dict[str, Any]:
     if not isinstance(data, Data):
         needed = "a hydrant.data.Data, which holds a source for training and one for validation"
-        raise ConfigError("data", f"needs {needed}, not a {_name(data)}; write data=(train_set, val_set)")
+        raise ConfigError(
+            "data", f"needs {needed}, not a {_name(data)}", remedy="write data=(train_set, val_set)"
+        )
     source = data.train
     return {
         "_target_": f"{PREFIX}data",

@@ -105,7 +105,7 @@ class Precision:
         require_extra("fp8", ["torchao"], "precision", "fp8")
         if not any(_fits_fp8(module, name) for name, module in task.named_modules()):
             message = "fp8 needs linear layers whose sizes are multiples of 16, and this model has none"
-            raise ConfigError("precision", f"{message}; use precision=bf16")
+            raise ConfigError("precision", message, remedy="use precision=bf16")
 
     def prepare(self, task: nn.Module) -> nn.Module:
         """Convert the task in place to the dtype of its parameters, and its linear layers to float8 if configured."""
@@ -200,7 +200,7 @@ def _check_formats(
         message = "bfloat16 parameters need no autocast; use precision.autocast=null"
         raise ConfigError("precision.autocast", message)
     if emulate and fp8 is None:
-        raise ConfigError("precision.emulate", "only applies to fp8; use precision=fp8")
+        raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
 
 
 def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool, uses_fp8: bool) -> None:

@@ -80,7 +80,9 @@ def _predict_batch(task: Any, batch: Batch, precision: Precision) -> Arrays:
             message = f"predicts {name!r} as {found} for {batch.num_samples} samples"
             raise ConfigError("task", f"{message}; a tensor with an entry for each is needed")
         if name in _RESERVED:
-            raise ConfigError("task", f"predicts {name!r}, which names something else; use another name")
+            raise ConfigError(
+                "task", f"predicts {name!r}, which names something else", remedy="use another name"
+            )
         arrays[name] = _as_array(value)
     return arrays
 

@@ -74,7 +74,8 @@ def test_a_study_keeps_its_budget_and_equals_that_of_the_other_launchers(
     launcher: str, options: tuple[str, ...], workdir: Path
 ) -> None:
     words = ("-m", "hydra/sweeper=study", "hydra.sweeper.tune=['optimizer.lr=1e-3,1e-1']", "optimizer=adamw,sgd",
-             "hydra.sweeper.budget=14runs", *FOUR_UPDATES[:-1], "best.metric=val/loss", "name=study", *options)  # fmt: skip
+             "hydra.sweeper.budget=14runs", *FOUR_UPDATES[:-1], "best.metric=val/loss", "name=study",
+             *options)  # fmt: skip
     studied = run_command(*words, cwd=workdir, WANDB_MODE="disabled", OMP_NUM_THREADS="1")
     assert studied.returncode == 0, studied.stderr
     study = workdir / "multirun" / "study"

@@ -65,7 +65,7 @@ def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
     others = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
     compile_overrides = [o for o in overrides if o not in others]
     if "compile=eager" in compile_overrides:
-        raise ConfigError("compile", "compile=eager compiles nothing to diagnose; leave it out")
+        raise ConfigError("compile", "compile=eager compiles nothing to diagnose", remedy="leave it out")
     is_eager = "backend" not in compose(others).compile and not any(
         o.startswith("compile=") for o in compile_overrides
     )

@@ -68,7 +68,9 @@ def package_name(root: Path) -> str:
         remedy = "use the letters a to z, digits and '_', and a letter first"
         raise ConfigError("", f"{folder!r} cannot be the name of a package; {remedy}")
     if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
-        raise ConfigError("", f"{name!r} is the name of another folder in a project; choose another name")
+        raise ConfigError(
+            "", f"{name!r} is the name of another folder in a project", remedy="choose another name"
+        )
     if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
         message = f"{name!r} is the name of a package that is installed already; choose another name"
         raise ConfigError("", message)
@@ -100,7 +102,7 @@ def write_project(root: Path, package: str) -> list[Path]:
     if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
         more = f" and {len(present) - _MAX_NAMED} more" if len(present) > _MAX_NAMED else ""
         message = f"{', '.join(present[:_MAX_NAMED])}{more} would be overwritten"
-        raise ConfigError("", f"{message}; choose another folder, or move them")
+        raise ConfigError("", message, remedy="choose another folder, or move them")
     try:
         for file, text in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)

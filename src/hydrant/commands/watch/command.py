@@ -88,7 +88,11 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     for word in words:
         is_pattern = not Path(word).is_dir() and any(sign in word for sign in "*?[")
         if not is_pattern and not Path(word).is_dir():
-            raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word))}")
+            raise ConfigError(
+                "FOLDER",
+                f"{word!r} is not a folder",
+                remedy=near_folders(Path(word)) or "give the folder of a run or a sweep",
+            )
         if is_pattern and not glob.glob(word, recursive=True):  # noqa: PTH207  # Path.glob rejects absolute ones
             notice(f"{word!r} matches nothing yet; the page shows runs when it does")
     if options.host == "":

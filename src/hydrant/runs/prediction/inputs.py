@@ -92,7 +92,7 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     files = (*inputs.files, *_files_of_settings(plan.config["data"], (*_DATA_FILES, *_TEXT_FILES)))
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         raise ConfigError(
-            "--out", f"{out} holds samples, which the predictions would replace; give another file"
+            "--out", f"{out} holds samples, which the predictions would replace", remedy="give another file"
         )
 
 

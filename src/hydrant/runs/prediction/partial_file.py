@@ -154,7 +154,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
     except OSError:  # a file system without locks
         return
     if not is_locked or not os.fstat(file.fileno()).st_nlink:  # the other process has just finished
-        raise FolderInUse("--out", f"another process is writing {relative(path)}; give another file")
+        raise FolderInUse("--out", f"another process is writing {relative(path)}", remedy="give another file")
 
 
 def _difference(head: bytes, identity: Mapping[str, Any], path: Path) -> str:
@@ -168,5 +168,5 @@ def _difference(head: bytes, identity: Mapping[str, Any], path: Path) -> str:
         found = json.loads(head)
     if not isinstance(found, dict) or cast(dict[str, Any], found).keys() != identity.keys():
         message = f"{relative(path)}, the place of unfinished predictions, is a file of something else"
-        raise ConfigError("--out", f"{message}; move it, or give another file")
+        raise ConfigError("--out", message, remedy="move it, or give another file")
     return " and ".join(name for name, value in identity.items() if found[name] != value) or "form"

@@ -80,7 +80,7 @@ def _columns(name: str, array: np.ndarray, class_names: Sequence[str]) -> list[s
         return [name]
     if array.ndim > 2:
         message = f"{name!r} of a sample has the shape {list(array.shape[1:])}, which is no row of a table"
-        raise ConfigError("--out", f"{message}; give a file that ends in .npz")
+        raise ConfigError("--out", message, remedy="give a file that ends in .npz")
     count = array.shape[1]
     entries = class_names if len(class_names) == count else range(count)
     return [f"{_HEADS.get(name, name)}/{entry}" for entry in entries]

@@ -59,7 +59,7 @@ class Local:
         max_ranks = max(map(num_ranks, sweep_jobs))
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
-            raise ConfigError("parallel.num_processes", f"{needed}; give {len(gpus)} or fewer")
+            raise ConfigError("parallel.num_processes", needed, remedy=f"give {len(gpus)} or fewer")
         num_jobs = self.num_processes or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
         with ThreadPoolExecutor(num_jobs) as pool:
             futures = {pool.submit(self._run_with_gpus, job, gpus): job for job in sweep_jobs}

@@ -116,7 +116,9 @@ class Slurm:
                 if changed := differences(job.config, lane.job.config):
                     message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
                     changes = describe_changes(changed)
-                    raise ConfigError("resume", f"{message} ({changes}); wait for it, or scancel {job_id}")
+                    raise ConfigError(
+                        "resume", f"{message} ({changes})", remedy=f"wait for it, or scancel {job_id}"
+                    )
                 found.append(lane)
             if found:
                 submitted[slurm_job] = sweep_job = replace(found[0], others=found[1:])

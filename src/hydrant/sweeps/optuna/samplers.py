@@ -41,7 +41,9 @@ def check_parts(sampler: Mapping[str, Any], pruner: Mapping[str, Any], space: Sp
             raise ConfigError(key, f"{node.get('_target_')} refuses it: {typed_line(error)}") from error
         if not isinstance(part, kind):
             group = key.removeprefix("hydra.sweeper.")
-            raise ConfigError(key, f"{part!r} is no {kind.__name__}; choose one: hydra/sweeper/{group}=")
+            raise ConfigError(
+                key, f"{part!r} is no {kind.__name__}", remedy=f"choose one: hydra/sweeper/{group}="
+            )
 
 
 def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSampler:

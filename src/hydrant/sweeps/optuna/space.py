@@ -93,7 +93,7 @@ def _interval(key: str, interval: IntervalSweep) -> BaseDistribution:
     low, high, is_log = interval.start, interval.end, "log" in interval.tags
     assert low is not None and high is not None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(key, f"interval({low}, {high}) is empty; give the lower end first")
+        raise ConfigError(key, f"interval({low}, {high}) is empty", remedy="give the lower end first")
     if is_log and low <= 0:
         raise ConfigError(key, f"tag(log, interval({low}, {high})) has no logarithm; begin above 0")
     if isinstance(low, int) and isinstance(high, int):

@@ -98,7 +98,7 @@ class OptunaSweeper(GridSweeper):
                 raise ConfigError(f"{_KEY}.{name}", f"needs {minimum} or more, not {limits[name]}")
         if limits["n_jobs"] > 1 and isinstance(self._executor, Sequential):
             message = "the basic launcher runs one trial after another"
-            raise ConfigError(f"{_KEY}.n_jobs", f"{message}; add hydra/launcher=local, or another one")
+            raise ConfigError(f"{_KEY}.n_jobs", message, remedy="add hydra/launcher=local, or another one")
         return limits
 
     def _check_objectives(self) -> None:
@@ -110,7 +110,9 @@ class OptunaSweeper(GridSweeper):
         for objective in objectives:
             for name in {"metric", "mode"} ^ objective.keys():
                 problem = "is unknown" if name in objective else "is missing"
-                raise ConfigError(key, f"{name} {problem}; write [{{metric: val/accuracy, mode: max}}]")
+                raise ConfigError(
+                    key, f"{name} {problem}", remedy="write [{metric: val/accuracy, mode: max}]"
+                )
             if objective["mode"] not in ("max", "min"):
                 raise ConfigError(key, f"mode needs max or min, not {objective['mode']}")
         if not objectives:

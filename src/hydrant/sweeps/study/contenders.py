@@ -37,7 +37,7 @@ def split_contender(text: str) -> tuple[str, list[str]]:
     names = [word.removeprefix("name=") for word in words if word.startswith("name=")]
     if names and (len(names) > 1 or not names[0].strip()):
         raise ConfigError(
-            f"{_KEY}.contenders", f"{shown(text)} needs one name; write name=slow, or leave it out"
+            f"{_KEY}.contenders", f"{shown(text)} needs one name", remedy="write name=slow, or leave it out"
         )
     words = [word for word in words if not word.startswith("name=")]
     for word in words:
@@ -129,7 +129,9 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
 def _check_key(key: str) -> None:
     """Raise ConfigError for a key that a study cannot tune."""
     if not key or key.startswith(("+", "~")):
-        raise ConfigError(f"{_KEY}.tune", f"{shown(key)} is no key of the config; write optimizer.lr")
+        raise ConfigError(
+            f"{_KEY}.tune", f"{shown(key)} is no key of the config", remedy="write optimizer.lr"
+        )
     if key in REPETITIONS:
         raise ConfigError(key, "cannot be tuned: it repeats a run, and its best value is luck")
     if is_neutral(key) or re.match(r"hydra(\.|/|$)", key):
@@ -148,7 +150,9 @@ def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num
     [override] = composer.parse([text])
     check_grid([override])
     if not override.is_sweep_override():
-        raise ConfigError(key, f"has one value, {shown(value)}, so nothing is tuned; write {key}=1e-4..1e-1")
+        raise ConfigError(
+            key, f"has one value, {shown(value)}, so nothing is tuned", remedy=f"write {key}=1e-4..1e-1"
+        )
     values = list(swept_values(key, override))
     texts = [str(item) for item in values]
     if any(item in ("nan", "inf", "-inf") for item in texts) or len(set(texts)) < len(texts):

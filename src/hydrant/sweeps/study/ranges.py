@@ -56,7 +56,7 @@ def read_range(key: str, text: str, num_keys: int, *, is_whole: bool = False) ->
     try:
         low, high = (float(end) for end in ends)
     except ValueError:
-        raise ConfigError(key, f"{shown(text)} is no range; write {key}=1e-4..1e-1") from None
+        raise ConfigError(key, f"{shown(text)} is no range", remedy=f"write {key}=1e-4..1e-1") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigError(key, f"{shown(text)} needs two finite numbers, the smaller one first")
     return _spaced(key, low, high, num_keys, is_whole)

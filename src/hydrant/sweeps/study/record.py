@@ -83,7 +83,7 @@ def check_same_protocol(folder: Path, earlier: Earlier, fixed: Mapping[str, Any]
         if (other := earlier.fixed.get(key)) != value:
             was = f"{key} is {shown(other)} in {folder / RESULT}, not {shown(value)}"
             remedy = "a study keeps its protocol, except for budget and seeds; give another name=..."
-            raise ConfigError("name", f"{was}; {remedy}")
+            raise ConfigError("name", was, remedy=remedy)
 
 
 @dataclass(frozen=True)

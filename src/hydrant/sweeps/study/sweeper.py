@@ -176,10 +176,10 @@ class StudySweeper(GridSweeper):
         limit = protocol.budget.limits.get(RUNS)
         if limit is not None and limit < protocol.least_runs:
             few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
-            raise ConfigError(f"{_KEY}.budget", f"{few}; give {protocol.least_runs} or more")
+            raise ConfigError(f"{_KEY}.budget", few, remedy=f"give {protocol.least_runs} or more")
         if protocol.seeds < protocol.least_seeds:
             few = f"{protocol.seeds} can decide nothing at an alpha of {self._alpha:g}"
-            raise ConfigError(f"{_KEY}.seeds", f"{few}; give {protocol.least_seeds} or more")
+            raise ConfigError(f"{_KEY}.seeds", few, remedy=f"give {protocol.least_seeds} or more")
         return protocol
 
     def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:
@@ -228,7 +228,7 @@ class StudySweeper(GridSweeper):
         for one, other in zip(contenders[1:], others, strict=True):
             if other != best:
                 where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
-                raise ConfigError("best.metric", f"is {where}; give --metric")
+                raise ConfigError("best.metric", f"is {where}", remedy="give --metric")
         if best["mode"] == "auto":
             raise unknown_mode("best.mode", best["metric"])
         judge = (
@@ -242,7 +242,7 @@ class StudySweeper(GridSweeper):
             )
         if judge["metric"].startswith("test") and not all(config["test_at_end"] for config in configs):
             raise ConfigError(
-                "test_at_end", f"is false, so no run has {judge['metric']}; give test_at_end=true"
+                "test_at_end", f"is false, so no run has {judge['metric']}", remedy="give test_at_end=true"
             )
         rule = Rule(
             judge["metric"], judge["mode"], self._alpha, self._power, self._min_difference, len(contenders)

@@ -148,7 +148,9 @@ def check_links(folder: Path) -> None:
     for path in (folder / LAST, folder / BEST):
         if path.exists() and not path.is_symlink():
             raise ConfigError(
-                "name", f"{path} must be a link to a checkpoint; rename it to update_..., or remove it"
+                "name",
+                f"{path} must be a link to a checkpoint",
+                remedy="rename it to update_..., or remove it",
             )
 
 
@@ -186,7 +188,7 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
     folder = Path(os.path.realpath(path))  # unlike `resolve`, raises nothing for a link to itself
     if (folder / MANIFEST).is_file() or (folder.is_dir() and _NAME.fullmatch(folder.name)):
         if message := find_damage(folder):
-            raise CheckpointError(f"{message}; remove {folder} to use an older checkpoint")
+            raise CheckpointError(message, remedy=f"remove {folder} to use an older checkpoint")
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:

@@ -126,7 +126,7 @@ class CompiledStep:
                 self._compiled()
         except TorchDynamoException as error:
             message = f"the step of {self._name} cannot be compiled ({typed_line(error)})"
-            raise ConfigError("compile.optimizer", f"{message}; use compile.optimizer=false") from error
+            raise ConfigError("compile.optimizer", message, remedy="use compile.optimizer=false") from error
         has_compiled = counters["stats"]["unique_graphs"] > num_graphs
         if has_compiled and self._as_tensors and not self.is_warming_up:
             self.disable()

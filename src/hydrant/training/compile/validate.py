@@ -37,7 +37,9 @@ def check_cache_dir(cache_dir: str | None) -> None:
     folder = Path(cache_dir).absolute()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise ConfigError("compile.cache_dir", f"{nearest} is not a writable folder; give another one")
+        raise ConfigError(
+            "compile.cache_dir", f"{nearest} is not a writable folder", remedy="give another one"
+        )
 
 
 _NEEDS = {

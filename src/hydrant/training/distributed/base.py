@@ -43,7 +43,9 @@ class Parallel:
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         if sync_batch_norm and world.device.type != "cuda":
-            raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
+            raise ConfigError(
+                "parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA", remedy="use false"
+            )
         self._world = world
         self._is_single = world.world_size == 1
         self._sync_batch_norm = sync_batch_norm

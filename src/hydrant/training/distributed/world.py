@@ -126,7 +126,7 @@ class World:
         ranks = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
         if ranks:
             message = f"ranks {', '.join(map(str, ranks))} have no GPU of their own"
-            raise ConfigError("parallel.num_processes", f"{message}; start one rank per GPU")
+            raise ConfigError("parallel.num_processes", message, remedy="start one rank per GPU")
 
     def on_rank_zero(self, function: Callable[[], T]) -> T | None:
         """Call `function` on rank 0 and return its result there, None elsewhere. Raise its error on every rank."""

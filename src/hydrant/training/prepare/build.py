@@ -327,7 +327,7 @@ def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Interva
     intervals = Intervals(*(clock.interval(config[key], key) for key in keys), hooks=hooks.intervals(clock))
     clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it
     if config["patience"] is not None and config["eval_every"] is None:
-        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
+        raise ConfigError("eval_every", "patience counts evaluations", remedy="give one, such as 1ep")
     return intervals
 
 
@@ -340,4 +340,6 @@ def _check_best(
         if isinstance(schedule, Plateau):
             check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
             if config["eval_every"] is None:
-                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
+                raise ConfigError(
+                    "eval_every", f"{key} waits for evaluations", remedy="give one, such as 1ep"
+                )

@@ -127,7 +127,7 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
     for loss in outcome.losses:
         if not any(loss in losses for losses in losses_by_name.values()):
             key = f"optimizers.{next(iter(losses_by_name))}.losses"
-            raise ConfigError(key, f"no optimizer follows {loss}; add it to the losses of one")
+            raise ConfigError(key, f"no optimizer follows {loss}", remedy="add it to the losses of one")
 
 
 def _make_optimizer(
@@ -201,4 +201,4 @@ def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(f"{key}.{error.key}", error.reason) from error
+            raise ConfigError(f"{key}.{error.key}", error.reason, remedy=error.remedy) from error

@@ -59,4 +59,4 @@ def _try_alone(name: str, value: Any) -> None:
         short = name.removeprefix("model.")
         message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
         remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False"
-        raise ConfigError(key, f"{message}; {remedy}") from error
+        raise ConfigError(key, message, remedy=remedy) from error

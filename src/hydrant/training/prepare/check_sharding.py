@@ -55,7 +55,9 @@ def check_sharding(
         message = "optimizers that follow single losses need unsharded weights; use parallel=ddp"
         raise ConfigError("parallel", message)
     if compilation.reuses_memory:
-        raise ConfigError("compile.mode", "CUDA graphs need weights that stay in place; use compile=default")
+        raise ConfigError(
+            "compile.mode", "CUDA graphs need weights that stay in place", remedy="use compile=default"
+        )
     blocks = repeated_blocks(task)
     if blocks and compilation.is_on and config["compile"]["scope"] != "blocks":
         message = "blocks that are sharded one by one are compiled one by one; use compile.scope=blocks"
@@ -63,7 +65,9 @@ def check_sharding(
     _check_not_tied(task, blocks)
     for name, settings in named_settings(config).items():
         if settings["agc"] is not None:
-            raise ConfigError(f"{config_prefix(name)}agc", "needs unsharded weights; use max_grad_norm")
+            raise ConfigError(
+                f"{config_prefix(name)}agc", "needs unsharded weights", remedy="use max_grad_norm"
+            )
         _check_optimizer(f"{config_prefix(name)}optimizer", settings["optimizer"], compilation.compiles_steps)
 
 
@@ -89,11 +93,11 @@ def _check_optimizer(key: str, node: Mapping[str, Any], is_compiled: bool) -> No
         sharded = _changes(build, lambda value: distribute_tensor(value, mesh, [Shard(0)]))
     except Exception as error:  # DTensor raises anything
         reason = first_line(error) or type(error).__name__
-        raise ConfigError(key, f"{failure} ({reason}); use parallel=ddp") from error
+        raise ConfigError(key, f"{failure} ({reason})", remedy="use parallel=ddp") from error
     for one, other in zip(expected, sharded, strict=True):
         if exceeds_distance(one, other, _TOLERANCE * float(one.norm())):
             difference = "they change differently from unsharded ones"
-            raise ConfigError(key, f"{failure}: {difference}; use parallel=ddp")
+            raise ConfigError(key, f"{failure}: {difference}", remedy="use parallel=ddp")
 
 
 def _changes(

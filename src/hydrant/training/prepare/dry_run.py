@@ -44,7 +44,7 @@ def make_stream_spec(
         if batch_size > num_samples:
             limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
             message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
-            raise ConfigError("global_batch_size", f"{message}; give {num_samples} or fewer")
+            raise ConfigError("global_batch_size", message, remedy=f"give {num_samples} or fewer")
         if batch_size % ranks:
             below = batch_size - batch_size % ranks
             near = f"{below} or {below + ranks}" if below else str(ranks)
@@ -79,7 +79,7 @@ def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
         raise ConfigError("lr_scaling", message)
     ratio = batch_size / config["lr_base_size"]
     if "lr" not in config["optimizer"]:
-        raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
+        raise ConfigError("lr_scaling", "this optimizer has no lr to scale", remedy="leave lr_scaling out")
     return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
 
 
@@ -226,7 +226,7 @@ def _explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
         message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {place(error)})"
         first = "Correct that line" if is_in_user_code(error) else "Choose another model"
         remedy = f"{first}, or set its keys to this shape"
-        raise ConfigError("model", f"{message}. {remedy}") from error
+        raise ConfigError("model", message, remedy=remedy) from error
 
 
 def _is_raised_by_model(error: BaseException, task: Any) -> bool:
@@ -287,14 +287,14 @@ def dry_mixing(task: Any, batch: Batch, mixing: Mixing) -> None:
     """
     if isinstance(mixing, MixupCutmix) and task.ignore_index is not None:
         message = f"targets that do not count (task.ignore_index={task.ignore_index}) cannot be mixed"
-        raise ConfigError("mixing", f"{message}; use mixing=none, or task.ignore_index=null")
+        raise ConfigError("mixing", message, remedy="use mixing=none, or task.ignore_index=null")
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:
             _eval_forward(task, mixed)
     except Exception as error:  # timm and a user's task may raise anything
         message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
-        raise ConfigError("mixing", f"{message}; use mixing=none") from error
+        raise ConfigError("mixing", message, remedy="use mixing=none") from error
 
 
 def eval_metrics(prefixes: Sequence[str], dry: DryForward) -> frozenset[str]:
@@ -311,9 +311,9 @@ def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: D
     """
     names = eval_metrics(prefixes, dry)
     if metric not in names:
-        raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+        raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}", remedy=suggestion(metric, names))
     if mode == "auto":
         raise unknown_mode(f"{key}mode", metric)
     losses = {f"{prefix}/{name}" for prefix in prefixes for name in dry.losses}
     if metric in losses and mode == "max":
-        raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")
+        raise ConfigError(f"{key}mode", f"the best {metric} is the lowest", remedy=f"give {key}mode=min")

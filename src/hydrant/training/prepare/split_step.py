@@ -33,7 +33,9 @@ def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) 
         message = "splits the work of optimizer=muon, normuon and torch_muon, which this run does not use; use false"
         raise ConfigError(_KEY, message)
     if compiles_steps:
-        raise ConfigError(_KEY, "a compiled step cannot be split; use false, or compile.optimizer=false")
+        raise ConfigError(
+            _KEY, "a compiled step cannot be split", remedy="use false, or compile.optimizer=false"
+        )
 
 
 def split_steps(make_step: MakeStep, world: World) -> MakeStep:

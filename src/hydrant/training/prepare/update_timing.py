@@ -39,7 +39,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     )
     if isinstance(plan.train, IterableSource) and len(starts) > 1:
         message = "seconds need the time of each batch size, but a stream cannot be read from a later update"
-        raise ConfigError("global_batch_size", f"{message}; give the durations in updates, ep or sa")
+        raise ConfigError("global_batch_size", message, remedy="give the durations in updates, ep or sa")
     never, device = Interval(None), plan.world.device
     quiet = dataclasses.replace(
         plan,

@@ -74,7 +74,7 @@ def check_compiled(trainer: Trainer) -> None:
         failure = error
     message = _first_message(trainer, failure and str(failure))
     if compiled is None or message is not None:
-        raise failure or CompileError(message)
+        raise failure or CompileError(message or "")
     if trainer.plan.compilation.checks:
         _check_equal(_eager_gradients(trainer), compiled, trainer)
 

@@ -158,7 +158,7 @@ def _check_window(window: Mapping[str, int], total_updates: int) -> None:
         key = "active" if window["warmup"] + window["active"] > total_updates else "wait"
         lengths = " + ".join(f"{length} ({name})" for name, length in window.items())
         problem = f"a window of {lengths} updates is longer than the run of {total_updates}"
-        raise ConfigError(f"profiler.{key}", f"{problem}; shorten it or raise duration")
+        raise ConfigError(f"profiler.{key}", problem, remedy="shorten it or raise duration")
 
 
 def _export(result: profile, path: Path) -> None:

@@ -54,8 +54,8 @@ class MatricesWithAdamW(Optimizer):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self._parts:
-            step = inspect.unwrap(type(part).step)  # torch's wrappers break the graph of a compiled update
-            step(part)
+            apply = inspect.unwrap(type(part).step)  # torch's wrappers break the graph of a compiled update
+            apply(part)
         return loss
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -279,6 +279,37 @@ def double_descent_panels(rows: Sequence[Row]) -> Sequence[Panel]:
             {name: _errors(rows, metric) for name, metric in points.items()},
             log="x",
         )
+    ]
+
+
+def edge_of_stability(rows: Sequence[Row]) -> list[Finding]:
+    """The sharpness as a multiple of 2/lr: its median over the second half of the updates."""
+
+    def multiple(found: Sequence[Row]) -> float:
+        (curve,) = (row["sharpness/hessian curve"] for row in found)
+        return (
+            median(value for update, value in curve if 2 * update >= curve[-1][0])
+            * found[0]["optimizer.lr"]
+            / 2
+        )
+
+    return [
+        Finding(f"lr {lr}: sharpness as a multiple of 2/lr", of_each_seed(of_lr, multiple), 0.9, 1.5)
+        for lr, of_lr in groups(rows, "optimizer.lr").items()
+    ]
+
+
+def edge_of_stability_panels(rows: Sequence[Row]) -> Sequence[Panel]:
+    """The sharpness over the updates for each learning rate."""
+    return [
+        Lines(
+            f"lr {lr}",
+            "updates",
+            "sharpness",
+            {"largest eigenvalue": _by_update(of_lr, "sharpness/hessian")},
+            levels={"2/lr": 2 / lr},
+        )
+        for lr, of_lr in groups(rows, "optimizer.lr").items()
     ]
 
 

@@ -97,7 +97,7 @@ def trusted_projects() -> dict[str, list[str]]:
     try:
         content = read_json(file, _Content)
     except RecordError as error:
-        raise ConfigError("", error, remedy="remove it, and trust your projects again") from error
+        raise ConfigError("", str(error), remedy="remove it, and trust your projects again") from error
     return content["projects"] if content else {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import os
 import ssl
@@ -188,7 +189,8 @@ class SdkSession:
                 import wandb
 
                 wandb.setup()
-                import requests  # noqa: F401  # by `wandb.init`, in W&B 0.31 also offline: a quarter of a second
+                # `wandb.init` of 0.31 imports it, also offline, which takes a quarter of a second.
+                importlib.import_module("requests")
 
                 if probe_timeout is not None:
                     self.access_problem(probe_timeout)

@@ -42,7 +42,7 @@ log = logging.getLogger("hydrant")
 class HydrantError(Exception):
     """Base of every error whose message is for the user.
 
-    `remedy` says what to do: the end of the message, to which it is added; "" if the message does not say it.
+    `remedy` says what to do, as the message does, to whose end it is added; "" if the message does not say it.
     """
 
     exit_status = 1
@@ -60,12 +60,14 @@ _MARKS = ("; ", ". ")  # with which a suggestion begins
 
 
 def with_remedy(message: str, remedy: str) -> str:
-    """Return a message that ends with a remedy.
+    """Return a message with a remedy, at its end if it does not have it.
 
     >>> with_remedy("has no value", "write lr=1"), with_remedy("predict what?", "Give a run")
     ('has no value; write lr=1', 'predict what? Give a run')
+    >>> with_remedy("has no value; write lr=1 [job: seed=0]", "write lr=1")
+    'has no value; write lr=1 [job: seed=0]'
     """
-    if not remedy or message.endswith(remedy):
+    if remedy in message:
         return message
     if remedy.startswith(_MARKS):
         return message + remedy
@@ -341,18 +343,22 @@ def check_number(
     >>> check_number("momentum", 1.0, least=0, below=1)
     Traceback (most recent call last):
     hydrant.errors.ConfigError: momentum: needs a number from 0 to below 1, not 1.0
+    >>> check_number("lr", math.inf, above=0)
+    Traceback (most recent call last):
+    hydrant.errors.ConfigError: lr: needs a number above 0, and finite, not inf
 
     Raises:
         ConfigError: it is not.
     """
     if value is None or (above < value < below and least <= value <= most):
         return
-    has_lower = above == -math.inf
-    end = f"below {below:g}" if below < math.inf else f"{most:g}" if has_lower else f"at most {most:g}"
+    has_least = above == -math.inf
+    end = f"below {below:g}" if below < math.inf else f"{most:g}" if has_least else f"at most {most:g}"
     if min(below, most) == math.inf:
-        needed = f"{least:g} or more" if has_lower else f"a number above {above:g}"
+        needed = f"{least:g} or more" if has_least else f"a number above {above:g}"
+        needed += ", and finite" * (value == math.inf)
     else:
-        needed = f"a number from {least:g} to {end}" if has_lower else f"a number above {above:g} and {end}"
+        needed = f"a number from {least:g} to {end}" if has_least else f"a number above {above:g} and {end}"
     raise ConfigError(key, f"needs {needed}, not {value}")
 
 
@@ -368,7 +374,7 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
 def check_known(key: str, kind: str, name: str, options: Collection[str]) -> None:
     """Raise a ConfigError if a name is none of the options."""
     if name not in options:
-        raise unknown_name(key, kind, name, options)
+        raise unknown_name(key, kind, f"{name}", options)  # code may give a name that is no text
 
 
 def shown(value: Any) -> str:

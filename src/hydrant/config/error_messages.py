@@ -179,11 +179,14 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if takes(siblings["_target_"], name):
         is_misspelt = nearest(name, map(str, siblings))
         return (
-            unknown if is_misspelt else ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+            unknown
+            if is_misspelt
+            else ConfigError(key, unknown.reason, remedy=f"To add it, write +{key}=<value>")
         )
     if having := options_with(parent, name):
         has = "has" if len(having) == 1 else "have"
-        return ConfigError(key, f"{unknown.reason.rstrip('.')}. {parent}={' or '.join(having)} {has} it")
+        words = f"{parent}={' or '.join(having)} {has} it"
+        return ConfigError(key, f"{unknown.reason.rstrip('.')}. {words}", remedy=words)
     return unknown
 
 

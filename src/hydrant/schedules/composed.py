@@ -23,7 +23,7 @@ def _build(clock: Clock, schedules: Mapping[str, ScheduleFactory], name: str) ->
         try:
             schedule = schedules[name](clock)
         except ConfigError as error:
-            raise ConfigError(f"schedules.{name}.{error.key}", error.reason) from error
+            raise ConfigError(f"schedules.{name}.{error.key}", error.reason, remedy=error.remedy) from error
         if isinstance(schedule, Schedule):
             return schedule
     raise ConfigError(f"schedules.{name}", "only a function of the update can be part of another schedule")

@@ -275,9 +275,9 @@ def _refusal(faults: Sequence[_Fault], jobs: Sequence[Sequence[str]]) -> ConfigE
     error, words = faults[0]
     counts = f"{len(faults):,} of {len(jobs):,} jobs cannot run, so none starts"
     rest = _rest_of_grid(jobs, [words for _, words in faults])
-    remedy = f"; {rest} leaves them out" if rest else ""
+    remedy = f"{rest} leaves them out" if rest else error.remedy
     first = f"the first: {' '.join(redacted(words))}"
-    return ConfigError(error.key, f"{error.reason}; {counts} ({first}){remedy}")
+    return ConfigError(error.key, f"{error.reason}; {counts} ({first})", remedy=remedy)
 
 
 def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:

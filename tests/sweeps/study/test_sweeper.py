@@ -412,6 +412,13 @@ def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
     assert not any("the same one chose" in text for text in found["not_tried"])
 
 
+def test_the_metric_of_the_tuning_judges_by_its_own_mode(study: Study) -> None:
+    words = ("--metric", "val/energy", "best.mode=max", "--judge", "val/energy")
+    runs = WrittenRuns(accuracy, others={"val/energy": accuracy})
+    assert study(runs, *TWINS, "--contender", "name=b optimizer=sgd", *words)[0] == 0
+    assert (record()["protocol"]["mode"], record()["verdict"]["winner"]) == ("max", "a")
+
+
 def test_the_protocol_says_how_many_seeds_the_budget_pays_for(
     study: Study,
 ) -> None:
@@ -501,6 +508,7 @@ def test_another_protocol_in_the_same_folder_is_refused(
         (("optimizer=sgd,sgd",), "optimizer=sgd is the same config as another contender"),
         (("--contender", "optimizer=sgd optimizer.lr=1,2", "--contender", "optimizer=adamw"), "give --contender for"),
         ((*TWINS, "--contender", "name=a optimizer=sgd"), "several contenders have the name 'a'; give each another"),
+        (("--contender", "name=sgd optimizer=adamw", "--contender", "optimizer=sgd"), "have the name 'sgd'; give each"),
         later((*TUNED, "--judge", "val/energy"), "hydra.sweeper.judge: nothing says whether a higher or a lower"),
         ((*TUNED, "--seeds", "3"), "hydra.sweeper.seeds: 3 can decide nothing at an alpha of 0.05; give 4 or more"),
         later((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),

@@ -37,6 +37,25 @@ def test_the_better_one_wins(mode: str, winner: str, loser: str) -> None:
     assert (verdict.lead.mean > 0) == (mode == "max")
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_interval_is_that_of_the_lead_also_where_less_is_better(mode: str) -> None:
+    sign = 1 if mode == "max" else -1
+    results = {
+        "a": [sign * value for value in (0.9, 0.8, 0.9, 0.7, 0.9)],
+        "b": [sign * value for value in (0.8, 0.85, 0.9, 0.75, 0.8)],
+    }
+    start = "Undecided: a leads b by 0.02, but either may be better: the 95 % interval of the lead"
+    assert sentence(results, rule(mode)).startswith(
+        f"{start} is -0.18 to 0.22; all seeds are used. About 239 "
+    )
+    wider = sentence(results | {"c": [sign * value / 9 for value in results["a"]]}, rule(mode, num=3))
+    assert f"{start}, for all looks and 3 contenders, is -0." in wider
+    clear = {name: [sign * value for value in values if value is not None] for name, values in CLEAR.items()}
+    assert "Decided: adamw is better than sgd by 0.098 (4 fresh seeds, interval 0.0" in sentence(
+        clear, rule(mode)
+    )
+
+
 def test_later_seeds_take_nothing_back() -> None:
     results = {"adamw": [*CLEAR["adamw"][:4], 0.1, 0.1], "sgd": [*CLEAR["sgd"][:4], 0.9, 1e6]}
     assert judge(results, RULE).beaten == {"sgd": ("adamw", 4)}

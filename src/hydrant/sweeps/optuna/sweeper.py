@@ -133,7 +133,8 @@ class OptunaSweeper(GridSweeper):
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
         errors = [] if self._executor.is_remote else find_config_errors([job.config for job in jobs])
         if errors and errors[0] and all(errors):
-            raise ConfigError(errors[0].key, f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]")
+            message = f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]"
+            raise ConfigError(errors[0].key, message, remedy=errors[0].remedy)
         return jobs[0].config
 
     def _compose_job(self, number: int, overrides: Sequence[str], params: Mapping[str, Any]) -> SweepJob:

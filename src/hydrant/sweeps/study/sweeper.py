@@ -163,10 +163,10 @@ class StudySweeper(GridSweeper):
         given = [split_contender(text) for text in self._contenders or [""]]
         contenders = [[*own, *words] for _, own in given for words in products]
         own_names = [name for name, _ in given for _ in products]
-        if twice := [name for name in own_names if name and own_names.count(name) > 1]:
-            message = f"several contenders have the name {shown(twice[0])}; give each another name=, or none"
-            raise ConfigError(f"{_KEY}.contenders", message)
         names = name_contenders(contenders, own_names)
+        if twice := [name for name in own_names if name and names.count(name) > 1]:
+            message = f"several contenders have the name {shown(twice[0])}"
+            raise ConfigError(f"{_KEY}.contenders", message, remedy="give each another name=, or none")
         register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
         ranges = [read_ranges(self._tune, [*common, *own], self._composer) for own in contenders]
         parts = [Contender(name, own, r) for name, own, r in zip(names, contenders, ranges, strict=True)]
@@ -233,13 +233,13 @@ class StudySweeper(GridSweeper):
             raise unknown_mode("best.mode", best["metric"])
         judge = (
             best
-            if self._judge is None
+            if self._judge in (None, best["metric"])
             else resolve_best({**configs[0], "best": {"metric": self._judge, "mode": "auto"}})
         )
         if judge["mode"] == "auto":
-            raise ConfigError(
-                f"{_KEY}.judge", f"nothing says whether a higher or a lower {self._judge} is better"
-            )
+            message = f"nothing says whether a higher or a lower {self._judge} is better"
+            remedy = f"to tune and judge by it, give --metric {self._judge} and best.mode=max or min"
+            raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
         if judge["metric"].startswith("test") and not all(config["test_at_end"] for config in configs):
             raise ConfigError(
                 "test_at_end", f"is false, so no run has {judge['metric']}", remedy="give test_at_end=true"
@@ -261,7 +261,7 @@ class StudySweeper(GridSweeper):
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
         if faults := faults or self._find_faults(unfinished):
             error, job = faults[0]
-            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]")
+            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]", remedy=error.remedy)
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
 
     def _check_arguments(self) -> None:

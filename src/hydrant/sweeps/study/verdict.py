@@ -229,7 +229,7 @@ def _better(found: Comparison, standing: Standing, rule: Rule) -> str:
     small = rule.min_difference is not None and found.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
     several = f" and {rule.num_contenders} contenders" if rule.num_contenders > 2 else ""
-    seeds = f"{standing.num_seeds} fresh seeds, interval {_interval(found)} for all looks{several}"
+    seeds = f"{standing.num_seeds} fresh seeds, interval {_interval(found, rule)} for all looks{several}"
     return f"{winner} is better than {rival} by {size}{note} ({seeds})"
 
 
@@ -251,7 +251,9 @@ def _undecided(found: Comparison, rule: Rule) -> str:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
     if found.estimate.low is None:
         return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
-    return f"{start}, and the interval ({_interval(found)}) contains 0"
+    of_all = f", for all looks and {rule.num_contenders} contenders," if rule.num_contenders > 2 else ""
+    interval = f"the {100 * (1 - rule.alpha):.4g} % interval of the lead{of_all} is {_interval(found, rule)}"
+    return f"{start}, but either may be better: {interval}"
 
 
 def _advice(seeds: int | None, found: Comparison) -> str:
@@ -298,7 +300,10 @@ def _mean(values: Sequence[float | None], num: int) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _interval(found: Comparison) -> str:
+def _interval(found: Comparison, rule: Rule) -> str:
+    """Return the interval of the lead of the first one: above 0 where it is better, also if less is better."""
+    if rule.mode == "min":
+        found = found.seen_from(found.names[1])
     low, high = found.estimate.low, found.estimate.high
     return "not bounded" if low is None or high is None else f"{_short(low)} to {_short(high)}"
 

@@ -47,8 +47,8 @@ def plan_group(
         try:
             if key not in known:
                 plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
+                check_plan(plan)  # each: also the schedules of a later one may count seconds
                 if first is None:
-                    check_plan(plan)
                     first = plan
                 elif has_plateau(plan):
                     prepare(config, is_preview=True)  # checks the metric of the plateau

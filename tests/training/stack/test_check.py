@@ -12,7 +12,10 @@ from lanes import TINY, plan_of
 from marks import slow
 from torch import Tensor, nn
 
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.data import LoaderSource
+from hydrant.sweeps.stack_trial import plan_group
 from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
@@ -34,6 +37,16 @@ REFUSED = {
 def test_the_reason_names_the_key(key: str) -> None:
     with pytest.raises(CannotStack, match=key.replace(".", r"\.")):
         check_plan(plan_of([*TINY, *REFUSED[key]]))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> None:
+    """Only the run itself measures the time of its updates; a stack would count by an assumed one."""
+    words = (["scheduler.warmup=5%"], ["scheduler.warmup=30s"])[::order]
+    configs = [check(compose([*TINY, "scheduler=wsd", *of_run])) for of_run in words]
+    plan = plan_group(configs, "auto", 1, 1)
+    assert plan.stacks == [[0], [1]]
+    assert all("in seconds" in plan.reasons[n] for n in (0, 1))
 
 
 def test_a_plain_run_may_be_a_lane() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -163,6 +163,53 @@ def test_lanes_draw_alone_what_is_not_known(
     draws = draws_of(function, torch.ones(5, 8, device="cuda"))
     assert drops_together([(0, draws), (1, draws)], torch.device("cuda", 0)) is None
     assert reason in caplog.text
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("shapes", "ratios", "reason"),
+    [
+        ([(5, 8)], (0.5, 1.0), "not all of them are those of dropout"),
+        ([(5, 8), (5, 7)], (0.1, 0.1), "in another order than is known"),
+        ([(0, 8)], (0.1, 0.2), "in another order than is known"),
+        ([(2, 2)], (0.9999, 0.9998), "drops all values of a call"),
+    ],
+    ids=["a later lane drops everything", "a later call is no multiple of four", "no values", "all dropped"],
+)
+def test_lanes_draw_alone_if_one_call_is_not_known(
+    shapes: Sequence[tuple[int, ...]],
+    ratios: Sequence[float],
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="hydrant")
+    sources = list[tuple[int, list[Draw]]]()
+    for seed, ratio in enumerate(ratios):
+        with RecordDraws() as recorded:
+            for shape in shapes:
+                F.dropout(torch.ones(shape, device="cuda"), ratio)
+        sources.append((seed, recorded.draws))
+    assert drops_together(sources, torch.device("cuda", 0)) is None
+    assert reason in caplog.text
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("window", [1, 2**20])
+def test_the_memory_of_dropout_does_not_grow_with_the_micro_batches(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.training.stack.dropout._WINDOW_BYTES", window)
+    draws = draws_of(lambda x: F.dropout(x, 0.1), torch.ones(64, 64, device="cuda"))
+    together = StackedDropouts([(0, draws), (1, draws)], torch.device("cuda", 0), (4, 4))
+    before = torch.cuda.memory_allocated()
+    for num_updates in range(3):
+        for micro_step in range(16):
+            drawn = together.draw(num_updates, micro_step)
+            alone = draw_alone((1, draws), num_updates, micro_step, torch.device("cuda", 0))
+            assert all(torch.equal(d[1], a) for d, a in zip(drawn, alone, strict=True))
+    del drawn, alone
+    bytes_of_masks = 2 * 2 * 64 * 64
+    assert torch.cuda.memory_allocated() - before <= window + 4 * bytes_of_masks
 
 
 @pytest.mark.cuda

@@ -274,7 +274,7 @@ def test_a_lane_reads_the_samples_of_its_run() -> None:
                     )
 
 
-@pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic", 4)])
+@pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic", 8)])
 def test_lanes_on_the_same_data_are_read_by_one_call(
     data: str, num_chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +293,34 @@ def test_lanes_on_the_same_data_are_read_by_one_call(
         stream = StackedStream(stack.lanes)
         stacked = [list(stream.micro_batches(update)) for update in (0, 1, 5, 70)]
     assert len(calls) == 1 + num_chunks  # first one micro-batch, whose size decides that of chunks
+    for lane, of_lane in enumerate(expected):
+        for ours, theirs in zip(stacked, of_lane, strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                assert all(
+                    torch.equal(a[lane], b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
+                )
+
+
+@pytest.mark.parametrize("sizes", ["all", "{0: 20, 2: 200}"])
+def test_a_chunk_holds_few_samples_however_many_an_update_has(
+    sizes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*BASE, f"global_batch_size={sizes}", "micro_batch_size=20"]
+    with stack_of(words, 3, num_seeds=3) as stack:
+        expected = [[list(lane.stream.micro_batches(update)) for update in range(4)] for lane in stack.lanes]
+        reader = type(stack.lanes[0].stream.reader)
+        read, counts = reader.train_batch, list[int]()
+
+        def counted(this: object, draws: Tensor) -> Batch:
+            counts.append(len(draws))
+            return read(this, draws)
+
+        monkeypatch.setattr(reader, "train_batch", counted)
+        monkeypatch.setattr("hydrant.training.stack.stream._CHUNK_BYTES", 3 * 3 * 20 * 64 * 4)
+        stream = StackedStream(stack.lanes)
+        next(iter(stream.micro_batches(0)))  # what is read in part is read again
+        stacked = [list(stream.micro_batches(update)) for update in range(4)]
+    assert max(counts) == 3 * 3 * 20  # of three lanes, three micro-batches
     for lane, of_lane in enumerate(expected):
         for ours, theirs in zip(stacked, of_lane, strict=True):
             for one, other in zip(ours, theirs, strict=True):

@@ -59,7 +59,7 @@ def check_plan(plan: Plan) -> None:
     if config["micro_batch_size"] == "auto":
         raise CannotStack("it searches its micro-batch size (micro_batch_size=auto)")
     if plan.clock.unmeasured_sizes or plan.clock.update_seconds.measured:
-        raise CannotStack("its duration is in seconds (duration)")
+        raise CannotStack("one of its durations is in seconds (duration, scheduler.warmup)")
     if isinstance(train, IterableSource):
         raise CannotStack("its data are a stream (data)")
     sources = (train, *(split.source for split in plan.splits.values()))

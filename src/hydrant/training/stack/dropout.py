@@ -14,7 +14,7 @@ from hydrant.training.stack.philox import kept
 
 log = logging.getLogger("hydrant")
 
-_WINDOW_BYTES = 2**26  # of the numbers of several updates that are drawn at once
+_WINDOW_BYTES = 2**26  # of the numbers of several updates that are drawn at once, for all micro-batches
 _MAX_UPDATES = 64  # that are drawn at once
 _CHUNK_BYTES = 2**28  # of the numbers that are drawn at once
 _BYTES_OF_COUNTER = 5 * 8  # that `philox` holds
@@ -37,15 +37,17 @@ def drops_together(sources: Sequence[Source], device: torch.device) -> StackedDr
     """Return what draws the same numbers as the sources; None, with the reason in the log, if each draws alone."""
     if device.type != "cuda" or not sources:
         return None
-    dropouts = [draw.dropout for draw in sources[0][1]]
+    calls = [[draw.dropout for draw in draws] for _, draws in sources]
     reason = "not all of them are those of dropout"
-    if all(dropouts):
-        widths = [dropout.widths() for dropout in dropouts if dropout is not None]
-        for choice in dict.fromkeys(zip(*widths, strict=True)):
+    if all(call is not None for of_source in calls for call in of_source):
+        widths = [call.widths() for call in calls[0] if call is not None]
+        for choice in dict.fromkeys(zip(*widths, strict=True)) if all(widths) else ():
             together = StackedDropouts(sources, device, choice)
             if together.is_exact():
                 return together
-        reason = "torch's kernel of dropout draws in another order than is known"
+        reason = (
+            "torch's kernel of dropout draws in another order than is known, or drops all values of a call"
+        )
     log.info("random numbers are drawn lane by lane: %s", reason)
     return None
 
@@ -69,13 +71,13 @@ class StackedDropouts:
         ]()  # by micro-step: (updates, sources, values) each
         self._counters, self._sizes = self._count(widths)
         self._limits, self._scales = self._measure()
-        bytes_of_source = _BYTES_OF_COUNTER * sum(self._sizes)
-        num_updates = _WINDOW_BYTES // (bytes_of_source * len(sources))
-        self._num_updates_at_once = min(max(num_updates, 1), _MAX_UPDATES)
-        self._num_rows_at_once = max(_CHUNK_BYTES // bytes_of_source, 1)
+        self._bytes_of_source = _BYTES_OF_COUNTER * sum(self._sizes)
+        self._num_micro_steps = 1  # of an update, as far as is known
 
     def is_exact(self) -> bool:
         """Return whether sources, one of each program, would draw these numbers alone. Waits for the device."""
+        if not all(bool(scale.all()) for scale in self._scales):  # nothing was kept that shows the factor
+            return False
         rows = [self.draw(num_updates, 0) for num_updates in (0, 1)]
         return all(
             torch.equal(drawn[place], expected)
@@ -88,10 +90,14 @@ class StackedDropouts:
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Return the factors of a micro-batch, (sources, ...) for each call."""
-        updates, masks = self._windows.get(micro_step, (range(0), []))
+        self._num_micro_steps = max(self._num_micro_steps, micro_step + 1)
+        updates, masks = self._windows.pop(micro_step, (range(0), []))
         if num_updates not in updates:
-            updates = range(num_updates, num_updates + self._num_updates_at_once)
+            bytes_of_update = self._bytes_of_source * len(self._sources) * self._num_micro_steps
+            count = min(max(_WINDOW_BYTES // bytes_of_update, 1), _MAX_UPDATES)
+            updates = range(num_updates, num_updates + count)
             masks = self._masks(updates, micro_step)
+        if num_updates + 1 in updates:  # else the memory is needed no longer
             self._windows[micro_step] = updates, masks
         place, drawn = num_updates - updates.start, list[Tensor]()
         for draw, mask, scale in zip(self._draws, masks, self._scales, strict=True):
@@ -108,7 +114,7 @@ class StackedDropouts:
         first = self._first_seeds[micro_step]
         seeds = torch.cat([seeding.later_seeds(first, num_updates) for num_updates in updates])
         limits = [limit.repeat(len(updates), 1) for limit in self._limits]
-        size = self._num_rows_at_once
+        size = max(_CHUNK_BYTES // self._bytes_of_source, 1)
         parts = [
             kept(
                 seeds[at : at + size],

@@ -52,11 +52,14 @@ class Dropout:
         return (visits % num_threads).to(device), (draws + offset // 4).to(device)
 
     def widths(self) -> list[int]:
-        """Return what the kernels of several versions of torch may take as `width`; nothing if that is below 4."""
+        """Return what the kernels of several versions of torch may take as `width`.
+
+        Nothing if that is below 4, or if there are no values.
+        """
         width = 16 // self.dtype.itemsize
         while self.num_values % width:
             width //= 2
-        return [width, 4] if width >= 4 else []
+        return [width, 4] if width >= 4 and self.num_values else []
 
     def limit(self) -> int:
         """Return the first of the 32-bit numbers whose value is dropped; those below it are kept."""

@@ -16,7 +16,7 @@ from hydrant.data.in_memory import DeviceStream
 from hydrant.data.mixup import NoMixing
 from hydrant.training.trainer import Trainer
 
-_CHUNK_BYTES = 16 * 2**20  # of inputs that are made at once, for several updates
+_CHUNK_BYTES = 16 * 2**20  # of inputs that are made at once, for several micro-batches
 _MAX_UPDATES = 64  # in a chunk
 
 
@@ -34,7 +34,7 @@ class StackedStream:
     """The micro-batches of an update for all lanes: every tensor has the lanes in front.
 
     The samples of a lane are those of its run alone. Lanes with the same seed share them. Data on the device are read
-    for several updates at once, and by one call for all lanes if their batches do not depend on a seed.
+    for several micro-batches at once, and by one call for all lanes if their batches do not depend on a seed.
     """
 
     def __init__(self, lanes: Sequence[Trainer]) -> None:
@@ -46,20 +46,17 @@ class StackedStream:
         self._is_shared = len(places) < len(lanes)
         self._places = torch.tensor([places[seed] for seed in seeds], device=self._plan.world.device)
         self._chunk = deque[Batch]()  # micro-batches of all readers
-        self._next = -1  # the update to which the first of them belongs
+        self._next = -1  # the position of the first of them
         streams = [lane.stream for lane in self._readers]
         self._on_device = [stream for stream in streams if isinstance(stream, DeviceStream)]
-        self._bytes_of_sample = 0  # on the device, known after the first read
+        self._num_at_once = 0  # micro-batches in a chunk, known after the first read
         self._order = self._common_order(list(places))
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         """Yield the micro-batches of the update after `num_updates` completed ones, mixed."""
-        if self._next != num_updates or not self._chunk:
-            self._chunk = deque(self._read(num_updates))
-        self._next = num_updates + 1
-        for micro_step in range(self._plan.spec.num_micro_steps(num_updates)):
-            batch = self._mixed(self._chunk.popleft(), num_updates, micro_step)
-            yield with_tensors(batch, map(self._for_lanes, tensors_of(batch))) if self._is_shared else batch
+        for micro_step, batch in enumerate(self._read(num_updates)):
+            mixed = self._mixed(batch, num_updates, micro_step)
+            yield with_tensors(mixed, map(self._for_lanes, tensors_of(mixed))) if self._is_shared else mixed
 
     def _common_order(self, seeds: Sequence[int]) -> StackedOrder | None:
         """Return the order of the samples of all readers, if one of them can read for all."""
@@ -70,30 +67,35 @@ class StackedStream:
         return StackedOrder(order.seed, order.num_samples, order.device, seeds=seeds)
 
     def _read(self, num_updates: int) -> Iterator[Batch]:
-        """Yield the micro-batches of this update, and of the following ones if the data are on the device."""
+        """Yield the micro-batches of an update, of all readers."""
         if not self._on_device:
             streams = (lane.stream.micro_batches(num_updates) for lane in self._readers)
-            for batches in zip(*streams, strict=True):
-                yield _stack(batches)
+            yield from map(_stack, zip(*streams, strict=True))
             return
-        positions = self._positions_at_once(num_updates)
+        spec = self._plan.spec
+        for position in spec.positions(num_updates):
+            if position != self._next or not self._chunk:
+                self._chunk = deque(self._read_chunk(self._positions_at_once(num_updates, position)))
+            self._next = position + spec.micro_batch_size
+            yield self._chunk.popleft()
+
+    def _read_chunk(self, positions: Sequence[int]) -> Iterator[Batch]:
+        """Yield the micro-batches at these positions, which are read at once."""
         chunk = self._read_each(positions) if self._order is None else self._read_all(self._order, positions)
         columns = list(tensors_of(chunk))
         for place in range(len(positions)):
             # Each micro-batch is contiguous, and lies in memory of its own, as kernels depend on the alignment.
             yield with_tensors(chunk, [_aligned(column[place]) for column in columns])
 
-    def _positions_at_once(self, num_updates: int) -> list[int]:
-        """Return the positions of the micro-batches that are read next, from those of an update on."""
-        spec = self._plan.spec
-        if not self._bytes_of_sample:
-            sample = self._on_device[0].read(spec.positions(num_updates)[:1])
-            num_bytes = sum(tensor.nbytes for tensor in tensors_of(sample.inputs))
-            self._bytes_of_sample = max(num_bytes // spec.micro_batch_size, 1)
-        num_bytes = self._bytes_of_sample * spec.batch_sizes.value(num_updates) * len(self._readers)
-        last = min(num_updates + _MAX_UPDATES, self._plan.clock.total_updates)
-        end = min(num_updates + max(_CHUNK_BYTES // num_bytes, 1), last)
-        return [at for update in range(num_updates, end) for at in spec.positions(update)]
+    def _positions_at_once(self, num_updates: int, position: int) -> Sequence[int]:
+        """Return the positions of the micro-batches that are read together, from one in an update on."""
+        spec, clock = self._plan.spec, self._plan.clock
+        if not self._num_at_once:
+            inputs = self._on_device[0].read([position]).inputs
+            num_bytes = len(self._readers) * sum(tensor.nbytes for tensor in tensors_of(inputs))
+            self._num_at_once = max(_CHUNK_BYTES // max(num_bytes, 1), 1)
+        end = spec.batch_sizes.total(min(num_updates + _MAX_UPDATES, clock.total_updates))
+        return range(position, end, spec.micro_batch_size)[: self._num_at_once]
 
     def _read_all(self, order: StackedOrder, positions: Sequence[int]) -> Batch:
         """Return the micro-batches at these positions by one call for all readers: (positions, readers, ...) each."""

@@ -109,7 +109,7 @@ class Clock:
         amount, axis, rounded = self._measured(duration, key)
         if amount == 0:
             remedy = "write null for never" if key.endswith("_every") else "give 1 or more"
-            raise ConfigError(key, f"{duration!r} is less than one update; {remedy}")
+            raise ConfigError(key, f"{duration!r} is less than one update", remedy=remedy)
         if axis is None or axis.is_constant:
             return Interval(max(amount if axis is None else axis.reach(amount), Fraction(1)), rounded)
         return Interval(amount, rounded, axis.capped(amount))

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     path, *overrides = words or [""]
     if len(path.split("/")) != 3 or not all(path.split("/")) or not _ID.fullmatch(path.split("/")[2]):
         remedy = "write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"
-        raise ConfigError("SWEEP", f"{path!r} is not a sweep; {remedy}")
+        raise ConfigError("SWEEP", f"{path!r} is not a sweep", remedy=remedy)
     check_overrides(overrides)
     if any(word.startswith("tracker=[") and expand_lists([word])[0] != "tracker=wandb" for word in overrides):
         raise ConfigError("tracker", "the first of several needs to be wandb: tracker=[wandb,tensorboard]")

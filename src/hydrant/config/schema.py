@@ -124,7 +124,7 @@ def check_name(name: str) -> None:
     """Raise ConfigError if a run folder cannot have this name."""
     if not re.fullmatch(r"[^\W_][\w.-]*", name):
         remedy = "use letters, digits, '.', '_' and '-', and a letter or digit first"
-        raise ConfigError("name", f"{name!r} is not a valid folder name; {remedy}")
+        raise ConfigError("name", f"{name!r} is not a valid folder name", remedy=remedy)
     if (num_bytes := len(name.encode())) > _MAX_NAME_BYTES:
         message = (
             f"has {num_bytes} bytes, and a folder name has at most {_MAX_NAME_BYTES}; give a shorter one"

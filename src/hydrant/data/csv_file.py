@@ -203,5 +203,5 @@ def _checked(table: Table) -> Table:
         if not is_text(cells) and (is_huge := np.abs(cells) > _LARGEST).any():
             row = int(is_huge.argmax())
             shown = f"{cells[row]:g}, larger than float32 can hold" if np.isfinite(cells[row]) else "infinite"
-            raise DataError(f"{table.place(row, name)}: the number is {shown}; correct it")
+            raise DataError(f"{table.place(row, name)}: the number is {shown}", remedy="correct it")
     return table

@@ -134,7 +134,7 @@ def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:
         remedy = (
             f"leave the column out by data.features, correct it, or allow data.max_categories={len(found)}"
         )
-        raise ConfigError("data.features", f"{message}; {remedy}")
+        raise ConfigError("data.features", message, remedy=remedy)
     return found
 
 

@@ -106,9 +106,11 @@ def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[st
     from datasets.exceptions import DatasetGenerationError
 
     if path in _UNSAFE:
-        raise ConfigError("data.path", f"{path!r} reads pickles, which may execute code; use another format")
+        raise ConfigError(
+            "data.path", f"{path!r} reads pickles, which may execute code", remedy="use another format"
+        )
     if not path:
-        raise ConfigError("data.path", "is empty; give a folder, a format or a data set of the hub")
+        raise ConfigError("data.path", "is empty", remedy="give a folder, a format or a data set of the hub")
     is_saved = any((Path(path) / file).is_file() for file in ("dataset_dict.json", "state.json"))
     try:
         loaded = datasets.load_from_disk(path) if is_saved else datasets.load_dataset(path, name, **options)
@@ -150,7 +152,7 @@ class _Columns:
         columns = [*chosen, *([self.target] if self.target and self.target not in chosen else [])]
         if self.target and not has_collate and getattr(items.features[self.target], "dtype", "") in _TEXTS:
             remedy = "number its classes: save a copy by class_encode_column and save_to_disk, or give data.collate"
-            raise ConfigError("data.target", f"column {self.target!r} holds texts; {remedy}")
+            raise ConfigError("data.target", f"column {self.target!r} holds texts", remedy=remedy)
         images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
         others = [name for name in columns if name not in images]
         partial = [name for name in others if items.data.column(name).null_count]

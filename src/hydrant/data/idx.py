@@ -149,7 +149,7 @@ class IdxImages:
             published = _published_as(file)
             if published not in (None, self._dataset):
                 message = f"{file} is a file of {published} by its MD5 sum, not of {self._dataset}"
-                raise ConfigError("data", f"{message}; write data={_OPTIONS[published]}")
+                raise ConfigError("data", message, remedy=f"write data={_OPTIONS[published]}")
             if published is None:
                 log.warning("%s is not the published file of %s: its MD5 sum differs", file, self._dataset)
 

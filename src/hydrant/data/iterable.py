@@ -91,7 +91,7 @@ class IterableSource:
     ) -> None:
         self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
         if num_samples < 1:
-            raise ConfigError(self._number_key, f"{num_samples} is too few; give 1 or more")
+            raise ConfigError(self._number_key, f"{num_samples} is too few", remedy="give 1 or more")
         if num_workers not in (0, 1):
             message = f"{num_workers} processes cannot share a stream; 1 reads ahead, 0 reads while it trains"
             raise ConfigError("data.num_workers", message)

@@ -31,10 +31,10 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
         message = (
             "needs a classification whose labels are known before a sample is read, such as data in memory"
         )
-        raise ConfigError(key, f"{message}, data=image_folder, or a data set with `targets`; give 0")
+        raise ConfigError(key, f"{message}, data=image_folder, or a data set with `targets`", remedy="give 0")
     if num_classes < 2:
         raise ConfigError(
-            key, "needs two classes or more, because a wrong label is one of the others; give 0"
+            key, "needs two classes or more, because a wrong label is one of the others", remedy="give 0"
         )
     places, stream = torch.arange(len(labels)), seeding.mix(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
@@ -46,7 +46,7 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
         return replace(source, targets=torch.from_numpy(noisy).to(source.targets))
     if isinstance(source, LoaderSource):
         return replace(source, samples=_Relabelled(source.samples, noisy))
-    raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced; give 0")
+    raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced", remedy="give 0")
 
 
 @dataclass(frozen=True)

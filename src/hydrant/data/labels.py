@@ -44,4 +44,4 @@ def check_same_classes(split: str, names: Sequence[str] | None, learned: Sequenc
         if name != there:
             meaning = "is no class of the training samples" if there is None else f"is {there!r} in training"
             remedy = "give all splits the classes of the training samples, in their order"
-            raise ConfigError("data", f"class {number} of {split} is {name!r}, and {meaning}; {remedy}")
+            raise ConfigError("data", f"class {number} of {split} is {name!r}, and {meaning}", remedy=remedy)

@@ -267,7 +267,9 @@ class _BatchDataset(Dataset[_HostBatch]):
             raise
         except MemoryError as error:  # the machine is out of memory; the sample is not damaged
             remedy = "lower data.num_workers or micro_batch_size"
-            raise OutOfMemory(f"there is no memory left to read {source.name_of(index)}; {remedy}") from error
+            raise OutOfMemory(
+                f"there is no memory left to read {source.name_of(index)}", remedy=remedy
+            ) from error
         except OSError as error:
             raise DataError(f"{source.name_of(index)} cannot be read: {error}") from error
         except Exception as error:  # a decoder or a user's transform raises anything
@@ -286,7 +288,7 @@ def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[
     except Exception as error:  # a user's function raises anything
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"
-        raise ConfigError("data.collate", f"{message}; {remedy}") from error
+        raise ConfigError("data.collate", message, remedy=remedy) from error
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
         raise ConfigError("data.collate", message)

@@ -76,9 +76,11 @@ class MixupCutmix:
             message = f"needs two ratios from 0 to 1, the smaller first, not {cutmix_minmax}"
             raise ConfigError("mixing.cutmix_minmax", message)
         if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
-            raise ConfigError("mixing.mixup_alpha", "nothing is mixed if both alphas are 0; use mixing=none")
+            raise ConfigError(
+                "mixing.mixup_alpha", "nothing is mixed if both alphas are 0", remedy="use mixing=none"
+            )
         if num_classes is None:
-            raise ConfigError("mixing", "mixes classes, and these data have none; use mixing=none")
+            raise ConfigError("mixing", "mixes classes, and these data have none", remedy="use mixing=none")
         if micro_batch_size % 2:
             message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
             raise ConfigError("micro_batch_size", message)

@@ -130,7 +130,7 @@ class _Lines:
                 raise KeyError(*missing)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             message = f"the statistics of the columns in the checkpoint do not fit ({typed_line(error)})"
-            raise DataError(f"{message}; set data as it was in training") from error
+            raise DataError(message, remedy="set data as it was in training") from error
         return self._prepared(learned)
 
     def _prepared(self, statistics: _Statistics) -> Data:
@@ -310,7 +310,9 @@ class _Encoder:
         if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
             message = f"standardized by {self._mean[name]:g} and {self._std[name]:g} it does not fit float32"
             raise ConfigError(
-                "data.standardize", f"{table.place(int(wrong[0]), name)}: {message}; correct the cell"
+                "data.standardize",
+                f"{table.place(int(wrong[0]), name)}: {message}",
+                remedy="correct the cell",
             )
         return numbers
 
@@ -319,7 +321,7 @@ class _Encoder:
         cells = table.columns[name]
         if not is_text(cells):
             message = f"the column {name!r} of {table.path} holds numbers alone, but texts when the run began"
-            raise ConfigError("data", f"{message}; give the file that the run was trained with")
+            raise ConfigError("data", message, remedy="give the file that the run was trained with")
         self._check_filled(table, name, missing_rows(cells))
         codes = {category: code for code, category in enumerate(self._layout.categories[name], start=1)}
         result = np.array(

@@ -97,7 +97,7 @@ def read_vocabulary(root: Path) -> Vocabulary | None:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
     if len(vocabulary.token_bytes) != vocabulary.size:
         lengths = f"{len(vocabulary.token_bytes)} token_bytes, but {vocabulary.size} tokens"
-        raise DataError(f"{file} has {lengths}; write the folder again with hydrant tokenize")
+        raise DataError(f"{file} has {lengths}", remedy="write the folder again with hydrant tokenize")
     return vocabulary
 
 
@@ -206,7 +206,7 @@ def _check_width(path: Path, item: np.dtype) -> None:
         wider = f"uint{16 * item.itemsize}"
         remedy = f"{'data.dtype=uint32, or ' * (wider == 'uint32')}a .npy file, which has its type"
         message = f"every second number is {high.max()} or less, as if they were {wider}, not data.dtype={item.name}"
-        raise DataError(f"{path}: {message}; give {remedy}")
+        raise DataError(f"{path}: {message}", remedy=f"give {remedy}")
 
 
 def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:

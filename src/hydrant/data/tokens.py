@@ -111,7 +111,7 @@ def tokens(
     )
     if fingerprint is not None and (found := hash_of(files)) != fingerprint:
         message = f"is {fingerprint} in the config, but {found} in {root}: the tokens have changed"
-        raise ConfigError("data.fingerprint", f"{message}; restore them, or give data.fingerprint=null")
+        raise ConfigError("data.fingerprint", message, remedy="restore them, or give data.fingerprint=null")
     check_number("data.sequence_length", sequence_length, least=1)
     folder = vocabulary_folder(root, files)
     vocabulary = vocabulary_of(folder)
@@ -122,7 +122,7 @@ def tokens(
         raise ConfigError(key, f"{folder} has no tokens.json; {needed}")
     if separator is not None and not 0 <= separator < size:
         message = f"{separator} is no token: they are 0 to {size - 1}, by data.vocab_size"
-        raise ConfigError("data.separator", f"{message}; give the token that divides documents")
+        raise ConfigError("data.separator", message, remedy="give the token that divides documents")
     shards = {name: TokenShards(part) for name, part in files.items()}
 
     def source(name: str, _: object) -> TokenSource:
@@ -152,5 +152,5 @@ def _checked_size(vocab_size: int | None, vocabulary: Vocabulary | None, folder:
         raise size_unknown(folder)
     if vocabulary is not None and vocab_size < vocabulary.size:
         message = f"{vocab_size} is less than the {vocabulary.size} of {folder}"
-        raise ConfigError("data.vocab_size", f"{message}; give that or more")
+        raise ConfigError("data.vocab_size", message, remedy="give that or more")
     return vocab_size

@@ -145,7 +145,7 @@ def _started(loader: Iterable[T]) -> Iterator[T]:
         remedy = (
             "define its classes and functions in a module, without lambdas and open files; 0 needs no workers"
         )
-        raise ConfigError("data.num_workers", f"{message}; {remedy}") from error
+        raise ConfigError("data.num_workers", message, remedy=remedy) from error
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ def check_whole_weights(plan: Plan) -> None:
     """
     if plan.parallel.is_sharded:
         raise ConfigError(
-            "_target_", "needs whole weights on each rank, not shards; use parallel=ddp or single"
+            "_target_", "needs whole weights on each rank, not shards", remedy="use parallel=ddp or single"
         )
 
 

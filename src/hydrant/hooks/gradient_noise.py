@@ -53,7 +53,9 @@ class GradientNoise:
         if min(spec.batch_sizes.values) < 2 * spec.micro_batch_size:
             num = min(spec.batch_sizes.values)
             message = f"needs two micro-batches or more, of all ranks, in an update of {num} samples"
-            raise ConfigError("_target_", f"{message}; write micro_batch_size={max(num // 2, 1)} or less")
+            raise ConfigError(
+                "_target_", message, remedy=f"write micro_batch_size={max(num // 2, 1)} or less"
+            )
 
     def before_update(self, trainer: Trainer, num_updates: int) -> None:
         """Measure the gradients of the coming update, and log."""

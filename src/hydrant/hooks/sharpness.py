@@ -69,10 +69,12 @@ class Sharpness:
         optimizers = [entry.optimizer for entry in plan.optimizers.entries.values()]
         if self._is_preconditioned and not all(isinstance(o, torch.optim.Adam) for o in optimizers):
             names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
-            raise ConfigError("preconditioned", f"needs optimizer=adam or adamw, not {names}; give false")
+            raise ConfigError(
+                "preconditioned", f"needs optimizer=adam or adamw, not {names}", remedy="give false"
+            )
         if self._is_preconditioned and any(group["amsgrad"] for o in optimizers for group in o.param_groups):
             raise ConfigError(
-                "preconditioned", "does not know amsgrad; give false, or optimizer.amsgrad=false"
+                "preconditioned", "does not know amsgrad", remedy="give false, or optimizer.amsgrad=false"
             )
 
     def after_update(self, trainer: Trainer, num_updates: int) -> None:

@@ -38,7 +38,9 @@ class ConvNet(nn.Module):
             message = f"{len(widths)} stages; an image of {smallest} pixels allows 1 to {max_stages}"
             raise ConfigError("model.widths", message)
         if min(widths) < 1:
-            raise ConfigError("model.widths", f"{list(widths)} has a stage without channels; give 1 or more")
+            raise ConfigError(
+                "model.widths", f"{list(widths)} has a stage without channels", remedy="give 1 or more"
+            )
         channels = [input_shape[0], *widths]
         self.stages = nn.Sequential(
             *(

@@ -30,7 +30,9 @@ class MLP(nn.Module):
         super().__init__()
         check_number("model.dropout", dropout, least=0, below=1)
         if any(width < 1 for width in hidden):
-            raise ConfigError("model.hidden", f"{list(hidden)} has a layer without units; give 1 or more")
+            raise ConfigError(
+                "model.hidden", f"{list(hidden)} has a layer without units", remedy="give 1 or more"
+            )
         widths = [math.prod(input_shape), *hidden]
         layers = [nn.Sequential(nn.Linear(n, m), nn.ReLU(), nn.Dropout(dropout)) for n, m in pairwise(widths)]
         self.hidden = nn.Sequential(*layers)

@@ -96,6 +96,8 @@ def _channels_and_length(model: str, input_shape: Sequence[int]) -> tuple[int, i
     """
     if len(input_shape) != 2:
         needed = f"{model} needs signals (C, L), such as those of data=mnist1d"
-        raise ConfigError("model", f"{needed}, not data.input_shape={list(input_shape)}; use model=mlp")
+        raise ConfigError(
+            "model", f"{needed}, not data.input_shape={list(input_shape)}", remedy="use model=mlp"
+        )
     channels, length = input_shape
     return channels, length

@@ -90,7 +90,7 @@ class Track3GPT(nn.Module):
         """
         if isinstance(inputs, Mapping):
             raise ConfigError(
-                "data.sampling", "this model does not divide documents; give contiguous or windows"
+                "data.sampling", "this model does not divide documents", remedy="give contiguous or windows"
             )
         x = self.embedding_norm(self.embedding(inputs))
         if torch.is_autocast_enabled(x.device.type):

@@ -37,7 +37,9 @@ class Clipping:
         limits = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
         chosen = [key for key, limit in limits.items() if limit is not None]
         if len(chosen) > 1:
-            raise ConfigError(chosen[1], f"gradients are clipped by {chosen[0]} already; give one of the two")
+            raise ConfigError(
+                chosen[1], f"gradients are clipped by {chosen[0]} already", remedy="give one of the two"
+            )
 
     @property
     def is_on(self) -> bool:

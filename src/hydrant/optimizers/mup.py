@@ -39,7 +39,7 @@ def mup_scales(model: nn.Module, rule: str | None) -> dict[str, tuple[str, float
     if rule is None and roles:
         options = ", ".join(RULES)
         message = "this model has muP, so the lr of its weights depends on the kind of optimizer"
-        raise ConfigError("mup", f"{message}; give one of {options}")
+        raise ConfigError("mup", message, remedy=f"give one of {options}")
     if rule is not None and not roles:
         message = f"{type(model).__name__} is not parametrized by muP"
         raise ConfigError("mup", f"{message}; for model=gpt give model.mup_base_width, or leave mup out")

@@ -169,7 +169,9 @@ def _check_names(groups: Sequence[Mapping[str, Any]]) -> None:
     for group in groups:
         if group["pattern"] is not None and names.count(group["name"]) > 1:
             key = f"{_KEY}.patterns.{group['pattern']}"
-            raise ConfigError(key, f"another group is called {group['name']} already; choose another name")
+            raise ConfigError(
+                key, f"another group is called {group['name']} already", remedy="choose another name"
+            )
 
 
 def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:
@@ -192,12 +194,12 @@ def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[
 def _compile_pattern(title: str, rule: Any) -> re.Pattern[str]:
     key = f"{_KEY}.patterns.{title}"
     if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
-        raise ConfigError(f"{key}.match", "needs a regular expression; give match, such as head")
+        raise ConfigError(f"{key}.match", "needs a regular expression", remedy="give match, such as head")
     scale = rule.get("lr_scale")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or scale < 0):
         raise ConfigError(f"{key}.lr_scale", f"needs a number of at least 0, not {scale!r}")
     if scale is not None and "lr" in rule:
-        raise ConfigError(f"{key}.lr_scale", "there is an lr too; give one of the two")
+        raise ConfigError(f"{key}.lr_scale", "there is an lr too", remedy="give one of the two")
     try:
         return re.compile(rule["match"])
     except re.error as error:

@@ -119,7 +119,9 @@ class FieldSchedules:
             if self._configured_as.get(key) in (f"{groups[n]}/{field}", f"{patterns[n]}/{field}"):
                 continue  # the group has a separate schedule for this field
             if key in self.fields:
-                raise ConfigError(schedule_key, f"{written_field} has a schedule already; remove one")
+                raise ConfigError(
+                    schedule_key, f"{written_field} has a schedule already", remedy="remove one"
+                )
             self.fields[key] = ScheduledField.of(optimizer, n, written_field, schedule)
             self.metric_names[key] = _metric_name(name, groups, n, written_field)
             self._configured_as[key] = field

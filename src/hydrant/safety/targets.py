@@ -225,7 +225,7 @@ def locate(path: str, key: str) -> Any:
             if extra is None
             else f"install it: {install_command(extra)}"
         )
-        raise ConfigError(key, f"no module {head!r}; {remedy}")
+        raise ConfigError(key, f"no module {head!r}", remedy=remedy)
     for depth, part in enumerate(rest, start=1):
         name, owner = ".".join((head, *rest[: depth - 1])), target
         target = getattr(owner, part, None)

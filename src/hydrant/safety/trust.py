@@ -149,7 +149,7 @@ def check_private(path: Path, key: str) -> None:
         reason, remedy = "may be written by anybody", f"run: chmod o-w {path}"
     else:
         return
-    raise ConfigError(key, f"{path} is not trusted, because it {reason}; {remedy}")
+    raise ConfigError(key, f"{path} is not trusted, because it {reason}", remedy=remedy)
 
 
 def _can_be_trusted(root: Path, name: str) -> bool:

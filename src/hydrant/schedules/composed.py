@@ -50,7 +50,9 @@ def sequential(
     (last,) = open_ended
     spans[last] = end - sum(spans.values())
     if spans[last] < 1:
-        raise ConfigError("lengths", f"no update of the {end} is left for {last}; shorten the others")
+        raise ConfigError(
+            "lengths", f"no update of the {end} is left for {last}", remedy="shorten the others"
+        )
     starts = list(itertools.accumulate((spans[name] for name in schedules), initial=0))[:-1]
     parts = [
         _build(replace(clock.since(start), total_updates=spans[name]), schedules, name)

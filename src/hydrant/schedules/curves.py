@@ -85,7 +85,9 @@ def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float
         return lambda k: gamma**k
     assert end_ratio is not None
     if end_ratio <= 0:
-        raise ConfigError("end_ratio", f"an exponential never reaches {end_ratio}; give a number above 0")
+        raise ConfigError(
+            "end_ratio", f"an exponential never reaches {end_ratio}", remedy="give a number above 0"
+        )
     return lambda k: end_ratio ** progress(k, end)
 
 

@@ -201,7 +201,7 @@ def _make(make_scheduler: Callable[..., Any], optimizer: Optimizer) -> Any:
     by_name = _names_optimizer(make_scheduler)
     scheduler = make_scheduler(optimizer=optimizer) if by_name else make_scheduler(optimizer)
     if isinstance(scheduler, ReduceLROnPlateau):
-        raise ConfigError("_target_", "waits for a metric; use the option plateau instead")
+        raise ConfigError("_target_", "waits for a metric", remedy="use the option plateau instead")
     if not isinstance(scheduler, LRScheduler) and not hasattr(scheduler, "get_updated_values"):
         kind = type(scheduler).__name__
         message = f"returns a {kind}, but a scheduler of torch or a SchedulerBase is needed"
@@ -253,7 +253,9 @@ class _Unreadable(Tensor):
 
 def _reads(what: str) -> ConfigError:
     message = f"reads {what}, but schedules are computed before training"
-    return ConfigError("_target_", f"{message}; make it a function of the update, or use the option plateau")
+    return ConfigError(
+        "_target_", message, remedy="make it a function of the update, or use the option plateau"
+    )
 
 
 def _number(value: Any) -> float | None:

@@ -50,7 +50,7 @@ def tensor_targets(targets: object, task: str) -> Tensor:
     if not isinstance(targets, Tensor):
         found = f"gives a {type(targets).__name__} as the targets of a batch"
         remedy = "if its samples are dicts, name the field: data.target=<field>"
-        raise ConfigError("data", f"{found}, but task={task} needs a tensor; {remedy}")
+        raise ConfigError("data", f"{found}, but task={task} needs a tensor", remedy=remedy)
     return targets
 
 

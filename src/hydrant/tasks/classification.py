@@ -97,10 +97,12 @@ class Classification(Task):
         labels: np.ndarray | None = getattr(data.train, "labels", None)
         if labels is None:
             message = "balanced needs a class for each training sample that is known before it is read"
-            raise ConfigError("task.class_weights", f"{message}; give a number for each class")
+            raise ConfigError("task.class_weights", message, remedy="give a number for each class")
         counts = np.bincount(labels[labels != self.ignore_index] if self.ignore_index is not None else labels)
         if empty := np.flatnonzero(counts == 0).tolist():
-            raise ConfigError("task.class_weights", f"class {empty[0]} has no training sample; give numbers")
+            raise ConfigError(
+                "task.class_weights", f"class {empty[0]} has no training sample", remedy="give numbers"
+            )
         self.class_weights = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Outcome:
@@ -161,7 +163,7 @@ class Classification(Task):
             given_logits = f"gives logits of shape {list(shape)} for a sample"
             message = f"{given_logits}, but task=classification needs one for each class"
             remedy = "set model.num_classes, or use task.multi_label=true or task=regression"
-            raise ConfigError("model", f"{message}; {remedy}")
+            raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
         if given != (shape if has_classes else without_classes):

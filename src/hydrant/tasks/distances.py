@@ -135,7 +135,7 @@ def _hook(model: nn.Module, names: Sequence[str], role: str, input_shape: Sequen
         if not isinstance(output, Tensor):
             kind = f"a {type(output).__name__}, not a tensor"
             result = "nothing; it is not called" if output is None else kind
-            raise ConfigError(_KEY, f"the {role}'s {name} returns {result}; choose another layer")
+            raise ConfigError(_KEY, f"the {role}'s {name} returns {result}", remedy="choose another layer")
     return [features.shape for features in _take_captured(model, names)]
 
 

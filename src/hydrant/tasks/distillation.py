@@ -56,7 +56,9 @@ class Distillation(Task):
         check_number("task.temperature", temperature, above=0)
         check_number("task.share", share, least=0, most=1)
         if layers and loss != "features":
-            raise ConfigError("task.layers", f"task.loss={loss} uses no layers; use task.loss=features")
+            raise ConfigError(
+                "task.layers", f"task.loss={loss} uses no layers", remedy="use task.loss=features"
+            )
         self.teacher = teacher.requires_grad_(False).eval()
         self.distance = (
             FeatureDistance(model, teacher, layers, input_shape)

@@ -37,7 +37,9 @@ class Gan(Task):
         super().__init__(model, metrics)
         missing = {"generator", "discriminator"} - {name for name, _ in model.named_children()}
         if missing:
-            raise ConfigError("model", f"this task needs a {' and a '.join(sorted(missing))}; use model=gan")
+            raise ConfigError(
+                "model", f"this task needs a {' and a '.join(sorted(missing))}", remedy="use model=gan"
+            )
         check_number("task.num_pictures", num_pictures, above=0)
         generator = self._models["generator"]
         shape = (num_pictures * generator.num_classes, generator.latent_size)

@@ -61,7 +61,7 @@ def checked_loss(loss: object) -> Loss:
             "torch divides by the sum of the weights of a micro-batch, so the result would depend on its size"
         )
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
-        raise ConfigError("task.loss.weight", f"{message}; {remedy}")
+        raise ConfigError("task.loss.weight", message, remedy=remedy)
     return MeanOfValid(given)
 
 
@@ -85,4 +85,4 @@ def check_weight(loss: object, targets: object) -> None:
         if weight is not None and 0 < targets.ndim <= weight.ndim and len(weight) != 1:
             message = f"has {len(weight)} numbers, one for each sample of a batch, which depends on micro_batch_size"
             remedy = "give one for each label, or return the weights with the targets and write a loss that uses them"
-            raise ConfigError(f"task.loss.{name}", f"{message}; {remedy}")
+            raise ConfigError(f"task.loss.{name}", message, remedy=remedy)

@@ -49,7 +49,9 @@ class SweepAgent:
             )
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
             remedy = "`wandb sweep FILE` makes a sweep and prints its path"
-            raise ConfigError("SWEEP", f"{path} cannot be joined ({first_line(error)}); {remedy}") from error
+            raise ConfigError(
+                "SWEEP", f"{path} cannot be joined ({first_line(error)})", remedy=remedy
+            ) from error
         self._id: str = registered["id"]
 
     def heartbeat(self, running: Collection[str]) -> list[Command]:

@@ -67,7 +67,7 @@ def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, ke
         difference = f"class {number} was {learned[number]!r} and is now {names[number]!r}"
     else:
         difference = f"there were {len(learned)} classes, and now there are {len(names)}"
-    raise ConfigError(key, f"the data have other classes than the run learned: {difference}; {remedy}")
+    raise ConfigError(key, f"the data have other classes than the run learned: {difference}", remedy=remedy)
 
 
 def saved_statistics(saved: SavedCheckpoint) -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
     """
     if "compile.cache_dir" in choices_in(overrides):
         reason = "each cell has its own empty folder, so that its first repeat compiles cold"
-        raise ConfigError("compile.cache_dir", f"{reason}; leave the key out")
+        raise ConfigError("compile.cache_dir", reason, remedy="leave the key out")
     grid = [override for override in overrides if group_of(override) != "tracker"]  # cells have no tracker
     combos = combinations([*grid, "tracker=local"])
     axes = _axes([choices_in(combo) for combo in combos])

@@ -73,7 +73,7 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     options, words = parser.split(arguments)
     if options.csv and wants_json():
         raise ConfigError(
-            "--csv", "prints a table for programs, as --json prints an object; give one of them"
+            "--csv", "prints a table for programs, as --json prints an object", remedy="give one of them"
         )
     return options, words
 

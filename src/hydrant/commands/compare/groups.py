@@ -289,7 +289,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     if len(matches) != 1:
         names = ", ".join(group.name.replace(" ", ",") for group in (matches or groups)[:10])
         problem = "matches no group" if not matches else f"matches {len(matches)} groups"
-        raise ConfigError("--baseline", f"{text!r} {problem}; give one of: {names}")
+        raise ConfigError("--baseline", f"{text!r} {problem}", remedy=f"give one of: {names}")
     return matches[0]
 
 

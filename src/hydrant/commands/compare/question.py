@@ -49,7 +49,7 @@ class Question:
             message = "is the noise of a test against a target; add --against 'val/loss<=3.28'"
             raise ConfigError("--sigma", message)
         if self.critical is not None and self.sigma is None:
-            raise ConfigError("--critical", "has a level only if the noise is known; add --sigma")
+            raise ConfigError("--critical", "has a level only if the noise is known", remedy="add --sigma")
 
     @property
     def varied(self) -> list[str]:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         config = _checked(compose(words))
     text, num_ranks = program(config, words, folder), config["parallel"]["num_processes"]
     if options.out.exists() or options.out.is_symlink():
-        raise ConfigError("--out", f"{options.out} exists already; give another file")
+        raise ConfigError("--out", f"{options.out} exists already", remedy="give another file")
     with writing_to("--out", options.out), options.out.open("x", encoding="utf-8") as file:
         file.write(text)
     command = "python" if num_ranks == 1 else f"torchrun --nproc-per-node {num_ranks}"
@@ -59,7 +59,7 @@ def config_of_run(folder: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     """
     if overrides:
         raise ConfigError(
-            "eject", f"{overrides[0]} after a run folder; give the folder alone, or only overrides"
+            "eject", f"{overrides[0]} after a run folder", remedy="give the folder alone, or only overrides"
         )
     saved = saved_config(RunFolder(Path(folder)), "eject")
     check_consent(saved.get("allow_targets"), overrides)
@@ -107,7 +107,7 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: st
     plan = prepare(config, is_preview=True)
     if plan.clock.unmeasured_sizes:
         message = "seconds are measured when a run starts, so the number of updates is not known here"
-        raise ConfigError("duration", f"{message}; give all durations in updates, ep or sa")
+        raise ConfigError("duration", message, remedy="give all durations in updates, ep or sa")
     folder = folder or f"outputs/{config['name'] or 'run'}"
     return _compiled(assemble(cut(plan, folder), describe(config, overrides)))
 

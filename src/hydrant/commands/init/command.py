@@ -66,7 +66,7 @@ def package_name(root: Path) -> str:
     name = re.sub(r"[-. ]+", "_", folder)
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         remedy = "use the letters a to z, digits and '_', and a letter first"
-        raise ConfigError("", f"{folder!r} cannot be the name of a package; {remedy}")
+        raise ConfigError("", f"{folder!r} cannot be the name of a package", remedy=remedy)
     if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
         raise ConfigError(
             "", f"{name!r} is the name of another folder in a project", remedy="choose another name"

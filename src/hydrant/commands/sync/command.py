@@ -80,7 +80,7 @@ def _account() -> Account:
             except NoAccessError as error:
                 problem = str(error)
     remedy = "log in with `wandb login`, or set WANDB_API_KEY" if "API key" in problem else "try again later"
-    raise ConfigError("", f"nothing was uploaded: {problem}; {remedy}")
+    raise ConfigError("", f"nothing was uploaded: {problem}", remedy=remedy)
 
 
 def _upload_all(

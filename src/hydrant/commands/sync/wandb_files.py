@@ -114,7 +114,7 @@ def remaining_records(records: Iterable[Any], num_sent: int, folder: Path) -> li
                 entry.local_path = str(folder / STAGING / name)
                 if not Path(entry.local_path).exists():  # wandb-core would report success
                     remedy = "`wandb sync` uploads the rest, and again what was uploaded"
-                    raise RecordError(f"{entry.local_path} of an artifact is missing; {remedy}")
+                    raise RecordError(f"{entry.local_path} of an artifact is missing", remedy=remedy)
         kept.append(record)
     return kept
 

@@ -43,12 +43,12 @@ def split_contender(text: str) -> tuple[str, list[str]]:
     for word in words:
         if "=" not in word or not key_of(word):
             remedy = 'write "optimizer=sgd optimizer.lr=0.1"'
-            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} is no override; {remedy}")
+            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} is no override", remedy=remedy)
     check_overrides(words)
     for word in words:
         if OverridesParser.create().parse_override(word).is_sweep_override():
             remedy = f"give --contender for each of them, or --tune {word}"
-            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values; {remedy}")
+            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values", remedy=remedy)
     return next(iter(names), ""), words
 
 

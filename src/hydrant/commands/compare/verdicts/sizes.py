@@ -109,7 +109,7 @@ def _size(run: Run, size: str) -> float:
         value = run.config.get(size)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
         known = f"{size} of {run.name} is {value!r}" if value is not None else f"{run.name} has no {size}"
-        raise ConfigError("--scale", f"{known}; give parameters, compute or a key with positive numbers")
+        raise ConfigError("--scale", known, remedy="give parameters, compute or a key with positive numbers")
     return float(value)
 
 

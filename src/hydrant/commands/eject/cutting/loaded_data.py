@@ -65,7 +65,9 @@ def cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
     images = {"input_size": plain(node["input_shape"]), **images}
     if erases:  # which needs normalized floats
         message = "cannot be ejected yet"
-        raise ConfigError("data.augment.re_prob", f"erasing ({augment['re_prob']}) {message}; give 0")
+        raise ConfigError(
+            "data.augment.re_prob", f"erasing ({augment['re_prob']}) {message}", remedy="give 0"
+        )
     collector.know(IS_BYTES=True)
     collector.constant("IMAGES", images, "of timm's create_transform", group=DATA)
     collector.constant("AUGMENTATION", {**augment, "normalize": False}, "of training images", group=DATA)

@@ -38,7 +38,9 @@ def check_collectives(plan: Plan) -> None:
     model, task = map(inspect.getsourcefile, parts)
     key = "task" if called[0].location.startswith(f"{task}:") and task != model else "model"
     message = f"its forward calls {called[0]}, which cannot be ejected, because ranks may have other numbers of batches"
-    raise ConfigError(key, f"{message}; use only the samples of one rank there, or train with hydrant train")
+    raise ConfigError(
+        key, message, remedy="use only the samples of one rank there, or train with hydrant train"
+    )
 
 
 def cut_ranks(collector: Collector) -> None:
@@ -57,7 +59,7 @@ def cut_ranks(collector: Collector) -> None:
     combined = [buffer for norm in norms if norm.momentum is not None for buffer in norm.buffers()]
     if len(combined) < len(list(model.buffers())):
         message = "buffers that are no statistics of batch norm cannot be ejected yet with several ranks"
-        raise ConfigError("model", f"{message}; give parallel.num_processes=1")
+        raise ConfigError("model", message, remedy="give parallel.num_processes=1")
     if known.get("REDUCES_PARTS"):
         message = "logits in parts cannot be ejected yet with several ranks; give null"
         raise ConfigError("task.max_logits_gib", message)

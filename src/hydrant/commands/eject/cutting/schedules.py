@@ -196,7 +196,7 @@ def _cut_stepped(collector: Collector) -> None:
     every, make = replay.keywords["every"].length, replay.args[0]
     if every.denominator > 1:
         raise ConfigError(
-            "scheduler.every", f"{float(every):g} updates cannot be ejected yet; give a whole number"
+            "scheduler.every", f"{float(every):g} updates cannot be ejected yet", remedy="give a whole number"
         )
     collector.constant("EVERY", int(every), "updates between two steps of the scheduler", group=_GROUP)
     fields = dict.fromkeys(field.name for field in plan.optimizers.schedules.fields.values())

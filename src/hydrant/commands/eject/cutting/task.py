@@ -126,7 +126,7 @@ def _cut_own(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequen
     own += [name for name, _ in plan.task.named_buffers() if not name.startswith(("model.", "metrics."))]
     if own:
         message = f"{path} has a weight or a buffer of its own ({own[0]}), which cannot be ejected yet"
-        raise ConfigError("task", f"{message}; put it into the model")
+        raise ConfigError("task", message, remedy="put it into the model")
     batch, outcome = _tried(plan, plan.task)
     if outcome.num_targets != len(batch.targets):
         raise ConfigError(

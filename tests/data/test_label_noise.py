@@ -93,6 +93,23 @@ def test_augmented_inputs_and_labels_that_are_no_class_stay() -> None:
     assert noisy[1] != 3
 
 
+class Transformed(Classes):
+    """Its samples have other classes than its attribute says, as with the `target_transform` of torchvision."""
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return index, 9 - int(self.targets[index])
+
+
+def test_noise_changes_the_label_that_a_sample_has_when_it_is_read() -> None:
+    clean = np.arange(NUM) % 10
+    source = with_label_noise(
+        LoaderSource(Transformed(clean), as_float, as_float, (), (), 0), 0.15, 0, 10
+    ).subset(range(500))
+    wrong = with_label_noise(sources(clean)[0], 0.15, 0, 10)
+    _, read = joined(source.batches(spec(), 100))
+    assert ((read.numpy() != 9 - clean[:500]) == (labels(wrong) != clean)[:500]).all()
+
+
 @pytest.mark.parametrize(
     ("source", "num_classes", "reason"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from run_folders import assert_same_state, rows, weights
@@ -61,6 +63,36 @@ def test_a_resumed_run_has_the_same_averages(train: Train, monkeypatch: pytest.M
     assert_same_state(weights(whole), weights(resumed))
 
 
+def test_a_batch_that_is_skipped_is_in_no_average(train: Train, tmp_path: Path) -> None:
+    inputs = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    damaged = inputs.clone()
+    damaged[0, 0] = torch.nan
+    targets = torch.arange(16) % 2
+    torch.save({"inputs": damaged, "targets": targets}, tmp_path / "train.pt")
+    torch.save({"inputs": inputs, "targets": targets}, tmp_path / "val.pt")
+    files = (f"data.train={tmp_path / 'train.pt'}", f"data.val={tmp_path / 'val.pt'}")
+    data = ("data=tensors", *files, "data.num_classes=2", "data.input_shape=[4]")
+    words = (
+        *WORDS,
+        *HOOK,
+        *data,
+        "limit_train_samples=null",
+        "global_batch_size=8",
+        "duration=4",
+        "skip_non_finite=true",
+    )
+    run = train(*words, name="skipped")
+    measured = [row for row in rows(run) if "gradient_noise/variance" in row]
+    variances = [row["gradient_noise/variance"] for row in measured]
+    assert [variance is None for variance in variances] == [
+        True,
+        False,
+        False,
+        True,
+    ]  # the NaN, once an epoch
+    assert ["gradient_noise/scale" in row for row in measured] == [False, True, True, True]
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -68,8 +100,16 @@ def test_a_resumed_run_has_the_same_averages(train: Train, monkeypatch: pytest.M
         ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=-0.1", "micro_batch_size=8"]),
         ("hooks.gradient_noise._target_", []),
         ("hooks.gradient_noise._target_", ["global_batch_size=1"]),
+        ("hooks.gradient_noise._target_", ["experiment=gan_digits", "micro_batch_size=8"]),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_its_key(key: str, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: "):
         prepare(check(compose(["hook=gradient_noise", *words])))
+
+
+def test_the_size_that_the_refusal_names_is_accepted() -> None:
+    words = ["hook=gradient_noise", "global_batch_size=all", "limit_train_samples=1437"]
+    with pytest.raises(ConfigError, match="write micro_batch_size=479 or a divisor of it"):
+        prepare(check(compose(words)))
+    prepare(check(compose([*words, "micro_batch_size=479"])))

@@ -171,6 +171,10 @@ def test_an_update_of_all_samples_has_the_mean_gradient_of_the_training_set(
         (["lr_scaling=linear"], r"^lr_scaling: needs a number of samples .* not global_batch_size=all"),
         (["micro_batch_size=7"], r"^micro_batch_size: 7 samples .* do not divide global_batch_size=60"),
         (["parallel.num_processes=7"], r"^limit_train_samples: 60 is not divisible by 7 ranks; 56 or 63 is"),
+        (
+            ["parallel.num_processes=7", "limit_train_samples=null"],
+            r"1437 is not divisible by 7 ranks; 1435 is",
+        ),
     ],
 )
 def test_what_all_samples_do_not_allow_is_refused(words: list[str], error: str) -> None:

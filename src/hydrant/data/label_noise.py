@@ -39,25 +39,38 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
     places, stream = torch.arange(len(labels)), seeding.mix(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
     shifts = 1 + (seeding.uniform(stream, places, 1).double() * (num_classes - 1)).long().numpy()
-    is_changed = is_drawn & (labels >= 0) & (labels < num_classes)
-    noisy = np.where(is_changed, (labels + shifts) % num_classes, labels)
+    shifts = np.where(is_drawn, shifts, 0)
     if isinstance(source, InMemorySource):
         assert isinstance(source.targets, torch.Tensor)  # else it has no labels
-        return replace(source, targets=torch.from_numpy(noisy).to(source.targets))
+        noisy = torch.from_numpy(_shifted(labels, shifts, num_classes))
+        return replace(source, targets=noisy.to(source.targets))
     if isinstance(source, LoaderSource):
-        return replace(source, samples=_Relabelled(source.samples, noisy))
+        return replace(source, samples=_Relabelled(source.samples, labels, shifts, num_classes))
     raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced", remedy="give 0")
+
+
+def _shifted(labels: np.ndarray | int, shifts: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return labels moved on by `shifts` classes, after the last one from 0. Labels that are no class stay."""
+    is_class = (np.asarray(labels) >= 0) & (np.asarray(labels) < num_classes)
+    return np.where(is_class, (labels + shifts) % num_classes, labels)
 
 
 @dataclass(frozen=True)
 class _Relabelled:
-    """The samples of a set with other labels."""
+    """The samples of a set, whose labels are shifted when they are read: `targets` may hold others than they have."""
 
     samples: SampleSet
-    targets: np.ndarray  # int64, (N,)
+    labels: np.ndarray  # int64, (N,), those in the attribute `targets` of the samples
+    shifts: np.ndarray  # int64, (N,)
+    num_classes: int
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int, /) -> tuple[Any, Any]:
-        return self.samples[index][0], int(self.targets[index])
+        sample, label = self.samples[index]
+        return sample, int(_shifted(int(label), self.shifts[index], self.num_classes))
+
+    @property
+    def targets(self) -> np.ndarray:
+        return _shifted(self.labels, self.shifts, self.num_classes)

@@ -16,16 +16,20 @@ from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
 
-def check_whole_weights(plan: Plan) -> None:
-    """Check that each rank has all weights.
+def check_one_gradient(plan: Plan) -> None:
+    """Check that the training follows one gradient: that of the sum of all losses, whose weights each rank has.
 
     Raises:
-        ConfigError: they are sharded.
+        ConfigError: the weights are sharded, or optimizers follow different losses.
     """
     if plan.parallel.is_sharded:
         raise ConfigError(
             "_target_", "needs whole weights on each rank, not shards", remedy="use parallel=ddp or single"
         )
+    losses = {None if e.losses is None else frozenset(e.losses) for e in plan.optimizers.entries.values()}
+    if len(losses) > 1:
+        message = "measures the sum of all losses, but the optimizers follow different ones"
+        raise ConfigError("_target_", message, remedy="leave this hook out")
 
 
 class EagerCopy:

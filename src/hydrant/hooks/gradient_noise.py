@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from hydrant import seeding
 from hydrant.errors import ConfigError
-from hydrant.hooks.eager_copy import EagerCopy, check_whole_weights, flat, full_precision
+from hydrant.hooks.eager_copy import EagerCopy, check_one_gradient, flat, full_precision
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -23,7 +24,7 @@ class GradientNoise:
     - `gradient_noise/squared_norm`: of the gradient over all samples, without bias, so it may be below 0;
     - `gradient_noise/variance`: the trace of the covariance of the gradients of single samples, without bias;
     - `gradient_noise/scale`: the ratio of the moving averages of variance and squared norm, in samples; left out while
-      the average of the squared norm is not above 0.
+      the average of the squared norm is not above 0. Values that are NaN or infinite are in no average.
 
     An update that is measured computes its gradients a second time, in float32 and not compiled, with the same dropout.
     The training does not change. Micro-batches are taken to have the same number of targets.
@@ -48,14 +49,14 @@ class GradientNoise:
         Raises:
             ConfigError: it has not.
         """
-        check_whole_weights(plan)
+        check_one_gradient(plan)
         spec = plan.spec
         if min(spec.batch_sizes.values) < 2 * spec.micro_batch_size:
             num = min(spec.batch_sizes.values)
             message = f"needs two micro-batches or more, of all ranks, in an update of {num} samples"
-            raise ConfigError(
-                "_target_", message, remedy=f"write micro_batch_size={max(num // 2, 1)} or less"
-            )
+            size = next((n for n in range(num // 2, 0, -1) if spec.micro_batch_size % n == 0), 1)
+            remedy = f"write micro_batch_size={size} or a divisor of it"
+            raise ConfigError("_target_", message, remedy=remedy)
 
     def before_update(self, trainer: Trainer, num_updates: int) -> None:
         """Measure the gradients of the coming update, and log."""
@@ -78,9 +79,12 @@ class GradientNoise:
         values: dict[str, float] = dict(
             zip(("squared_norm", "variance"), estimates(*squares, spec.micro_batch_size, large), strict=True)
         )
-        for name, value in values.items():
-            self._averages[name] = self._decay * self._averages.get(name, value) + (1 - self._decay) * value
-        if self._averages["squared_norm"] > 0:
+        if all(map(math.isfinite, values.values())):  # else a batch that skip_non_finite leaves out
+            for name, value in values.items():
+                self._averages[name] = (
+                    self._decay * self._averages.get(name, value) + (1 - self._decay) * value
+                )
+        if self._averages.get("squared_norm", 0.0) > 0:
             values["scale"] = self._averages["variance"] / self._averages["squared_norm"]
         trainer.log.row({f"gradient_noise/{name}": value for name, value in values.items()})
 

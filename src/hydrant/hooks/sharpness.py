@@ -13,7 +13,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
-from hydrant.hooks.eager_copy import EagerCopy, check_whole_weights, flat, full_precision
+from hydrant.hooks.eager_copy import EagerCopy, check_one_gradient, flat, full_precision
 from hydrant.training.plan import Plan
 from hydrant.training.splits import limit_samples
 from hydrant.training.trainer import Trainer
@@ -61,7 +61,7 @@ class Sharpness:
         Raises:
             ConfigError: it has not.
         """
-        check_whole_weights(plan)
+        check_one_gradient(plan)
         if isinstance(plan.train, IterableSource):
             raise ConfigError(
                 "num_samples", "needs samples that can be read again, which data=stream has not"

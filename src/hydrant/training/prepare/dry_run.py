@@ -49,6 +49,8 @@ def make_stream_spec(
             below = batch_size - batch_size % ranks
             near = f"{below} or {below + ranks}" if below else str(ranks)
             key = "limit_train_samples" if config["global_batch_size"] == "all" else "global_batch_size"
+            if config[key] is None:  # there are no more samples
+                near = below or f"no number below {ranks}"
             raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
     shared = math.gcd(*batch_sizes.values) // ranks
     micro = shared if micro in (None, "auto") else micro

@@ -15,6 +15,8 @@ from benchmarks.reproductions.finding import Row
 from benchmarks.reproductions.table import Reproduction
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.sources import read_runs_by_path
+from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.files.read_file import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
@@ -40,7 +42,7 @@ def sweeps(reproduction: Reproduction, *, miniature: bool) -> Iterator[tuple[str
 
 
 def train(reproduction: Reproduction, folder: Path, *, miniature: bool) -> None:
-    """Train what has not been trained in `folder`/multirun, and add to the record of what it has cost.
+    """Train what has not been trained in `folder`/multirun, and record what it has cost.
 
     Raises:
         SystemExit: a sweep has failed or was interrupted. The same call continues it.
@@ -50,7 +52,7 @@ def train(reproduction: Reproduction, folder: Path, *, miniature: bool) -> None:
         print(shlex.join(["python", "train.py", *words]), flush=True)
         status, answer = call(words, folder)
         cost = _cost_file(folder, name)
-        cost.write_text(json.dumps(_seconds(cost) + answer.get("processor_seconds", 0.0)))
+        write_json(cost, max(_seconds(cost), answer.get("processor_seconds", 0.0)))  # of all starts
         if status:
             raise SystemExit(status)  # it has said why
 
@@ -67,7 +69,7 @@ def _cost_file(folder: Path, name: str) -> Path:
 
 
 def _seconds(file: Path) -> float:
-    return json.loads(file.read_text()) if file.exists() else 0.0
+    return read_json(file, float, "; delete it") or 0.0
 
 
 def read(reproduction: Reproduction, folder: Path, *, miniature: bool) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def write(reproduction: Reproduction, content: Mapping[str, Any]) -> None:
     body = ",\n".join(f"  {line}" for line in lines)
     text = re.sub(r'"runs": \[.*\]', lambda _: f'"runs": [\n{body}\n ]', text, flags=re.DOTALL)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{reproduction.name}.json").write_text(text + "\n", encoding="utf-8")
+    replace_file(RESULTS / f"{reproduction.name}.json", text + "\n")
 
 
 def load(reproduction: Reproduction) -> dict[str, Any] | None:
@@ -138,4 +140,9 @@ def load(reproduction: Reproduction) -> dict[str, Any] | None:
     if reproduction.kept is not None:
         return reproduction.kept()
     file = RESULTS / f"{reproduction.name}.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    except ValueError as error:
+        raise SystemExit(
+            f"{file} is damaged ({error}); scripts/reproduce {reproduction.name} writes it again"
+        ) from error

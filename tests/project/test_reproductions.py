@@ -17,6 +17,7 @@ from repository import ROOT
 from benchmarks.reproductions import __main__, finding, measures, page, pictures, runner
 from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
 from hydrant import cli
+from hydrant.sweeps.plan import read_plan
 
 BY_NAME = {one.name: one for one in REPRODUCTIONS}
 QUICK = "double_descent"
@@ -76,11 +77,21 @@ def test_a_miniature_runs_and_continues(
         tables.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("|")])
     content = runner.read(one, tmp_path, miniature=True)
     findings = one.findings(runner.rows_of(content))
-    assert content["processor_seconds"] > 0
+    plans = [read_plan(tmp_path / "multirun" / name) for name, _ in runner.sweeps(one, miniature=True)]
+    assert content["processor_seconds"] == round(sum(plan.processor_seconds for plan in plans)) > 0
     assert all(table == [page.row(one.paper, finding) for finding in findings] for table in tables)
     assert [n for n in one.directions if not findings[n].agrees] == []
     pictures.draw(one.panels(runner.rows_of(content)), tmp_path / "picture.png")
     assert (page.results(), page.PAGE.read_bytes()) == (kept, text)
+
+
+def test_a_damaged_result_is_named_with_what_writes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    (tmp_path / "mup.json").write_text('{"runs": [')
+    with pytest.raises(SystemExit, match=r"mup\.json is damaged .*; scripts/reproduce mup writes it again"):
+        page.text()
 
 
 @pytest.mark.parametrize("module", [finding, measures])

@@ -87,6 +87,7 @@ later = partial(pytest.param, marks=pytest.mark.slow)
 def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -> int:
     # Checking the jobs imports torch in another process.
     monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
+    monkeypatch.setattr(sweeper, "find_config_errors", lambda configs: [None] * len(configs))
     monkeypatch.setattr(StudySweeper, "_start_server", lambda self, *arguments: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
     monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)
@@ -410,6 +411,24 @@ def test_another_metric_than_that_of_the_tuning_judges(study: Study) -> None:
     )
     assert "Tuning of optimizer.lr by val/accuracy: " in protocol["sentences"][0]
     assert not any("the same one chose" in text for text in found["not_tried"])
+
+
+@pytest.mark.slow  # it prepares runs in other processes
+@pytest.mark.parametrize(("judge", "status"), [("test/top5_accuracy", 2), ("test/loss", 0)])
+def test_a_judge_that_no_run_has_is_refused_before_the_first_run(
+    judge: str,
+    status: int,
+    workdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = WrittenRuns(accuracy, others={"test/loss": lambda chosen: 1 - accuracy(chosen)})
+    monkeypatch.setattr(StudySweeper, "_run_batch", lambda self, *batch: runs.train(*batch))
+    words = ("optimizer=adamw,sgd", "test_at_end=true", "data.test_ratio=0.1", "--judge", judge)
+    assert cli.main(["study", "name=best", *SHORT, *words]) == status
+    text = capsys.readouterr().err
+    refusal = f"hydra.sweeper.judge: no run would have {judge}: no evaluation gives 'val/top5_accuracy'"
+    assert (refusal in text, runs.jobs == []) == (status == 2, status == 2), text
 
 
 def test_the_metric_of_the_tuning_judges_by_its_own_mode(study: Study) -> None:

@@ -23,7 +23,7 @@ from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
-from hydrant.sweeps.preflight import is_finished
+from hydrant.sweeps.preflight import find_config_errors, is_finished
 from hydrant.sweeps.study.budget import RUNS, read_budget
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.fresh import FreshSeeds
@@ -262,7 +262,20 @@ class StudySweeper(GridSweeper):
         if faults := faults or self._find_faults(unfinished):
             error, job = faults[0]
             raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]", remedy=error.remedy)
+        if unfinished and protocol.rule.metric != protocol.choice.metric:
+            self._check_judge(jobs[0], protocol.rule)
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
+
+    def _check_judge(self, job: ComposedJob, rule: Rule) -> None:
+        """Raise ConfigError if no run will have the metric that judges. A test gives what a validation gives."""
+        split, _, name = rule.metric.partition("/")
+        if self._executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
+            return
+        best = {"metric": f"{split.replace('test', 'val')}/{name}", "mode": rule.mode}
+        [error] = find_config_errors([{**job.config, "best": best}])
+        if error is not None and error.key == "best.metric":
+            message = f"no run would have {rule.metric}: {error.reason}"
+            raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)
 
     def _check_arguments(self) -> None:
         """Raise ConfigError for an argument that is not possible."""

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from benchmarks.reproductions.finding import Heat, Lines, Panel
 
@@ -24,7 +25,7 @@ def file_of(name: str) -> str:
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
     """Write a picture."""
-    figure = Figure(figsize=(10, 3.2) if len(panels) > 1 else (6, 3.2), layout="constrained")
+    figure = Figure(figsize=(10, 3.6) if len(panels) > 1 else (6, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
         axes.set_title(panel.title, fontsize="medium")
@@ -66,6 +67,9 @@ def _draw_lines(axes: Any, panel: Lines) -> None:
         axes.axhline(level, color=f"C{number}", linestyle="dashed", linewidth=1, label=label)
     axes.set_xscale("log" if "x" in panel.log else "linear")
     axes.set_yscale("log" if "y" in panel.log else "linear")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())  # of a log scale: they overlap
     axes.grid(alpha=0.3)
     if set(panel.points) != {""} or panel.levels:
-        axes.legend(fontsize="small", loc="upper right")  # "best" searches for seconds
+        # Below the axes it covers nothing.
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False)

@@ -110,6 +110,14 @@ def test_noise_changes_the_label_that_a_sample_has_when_it_is_read() -> None:
     assert ((read.numpy() != 9 - clean[:500]) == (labels(wrong) != clean)[:500]).all()
 
 
+def test_classes_above_the_range_of_the_targets_type_are_kept() -> None:
+    clean = torch.arange(NUM) % 100
+    source = InMemorySource(torch.zeros(NUM, 1), clean.to(torch.uint8))
+    whole = InMemorySource(torch.zeros(NUM, 1), clean)
+    noisy, expected = (labels(with_label_noise(s, 1.0, 0, 1000)).tolist() for s in (source, whole))
+    assert noisy == expected
+
+
 @pytest.mark.parametrize(
     ("source", "num_classes", "reason"),
     [

@@ -39,11 +39,11 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
     places, stream = torch.arange(len(labels)), seeding.mix(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
     shifts = 1 + (seeding.uniform(stream, places, 1).double() * (num_classes - 1)).long().numpy()
-    shifts = np.where(is_drawn, shifts, 0)
+    labels, shifts = labels.astype(np.int64), np.where(is_drawn, shifts, 0)
     if isinstance(source, InMemorySource):
         assert isinstance(source.targets, torch.Tensor)  # else it has no labels
         noisy = torch.from_numpy(_shifted(labels, shifts, num_classes))
-        return replace(source, targets=noisy.to(source.targets))
+        return replace(source, targets=noisy.to(source.targets.device))  # uint8 may not hold all classes
     if isinstance(source, LoaderSource):
         return replace(source, samples=_Relabelled(source.samples, labels, shifts, num_classes))
     raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced", remedy="give 0")

@@ -32,7 +32,7 @@ def test_the_layers_of_a_model_share_a_panel(tmp_path: Path) -> None:
     one, _ = curves_of(*VIT)
     draw_schedules(one, tmp_path / "one.png")
     with Image.open(tmp_path / "layers.png") as layers, Image.open(tmp_path / "one.png") as picture:
-        assert layers.size == picture.size
+        assert layers.height == picture.height  # the legend beside the panel makes one wider
 
 
 def test_a_field_of_all_groups_needs_no_name() -> None:

@@ -129,7 +129,7 @@ def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
     keys = {option: read_option(*file).keys for option, file in files.items()}
     path = inner if "" not in files else key
     found = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
-    if not found and not inner and (having := [group for group in groups if options_with(group, top)]):
+    if not found and key == top and (having := [group for group in groups if options_with(group, top)]):
         return [row for group in having for row in _key(f"{group}.{top}", groups)]
     if not found and (words := own_words(key, "<value>")):
         raise ConfigError("", f"no key {key!r}; {words}")

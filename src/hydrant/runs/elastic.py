@@ -150,14 +150,18 @@ def _hand_over(job: Job, folder: Path) -> Generator[None]:
         with contextlib.suppress(OSError), os.fdopen(os.open(pipe, os.O_WRONLY), "w") as file:
             file.write(text)
 
-    for pipe in pipes:
+    threads = [threading.Thread(target=write, args=(pipe,), daemon=True) for pipe in pipes]
+    for pipe, thread in zip(pipes, threads, strict=True):
         os.mkfifo(pipe, 0o600)
-        threading.Thread(target=write, args=(pipe,), daemon=True).start()
+        thread.start()
     try:
         yield
     finally:
-        for pipe in pipes:  # ends the thread if its rank never opened the pipe
-            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+        for pipe, thread in zip(pipes, threads, strict=True):
+            # Its rank never opened the pipe, or the thread is still about to open it.
+            while thread.is_alive():
+                os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+                thread.join(0.01)
 
 
 @contextlib.contextmanager

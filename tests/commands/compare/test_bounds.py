@@ -28,7 +28,7 @@ def test_intervals_of_an_accuracy_stay_within_0_and_1(tmp_path: Path, comparing:
     [group] = comparison.groups
     assert group.estimate.high == 1.0
     assert group.estimate.low == pytest.approx(0.94 - 12.706204736 * 0.04)
-    assert "within 0 and 1" in to_text(comparison, None)
+    assert "cut at 0 and 1" in to_text(comparison, None)
     [curve] = curves(comparison)["groups"]["val/accuracy"]
     assert max(curve["high"]) == 1.0
     assert min(curve["low"]) >= 0.0

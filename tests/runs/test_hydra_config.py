@@ -57,7 +57,8 @@ def test_each_job_of_a_sweep_sees_its_own_settings(launcher: str, workdir: Path)
 
 
 @pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
-@pytest.mark.parametrize("starter", ["hydrant", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("starter", ["hydrant", "torchrun"])
 def test_each_rank_sees_the_settings_of_its_run(starter: str, workdir: Path) -> None:
     words = {
         "hydrant": command(*WORDS, *RANKS, "seed=3"),

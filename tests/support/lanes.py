@@ -43,9 +43,11 @@ CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         (*BASE, "model=convnet", "model.widths=[4,8]", "data.augment.max_shift=1", "global_batch_size=16"), SEEDS,
     ),
     "attention": ((*BASE, *VIT, "optimizer=sgd"), ["seed=0 optimizer.lr=0.01", "seed=1 optimizer.lr=0.02"]),
-    "language": ((*GPT, "optimizer.eps=1e-4"), ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"]),
+    # Adam divides by the root of squared gradients plus eps: with 1e-4, weights whose gradients are almost 0 amplify
+    # rounding to 5e-4 in 200 updates.
+    "language": ((*GPT, "optimizer.eps=1e-2"), ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"]),
     "documents": (
-        (*GPT, "optimizer.eps=1e-4", "data.sampling=documents"),
+        (*GPT, "optimizer.eps=1e-2", "data.sampling=documents"),
         ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"],
     ),
     "label smoothing": (TINY, [f"seed={n} task.label_smoothing={n / 10}" for n in (1, 2, 3)]),

@@ -53,9 +53,7 @@ def test_lanes_train_as_alone(case: str) -> None:
 def test_lanes_train_as_alone_for_long(case: str) -> None:
     base, lanes = CASES[case]
     found = differences(base, lanes, num_updates=200)
-    assert found.loss < 1e-5, found
-    # Adam divides by the root of squared gradients: weights whose gradients are almost 0 amplify rounding.
-    assert max(found.weights, found.buffers) < (2e-3 if case == "language" else 1e-5), found
+    assert max(found.weights, found.loss, found.buffers) < 1e-5, found
 
 
 @pytest.mark.parametrize("precision", ["bf16", "bf16_true"])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.errors import ConfigError, NonFiniteError, near_folders
+from hydrant.checks import near_folders
+from hydrant.errors import ConfigError, NonFiniteError
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
+from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, typed_line, unknown_name
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, typed_line
 from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name

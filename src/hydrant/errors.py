@@ -22,14 +22,12 @@ HydrantError                 the message says what was given, what was needed an
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import logging
-import math
 import os
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -279,102 +277,6 @@ def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None
 def is_users_file(file: str) -> bool:
     """Return whether a file of a traceback is neither Hydrant's nor in an installed package."""
     return not file.startswith(_PACKAGE) and not any(part in file for part in _LIBRARIES)
-
-
-def nearest(name: str, options: Iterable[str]) -> list[str]:
-    """Return up to three options that are similar to `name`, the best first. Case, `-` and `_` are ignored.
-
-    >>> nearest("AdamW", ["adamw", "adam", "sgd"])
-    ['adamw', 'adam']
-    """
-    normalized = {_normalize(option): option for option in options}
-    return [normalized[close] for close in difflib.get_close_matches(_normalize(name), list(normalized))]
-
-
-def _normalize(name: str) -> str:
-    return name.lower().replace("-", "_")
-
-
-_MAX_LISTED = 50  # options in a message
-
-
-def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
-    """Return the end of a message about an unknown name: the nearest options, and all of them if they are few.
-
-    >>> suggestion("rellu", ["relu", "tanh"])
-    "; did you mean 'relu'? Options: relu, tanh"
-    """
-    options = sorted(set(options))
-    close = nearest(name, options)
-    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-    if not options:
-        return hint.removesuffix(".")
-    if len(options) > _MAX_LISTED:
-        return f"{hint} There are {len(options)} {noun.lower()}"
-    return f"{hint} {noun}: {', '.join(options)}"
-
-
-def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> str:
-    """Return the end of a message about a folder that does not exist: the folders beside it that may be meant.
-
-    The folder of a job begins with what tables call the job: `seed=0` is in `seed-0_model-mlp`.
-    """
-    names = sorted(p.name for p in path.parent.iterdir() if is_meant(p)) if path.parent.is_dir() else []
-    slug = path.name.replace("=", "-").replace(" ", "_")
-    if begun := [name for name in names if slug and name.startswith(slug)]:
-        return f"; did you mean {path.parent / begun[0]}?"
-    if path.parent == Path():  # the working folder holds much else
-        names = nearest(path.name, names)
-    return suggestion(path.name, names, f"Folders in {path.parent}") if names else ""
-
-
-def check_number(
-    key: str,
-    value: float | None,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    below: float = math.inf,
-    most: float = math.inf,
-) -> None:
-    """Check that the number at a key is in a range, and finite; None, which stands for no number, is allowed.
-
-    >>> check_number("lr", 0.1, above=0)
-    >>> check_number("momentum", 1.0, least=0, below=1)
-    Traceback (most recent call last):
-    hydrant.errors.ConfigError: momentum: needs a number from 0 to below 1, not 1.0
-    >>> check_number("lr", math.inf, above=0)
-    Traceback (most recent call last):
-    hydrant.errors.ConfigError: lr: needs a number above 0, and finite, not inf
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if value is None or (above < value < below and least <= value <= most):
-        return
-    has_least = above == -math.inf
-    end = f"below {below:g}" if below < math.inf else f"{most:g}" if has_least else f"at most {most:g}"
-    if min(below, most) == math.inf:
-        needed = f"{least:g} or more" if has_least else f"a number above {above:g}"
-        needed += ", and finite" * (value == math.inf)
-    else:
-        needed = f"a number from {least:g} to {end}" if has_least else f"a number above {above:g} and {end}"
-    raise ConfigError(key, f"needs {needed}, not {value}")
-
-
-def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not among the options.
-
-    >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "tanh"]))
-    model.name: unknown activation 'rellu'; did you mean 'relu'? Options: relu, tanh
-    """
-    return ConfigError(key, f"unknown {kind} {name!r}", remedy=suggestion(name, options))
-
-
-def check_known(key: str, kind: str, name: str, options: Collection[str]) -> None:
-    """Raise a ConfigError if a name is none of the options."""
-    if name not in options:
-        raise unknown_name(key, kind, f"{name}", options)  # code may give a name that is no text
 
 
 def shown(value: Any) -> str:

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.job_folders import job_slug
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.remote import check_recorded, remote_overrides
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_sweep
 from hydrant.runs.lock import is_in_use

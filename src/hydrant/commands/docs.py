@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydrant.checks import unknown_name
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 

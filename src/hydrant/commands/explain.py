@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
+from hydrant.checks import check_known, unknown_name
 from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
 from hydrant.config.groups import conf_dir, group_options, option_path, options_with
 from hydrant.editor.option_files import Key, read_option
-from hydrant.errors import ConfigError, check_known, first_line, shown, unknown_name
+from hydrant.errors import ConfigError, first_line, shown
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydrant.checks import check_known
 from hydrant.config.command_line import Flags, is_override, writing_to
-from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
+from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT
 from hydrant.terminal.answer import tell

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, named_folder
-from hydrant.errors import HydrantError, RecordError, check_number
+from hydrant.errors import HydrantError, RecordError
 from hydrant.runs.folder import (
     CONFIG,
     METRICS,

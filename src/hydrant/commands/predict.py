@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, is_override
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 from hydrant.terminal.answer import answer, tell, wants_json
 from hydrant.terminal.console import relative
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
+from hydrant.checks import check_number
 from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.best import resolve_best
@@ -16,7 +17,7 @@ from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.signatures import check_signatures
-from hydrant.errors import ConfigError, check_number, first_line, shown
+from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages

@@ -13,11 +13,12 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
+from hydrant.checks import nearest, suggestion
 from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import options_with, with_its_group
 from hydrant.config.placement import listed, unplaced_option
 from hydrant.config.signatures import takes
-from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
+from hydrant.errors import ConfigError, HydrantError, first_line
 from hydrant.files.bounded_yaml import MAX_DEPTH
 
 _WORDINGS = {  # pattern of Hydra's message: Hydrant's message

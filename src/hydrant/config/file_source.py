@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from hydrant.checks import suggestion
 from hydrant.config.option_lists import SCHEME, expand_defaults, with_limits
-from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.read_file import check_plain
 from hydrant.files.regular_file import check_regular

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hydrant.errors import nearest
+from hydrant.checks import nearest
 
 _EPOCHS = "duration={value}ep"
 _UPDATES = "duration={value}"

@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from hydrant.checks import suggestion
 from hydrant.clock import Duration, converted
 from hydrant.config.foreign_words import own_words
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError
 from hydrant.files.plain_values import check_value, hints_of
 from hydrant.safety.targets import LIBRARIES, lies_under, locate, positional_arguments, target_nodes
 

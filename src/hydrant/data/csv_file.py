@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hydrant.errors import ConfigError, DataError, first_line, suggestion, typed_line
+from hydrant.checks import suggestion
+from hydrant.errors import ConfigError, DataError, first_line, typed_line
 from hydrant.files.csv_text import is_number
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
+from hydrant.checks import suggestion
 from hydrant.data.base import Data, Reader, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource, tensor_reader
@@ -19,7 +20,7 @@ from hydrant.data.loader import Collate, LoaderSource
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import is_picture, to_tensor
 from hydrant.data.tensor_files import load_tensors, single
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError
 
 _SPLIT_FILES = (".pt", ".npz")
 

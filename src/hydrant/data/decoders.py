@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from hydrant.checks import check_known
 from hydrant.data.jpeg import first_rows
 from hydrant.data.pixels import open_rgb, to_bytes
-from hydrant.errors import ConfigError, DataError, check_known
+from hydrant.errors import ConfigError, DataError
 from hydrant.files.regular_file import check_regular
 from hydrant.imports.distribution import require_extra
 

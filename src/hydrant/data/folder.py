@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hydrant.checks import check_known, check_number, unknown_name
 from hydrant.data.base import Data, Reader, check_normalization, check_shapes
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError, check_known, check_number, unknown_name
+from hydrant.errors import ConfigError
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 

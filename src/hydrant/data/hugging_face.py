@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from hydrant.batch import Tensors
+from hydrant.checks import suggestion
 from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
@@ -15,7 +16,7 @@ from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import to_tensor
-from hydrant.errors import ConfigError, suggestion, typed_line
+from hydrant.errors import ConfigError, typed_line
 from hydrant.imports.distribution import require_extra
 
 PRELOAD = {"hugging_face": ("datasets",)}

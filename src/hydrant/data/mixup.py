@@ -10,8 +10,9 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.checks import check_number
 from hydrant.data.base import to_device
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 
 PRELOAD = {"MixupCutmix": ("timm.data.mixup",)}
 

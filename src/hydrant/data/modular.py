@@ -9,10 +9,11 @@ from typing import Literal, get_args
 import torch
 
 from hydrant import seeding
+from hydrant.checks import check_known, check_number
 from hydrant.data.base import Data, check_shapes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.token_source import IGNORED
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 
 Operation = Literal["add", "sub", "mul", "div"]
 
@@ -46,10 +47,8 @@ def modular_arithmetic(
     Raises:
         ConfigError: an argument is out of its range, or `vocab_size` does not fit `modulus`.
     """
-    if operation not in get_args(Operation):
-        raise unknown_name("data.operation", "operation", operation, get_args(Operation))
-    if modulus < 2 or modulus > _MAX_MODULUS:
-        raise ConfigError("data.modulus", f"needs a number from 2 to {_MAX_MODULUS}, not {modulus}")
+    check_known("data.operation", "operation", operation, get_args(Operation))
+    check_number("data.modulus", modulus, least=2, most=_MAX_MODULUS)
     if operation == "div" and any(modulus % n == 0 for n in range(2, math.isqrt(modulus) + 1)):
         message = f"{modulus} is no prime, so not every number can be divided by; give a prime, or another operation"
         raise ConfigError("data.modulus", message)

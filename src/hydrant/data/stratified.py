@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 
 
 def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, SampleOrder, StreamSpec, select
 from hydrant.data.in_memory import DeviceStream, device_batches, tensor_reader
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 
 _NUM_OFFSETS = 1 << 16
 

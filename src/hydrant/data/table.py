@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Tensors
+from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.data.csv_layout import Layout, columns_with_two_spellings, number_like_columns, read_layout
 from hydrant.data.in_memory import InMemorySource
-from hydrant.errors import ConfigError, DataError, check_number, log, typed_line
+from hydrant.errors import ConfigError, DataError, log, typed_line
 from hydrant.files.csv_text import is_number
 
 _SUFFIXES = (".csv", ".tsv", ".txt")

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors, map_tensors
-from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+from hydrant.checks import suggestion
+from hydrant.errors import ConfigError, DataError, typed_line
 
 TENSOR_FILES = (".pt", ".npz", ".npy")
 """A `.pt` file is written by `torch.save`, an `.npz` file by `numpy.savez`, an `.npy` file by `numpy.save`."""

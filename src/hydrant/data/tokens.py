@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from hydrant.checks import check_number
 from hydrant.data.base import Data
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.parts import make_parts
@@ -16,7 +17,7 @@ from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.data.token_splits import splits_of, vocabulary_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from hydrant.errors import ConfigError, shown, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError, shown
 
 _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydrant.checks import suggestion
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, log, shown, suggestion
+from hydrant.errors import ConfigError, log, shown
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hydrant import seeding
+from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.hooks.eager_copy import EagerCopy, check_one_gradient, flat, full_precision
 from hydrant.training.plan import Plan
@@ -38,8 +39,7 @@ class GradientNoise:
     """
 
     def __init__(self, *, every: Any, decay: float) -> None:
-        if not 0 <= decay < 1:
-            raise ConfigError("decay", f"needs a number from 0 to below 1, not {decay}")
+        check_number("decay", decay, least=0, below=1)
         self.every, self._decay = every, decay
         self._averages: dict[str, float] = {}
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 

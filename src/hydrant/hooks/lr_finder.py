@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Outcome
-from hydrant.errors import ConfigError, check_number, log
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError, log
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer

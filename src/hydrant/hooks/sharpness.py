@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.checks import check_number
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
 from hydrant.hooks.eager_copy import EagerCopy, check_one_gradient, flat, full_precision
@@ -49,8 +50,7 @@ class Sharpness:
         self, *, every: Any, num_samples: int | None, max_iterations: int, float64: bool, preconditioned: bool
     ) -> None:
         for key, value in {"num_samples": num_samples, "max_iterations": max_iterations}.items():
-            if value is not None and value < 1:
-                raise ConfigError(key, f"{value} is not at least 1")
+            check_number(key, value, least=1)
         self.every = every
         self._num_samples, self._max_iterations = num_samples, max_iterations
         self._dtype, self._is_preconditioned = torch.float64 if float64 else torch.float32, preconditioned

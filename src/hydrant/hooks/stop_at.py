@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.checks import suggestion
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.errors import ConfigError, shown
 from hydrant.training.early_stopping import Target, parse_target
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.errors import ConfigError, suggestion
+from hydrant.checks import suggestion
+from hydrant.errors import ConfigError
 from hydrant.training.early_stopping import STOPPED_BY_RULE
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from hydrant import seeding
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.tasks.generation import generate
 from hydrant.training.evaluation import eager_evaluation
 from hydrant.training.plan import Plan

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.dry_run import read_samples
 from hydrant.training.trainer import Trainer

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from hydrant.errors import DataError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import DataError
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.runs.prediction import Inputs, Prediction, Table, find_inputs, of_tensors

@@ -7,7 +7,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, check_known
+from hydrant.checks import check_known
+from hydrant.errors import ConfigError
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.folder import CHECKPOINTS, RunFolder, is_run_folder, read_metrics

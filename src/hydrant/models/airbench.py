@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError, check_known
+from hydrant.checks import check_known
+from hydrant.errors import ConfigError
 
 _WHITENING_EPS = 5e-4
 _VIEWS = ("image", "mirror", "mirror_translate")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 
 
 class ConvNet(nn.Module):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.errors import check_number
+from hydrant.checks import check_number
 
 
 class Generator(nn.Module):

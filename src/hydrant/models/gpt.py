@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.checks import check_number, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.models.documents import positions_in_documents
 from hydrant.models.transformer import Activation, Attention, Block, FeedForward, Norm, RMSNorm, rotation
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hydrant.errors import check_number
+from hydrant.checks import check_number
 
 
 class DeepLinear(nn.Module):

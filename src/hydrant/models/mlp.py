@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 
 
 class MLP(nn.Module):

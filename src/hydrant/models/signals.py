@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 
 
@@ -76,8 +77,7 @@ class GRUClassifier(nn.Module):
     ) -> None:
         super().__init__()
         channels, length = _channels_and_length("gru", input_shape)
-        if width < 1:
-            raise ConfigError("model.width", f"needs a number above 0, not {width}")
+        check_number("model.width", width, least=1)
         self.gru = nn.GRU(channels, width, batch_first=True, bidirectional=bidirectional)
         num_states = width * (2 if bidirectional else 1) * length
         self.classifier = nn.Linear(num_states, 1 if num_classes is None else num_classes)

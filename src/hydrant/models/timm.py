@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError, first_line
 from hydrant.safety.loaded_files import check_loads_nothing
 
 PRELOAD = {"timm_model": ("timm",)}

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hydrant.checks import check_number
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 from hydrant.optimizers.norms import local_tensors
 
 PRELOAD = {"Ema": ("timm.utils",)}

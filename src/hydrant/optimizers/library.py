@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, check_known, first_line
+from hydrant.checks import check_known
+from hydrant.errors import ConfigError, first_line
 from hydrant.imports.distribution import require_extra
 
 _LICENCE = "its licence (CC BY-NC-SA 4.0) forbids commercial use"

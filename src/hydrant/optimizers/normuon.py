@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import check_known
+from hydrant.checks import check_known
 from hydrant.optimizers.matrices import MatricesWithAdamW
 
 COEFFICIENTS: dict[str, list[tuple[float, float, float]]] = {

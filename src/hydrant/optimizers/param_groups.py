@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, check_number, suggestion
+from hydrant.checks import check_number, suggestion
+from hydrant.errors import ConfigError
 from hydrant.optimizers.mup import mup_scales
 
 _KEY = "param_groups"

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.norms import total_norm
 

@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.checks import suggestion
+from hydrant.errors import ConfigError, location, typed_line
 from hydrant.optimizers.kinds import arguments_of
 from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError, first_line
 
 PRELOAD = {"timm_optimizer": ("timm.optim",)}
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydrant.checks import near_folders
 from hydrant.config.flat import differences, flatten, is_after_training
 from hydrant.config.passed import check_passed_again
-from hydrant.errors import ConfigError, RecordError, near_folders, shown
+from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.added_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus

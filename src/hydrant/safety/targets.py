@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from hydrant.errors import ConfigError, nearest, shown, typed_line
+from hydrant.checks import nearest
+from hydrant.errors import ConfigError, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports.distribution import extra_of, install_command
 from hydrant.imports.without_gc import import_without_gc

@@ -10,8 +10,9 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import torch
 
+from hydrant.checks import check_number
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError, check_number
+from hydrant.errors import ConfigError
 
 P = ParamSpec("P")
 

@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hydrant.checks import check_known
 from hydrant.clock import Clock
-from hydrant.errors import ConfigError, check_known
+from hydrant.errors import ConfigError
 from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 

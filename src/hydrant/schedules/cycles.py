@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from hydrant.checks import check_known, check_number
 from hydrant.clock import Clock, Interval
-from hydrant.errors import ConfigError, check_known, check_number
+from hydrant.errors import ConfigError
 from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 

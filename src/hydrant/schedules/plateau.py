@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from hydrant.checks import check_number
 from hydrant.clock import Clock
-from hydrant.errors import check_number
 from hydrant.schedules.base import check_not_negative, split_run
 
 

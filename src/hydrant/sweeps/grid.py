@@ -13,6 +13,7 @@ from typing import Any, cast
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from hydrant.checks import check_number
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.error_keys import as_config_error
@@ -24,7 +25,7 @@ from hydrant.config.job_composer import JobComposer
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
-from hydrant.errors import ConfigError, JobFailed, RecordError, check_number
+from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted

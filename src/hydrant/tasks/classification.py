@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
 from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError
 
 _KEY = "task.layers"
 

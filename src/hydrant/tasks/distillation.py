@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
 from hydrant.tasks.entropy import cross_entropy

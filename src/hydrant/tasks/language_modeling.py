@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hydrant.batch import Batch, Outcome, Tensors
-from hydrant.errors import ConfigError, check_number
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
 from hydrant.tasks.sums import MetricOfSums
 

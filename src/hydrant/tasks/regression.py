@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.checks import check_number, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.tasks.base import tensor_targets
 from hydrant.tasks.losses import Loss
 from hydrant.tasks.sums import MetricOfSums

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, RecordError, check_known, first_line, log
+from hydrant.checks import check_known
+from hydrant.errors import ConfigError, RecordError, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker

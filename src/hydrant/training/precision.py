@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, map_tensors
-from hydrant.errors import ConfigError, check_number, unknown_name
+from hydrant.checks import check_number, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}

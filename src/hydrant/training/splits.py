@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydrant.checks import unknown_name
 from hydrant.data import Data, Source
 from hydrant.data.folds import cut_fold
 from hydrant.data.label_noise import with_label_noise
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.training.distributed.world import World
 
 TRAIN, VAL, TEST = "train", "val", "test"

@@ -18,7 +18,7 @@ from hydrant.models import GPT, Track3GPT
 ROOT = Path(hydrant.__file__).parent
 NOTE = "eject/couplings.py"
 PLACES = {
-    **{f"hydrant.errors:{name}": name for name in couplings.ERRORS},
+    **dict(zip(("hydrant.errors:ConfigError", "hydrant.checks:unknown_name"), couplings.ERRORS, strict=True)),
     **{f"{module}:{name}": name for module, name in couplings.REPLACED},
     **{f"hydrant.seeding:{name}": name for name in couplings.CLEARER},
     "hydrant.schedules.base:framed": couplings.FRAMED.strip("@\n"),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydrant.training.stack.draws import Draw, RecordDraws, ReplayDraws
-from hydrant.training.stack.dropout import StackedDropouts, draw_alone, drops_together
+from hydrant.training.stack.dropout import SourceBySource, StackedDropouts, choose_drawing
 from hydrant.training.stack.philox import Dropout, philox
 
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -131,13 +131,13 @@ def test_dropout_of_all_lanes_is_that_of_each(shape: tuple[int, ...], dtype: tor
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     programs = [draws_of(lambda x, ratio=ratio: F.dropout(x, ratio), inputs) for ratio in (0.1, 0.4)]
     sources = [(0, programs[0]), (2**63 + 5, programs[1]), (7, programs[0])]
-    together = drops_together(sources, inputs.device)
-    assert together is not None
+    together = choose_drawing(sources, inputs.device)
+    assert isinstance(together, StackedDropouts)
     for num_updates, micro_step in ((0, 0), (1, 0), (1, 3), (70, 0), (2, 0)):
         drawn = together.draw(num_updates, micro_step)
         for place, source in enumerate(sources):
-            alone = draw_alone(source, num_updates, micro_step, inputs.device)
-            assert all(torch.equal(d[place], a) for d, a in zip(drawn, alone, strict=True))
+            alone = SourceBySource([source], inputs.device).draw(num_updates, micro_step)
+            assert all(torch.equal(d[place], a[0]) for d, a in zip(drawn, alone, strict=True))
         assert not torch.equal(drawn[0][0], drawn[0][2])
         assert not torch.equal(drawn[0][0], drawn[1][0])
 
@@ -161,7 +161,7 @@ def test_lanes_draw_alone_what_is_not_known(
     caplog.set_level("INFO", logger="hydrant")
     monkeypatch.setattr(Dropout, "limit", lambda dropout: 2**31)  # the last case
     draws = draws_of(function, torch.ones(5, 8, device="cuda"))
-    assert drops_together([(0, draws), (1, draws)], torch.device("cuda", 0)) is None
+    assert isinstance(choose_drawing([(0, draws), (1, draws)], torch.device("cuda", 0)), SourceBySource)
     assert reason in caplog.text
 
 
@@ -189,7 +189,7 @@ def test_lanes_draw_alone_if_one_call_is_not_known(
             for shape in shapes:
                 F.dropout(torch.ones(shape, device="cuda"), ratio)
         sources.append((seed, recorded.draws))
-    assert drops_together(sources, torch.device("cuda", 0)) is None
+    assert isinstance(choose_drawing(sources, torch.device("cuda", 0)), SourceBySource)
     assert reason in caplog.text
 
 
@@ -205,8 +205,8 @@ def test_the_memory_of_dropout_does_not_grow_with_the_micro_batches(
     for num_updates in range(3):
         for micro_step in range(16):
             drawn = together.draw(num_updates, micro_step)
-            alone = draw_alone((1, draws), num_updates, micro_step, torch.device("cuda", 0))
-            assert all(torch.equal(d[1], a) for d, a in zip(drawn, alone, strict=True))
+            alone = SourceBySource([(1, draws)], torch.device("cuda", 0)).draw(num_updates, micro_step)
+            assert all(torch.equal(d[1], a[0]) for d, a in zip(drawn, alone, strict=True))
     del drawn, alone
     bytes_of_masks = 2 * 2 * 64 * 64
     assert torch.cuda.memory_allocated() - before <= window + 4 * bytes_of_masks

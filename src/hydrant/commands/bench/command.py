@@ -6,8 +6,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydrant.checks import check_number
 from hydrant.config.command_line import Flags
-from hydrant.errors import check_number
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hydrant.checks import unknown_name
 from hydrant.commands.compare.best_over import Choice, choose_best
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
@@ -40,7 +41,7 @@ from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict
 from hydrant.config.best import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.training.early_stopping import Target
 
 _WORKLOAD = ("data", "model", "task", "experiment")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import (
     as_text,
     equals_label,
@@ -30,7 +31,7 @@ from hydrant.commands.compare.statistics import (
     unpaired,
 )
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus, choices_in
 
 NOT_FINITE = "not finite"

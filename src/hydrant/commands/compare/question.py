@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError
 from hydrant.training.early_stopping import Target, parse_target
 
 

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydrant.checks import near_folders
 from hydrant.commands.compare.collection import same_question
 from hydrant.commands.compare.reader import RunReader
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
-from hydrant.errors import ConfigError, near_folders
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, choices_in, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative

@@ -9,11 +9,12 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
+from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, series_by_metric
 from hydrant.config.flat import flatten
-from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.errors import ConfigError, first_line
 from hydrant.files.read_file import check_plain, check_type
 from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.file_types import Summary

@@ -8,11 +8,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydrant.checks import check_number
 from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
-from hydrant.errors import check_number
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import notice

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from hydrant.checks import check_number, near_folders
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, check_number, near_folders
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import ROOTS
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import notice, relative

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydrant.checks import near_folders
 from hydrant.commands.compare.command import add_question_flags, question_of
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, near_folders
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import newest_folders
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import clear_activity, emit, notice

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from hydrant.errors import unknown_name
+from hydrant.checks import unknown_name
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.csv_text import as_csv
 from hydrant.runs.prediction.npz import write_joined

@@ -8,8 +8,9 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hydrant.checks import near_folders
 from hydrant.clock import Interval
-from hydrant.errors import CheckpointError, ConfigError, log, near_folders
+from hydrant.errors import CheckpointError, ConfigError, log
 from hydrant.files.atomic_write import remove, sync
 from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, folder_name, read_manifest
 

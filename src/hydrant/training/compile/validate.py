@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError, check_known, check_number, unknown_name
+from hydrant.checks import check_known, check_number, unknown_name
+from hydrant.errors import ConfigError
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 

@@ -12,7 +12,8 @@ from torch import nn
 from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.checks import unknown_name
+from hydrant.errors import ConfigError
 from hydrant.models.blocks import repeated_blocks
 from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World

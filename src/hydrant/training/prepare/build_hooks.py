@@ -7,9 +7,10 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from hydrant.checks import suggestion
 from hydrant.config.error_keys import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.plan import Plan
 

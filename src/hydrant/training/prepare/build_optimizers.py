@@ -12,11 +12,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
+from hydrant.checks import check_known
 from hydrant.clock import Clock
 from hydrant.config.error_keys import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_arguments
-from hydrant.errors import ConfigError, check_known, shown
+from hydrant.errors import ConfigError, shown
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters

@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
+from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, Steps, batch_size_steps
 from hydrant.config.best import unknown_mode
 from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing, MixupCutmix
-from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from hydrant import seeding
+from hydrant.errors import log
 from hydrant.training.stack.draws import Draw
 from hydrant.training.stack.philox import kept
-
-log = logging.getLogger("hydrant")
 
 _WINDOW_BYTES = 2**26  # of the numbers of several updates that are drawn at once, for all micro-batches
 _MAX_UPDATES = 64  # that are drawn at once
@@ -23,20 +21,32 @@ Source = tuple[int, Sequence[Draw]]
 """The seed of a run, and how it draws the random numbers of a micro-batch."""
 
 
-def draw_alone(source: Source, num_updates: int, micro_step: int, device: torch.device) -> list[Tensor]:
-    """Return the random numbers of a micro-batch of one source."""
-    seed, draws = source
-    seeding.seed_micro_step(seed, num_updates, micro_step, device)
-    drawn = [draw.empty() for draw in draws]
-    for draw, target in zip(draws, drawn, strict=True):
-        draw.fill(target)
-    return drawn
+class SourceBySource:
+    """Draws the random numbers of one source after the other, as runs alone do.
+
+    Args:
+        sources: whose draws have the same shapes and types.
+        device: of the generator that is seeded.
+    """
+
+    def __init__(self, sources: Sequence[Source], device: torch.device) -> None:
+        self._sources, self._device = sources, device
+
+    def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
+        """Return the random numbers of a micro-batch, (sources, ...) for each draw."""
+        drawn = [draw.empty(len(self._sources)) for draw in self._sources[0][1]] if self._sources else []
+        for place, (seed, draws) in enumerate(self._sources):
+            seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
+            for draw, rows in zip(draws, drawn, strict=True):
+                draw.fill(rows[place])
+        return drawn
 
 
-def drops_together(sources: Sequence[Source], device: torch.device) -> StackedDropouts | None:
-    """Return what draws the same numbers as the sources; None, with the reason in the log, if each draws alone."""
+def choose_drawing(sources: Sequence[Source], device: torch.device) -> SourceBySource | StackedDropouts:
+    """Return what draws for all sources at once; or for one after the other, for a reason that the log has on CUDA."""
+    in_turn = SourceBySource(sources, device)
     if device.type != "cuda" or not sources:
-        return None
+        return in_turn
     calls = [[draw.dropout for draw in draws] for _, draws in sources]
     reason = "not all of them are those of dropout"
     if all(call is not None for of_source in calls for call in of_source):
@@ -49,7 +59,7 @@ def drops_together(sources: Sequence[Source], device: torch.device) -> StackedDr
             "torch's kernel of dropout draws in another order than is known, or drops all values of a call"
         )
     log.info("random numbers are drawn lane by lane: %s", reason)
-    return None
+    return in_turn
 
 
 class StackedDropouts:
@@ -65,6 +75,7 @@ class StackedDropouts:
         self._sources, self._device, self._draws = sources, device, sources[0][1]
         programs = {id(draws): place for place, (_, draws) in reversed(list(enumerate(sources)))}
         self._examples = list(programs.values())  # the first source of each program
+        self._in_turn = SourceBySource([sources[place] for place in self._examples], device)
         self._first_seeds = dict[int, Tensor]()  # of update 0, by micro-step
         self._windows = dict[
             int, tuple[range, list[Tensor]]
@@ -78,14 +89,10 @@ class StackedDropouts:
         """Return whether sources, one of each program, would draw these numbers alone. Waits for the device."""
         if not all(bool(scale.all()) for scale in self._scales):  # nothing was kept that shows the factor
             return False
-        rows = [self.draw(num_updates, 0) for num_updates in (0, 1)]
         return all(
-            torch.equal(drawn[place], expected)
-            for num_updates, of_update in enumerate(rows)
-            for place in self._examples
-            for drawn, expected in zip(
-                of_update, draw_alone(self._sources[place], num_updates, 0, self._device), strict=True
-            )
+            torch.equal(together[self._examples], in_turn)
+            for drawn in [(self.draw(n, 0), self._in_turn.draw(n, 0)) for n in (0, 1)]
+            for together, in_turn in zip(*drawn, strict=True)
         )
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
@@ -145,8 +152,7 @@ class StackedDropouts:
         programs = [id(self._sources[place][1]) for place in self._examples]
         places = torch.tensor([programs.index(id(draws)) for _, draws in self._sources])
         limits, scales = list[Tensor](), list[Tensor]()
-        drawn = [draw_alone(self._sources[place], 0, 0, self._device) for place in self._examples]
-        for number, column in enumerate(zip(*drawn, strict=True)):
+        for number, column in enumerate(self._in_turn.draw(0, 0)):
             dropouts = [self._sources[place][1][number].dropout for place in self._examples]
             limit = torch.tensor([dropout.limit() for dropout in dropouts if dropout is not None])
             limits.append(limit[places][:, None].to(self._device))

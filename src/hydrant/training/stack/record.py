@@ -11,7 +11,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.training.stack.draws import Draw, RecordDraws
-from hydrant.training.stack.dropout import drops_together
+from hydrant.training.stack.dropout import choose_drawing
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.trainer import Trainer
 
@@ -27,7 +27,7 @@ class StackedDraws:
     """
 
     def __init__(self, lanes: Sequence[Trainer]) -> None:
-        self._device = lanes[0].plan.world.device
+        device = lanes[0].plan.world.device
         first, self.unused = record_draws(lanes[0])
         """The names of the weights that no loss depends on."""
         programs = [_program(lane) for lane in lanes] if first else []
@@ -40,29 +40,15 @@ class StackedDraws:
         # Lanes with the same seed and program share one source. `places` has the source of each lane.
         keys = [(lane.plan.spec.seed, program) for lane, program in zip(lanes, programs, strict=False)]
         unique = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-        self._sources = [(seed, by_program[program]) for seed, program in unique]
-        places = torch.tensor([unique[key] for key in keys], device=self._device)
+        sources = [(seed, by_program[program]) for seed, program in unique]
+        places = torch.tensor([unique[key] for key in keys], device=device)
         self._places = places if len(unique) < len(keys) else None
-        self._together = drops_together(self._sources, self._device)
+        self._drawing = choose_drawing(sources, device)
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Return the random numbers of a micro-batch, (lanes, ...) each, in the order in which the task uses them."""
-        if not self._sources:
-            return []
-        if self._together is not None:
-            drawn = self._together.draw(num_updates, micro_step)
-        else:
-            drawn = self._draw_each(num_updates, micro_step)
+        drawn = self._drawing.draw(num_updates, micro_step)
         return drawn if self._places is None else [rows[self._places.to(rows.device)] for rows in drawn]
-
-    def _draw_each(self, num_updates: int, micro_step: int) -> list[Tensor]:
-        """Return the random numbers of all sources, drawn for one after the other."""
-        drawn = [draw.empty(len(self._sources)) for draw in self._sources[0][1]]
-        for place, (seed, draws) in enumerate(self._sources):
-            seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
-            for draw, rows in zip(draws, drawn, strict=True):
-                draw.fill(rows[place])
-        return drawn
 
 
 def _kinds(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:

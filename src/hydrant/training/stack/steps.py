@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
+from hydrant.errors import log
 from hydrant.optimizers.clipping import norm_ratio
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.training.compile.supported import optimizer_name
@@ -17,8 +17,6 @@ from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.states import separate_counts
 from hydrant.training.stack.tensors import StackedTensors
 from hydrant.training.trainer import Trainer
-
-log = logging.getLogger("hydrant")
 
 
 class StackedSteps:

@@ -229,12 +229,12 @@ def test_jobs_of_the_same_program_differ_in_numbers_alone(changes: Mapping[str, 
 
 def test_a_plan_names_jobs_by_their_numbers_in_the_sweep() -> None:
     plan = StackPlan([[0, 1], [2], [3], [4]], {2: ONLY_ONE, 3: "why (key)", 4: "why (key)"})
-    assert plan.describe([10, 11, 12, 20, 21]) == [
+    assert plan.describe({0: 10, 1: 11, 2: 12, 3: 20, 4: 21}) == [
         "1 stack of 2 lanes; 3 jobs alone",
         f"  job 12 alone: {ONLY_ONE}",
         "  jobs 20-21 alone: why (key); hydra/launcher=local trains all jobs alone",
     ]
-    assert StackPlan([]).describe([]) == []
+    assert StackPlan([]).describe({}) == []
 
 
 @pytest.mark.parametrize("lanes", [0, -1, 1.5, "many", True, None])

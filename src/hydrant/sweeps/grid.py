@@ -154,7 +154,7 @@ class GridSweeper:
             plan = self.sweep.plan_stacks(
                 {job.folder: job.config for job in jobs}, self._executor, self._lanes
             )
-            return [(error, jobs[number].words) for number, error in sorted(plan.errors.items())]
+            return [(plan.errors[job.folder], job.words) for job in jobs if job.folder in plan.errors]
         show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
         errors = find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]

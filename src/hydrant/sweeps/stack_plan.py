@@ -6,10 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError
+
+J = TypeVar("J")
+"""What stands for a job in a plan, such as its folder."""
 
 Lanes = int | Literal["auto"]
 """The most lanes of a stack; auto: as many as fit into memory, spread over the processors."""
@@ -19,23 +22,23 @@ ONLY_ONE = "no other job is the same program"
 
 
 @dataclass(frozen=True)
-class StackPlan:
-    """How jobs train. Jobs are given by their position; a stack of one job trains alone."""
+class StackPlan(Generic[J]):
+    """How jobs train. A stack of one job trains alone."""
 
-    stacks: Sequence[Sequence[int]]
-    reasons: Mapping[int, str] = field(default_factory=dict[int, str])  # why a job trains alone
-    errors: Mapping[int, ConfigError] = field(default_factory=dict[int, ConfigError])  # why a job cannot run
+    stacks: Sequence[Sequence[J]]
+    reasons: Mapping[J, str] = field(default_factory=dict[J, str])  # why a job trains alone
+    errors: Mapping[J, ConfigError] = field(default_factory=dict[J, ConfigError])  # why a job cannot run
 
-    def with_errors_as_reasons(self) -> StackPlan:
+    def with_errors_as_reasons(self) -> StackPlan[J]:
         """Return the plan of jobs that train on other machines. Data that are missing here may be there."""
-        reasons = {n: f"it cannot be prepared on this machine ({error})" for n, error in self.errors.items()}
+        reasons = {j: f"it cannot be prepared on this machine ({error})" for j, error in self.errors.items()}
         return StackPlan(self.stacks, {**self.reasons, **reasons})
 
-    def describe(self, jobs: Sequence[int]) -> list[str]:
+    def describe(self, numbers: Mapping[J, int]) -> list[str]:
         """Return lines that say how many stacks and lanes there are, and why each other job trains alone.
 
         Args:
-            jobs: the number of each job in the sweep.
+            numbers: those of the jobs in the sweep.
         """
         stacks = [stack for stack in self.stacks if len(stack) > 1]
         alone = len(self.stacks) - len(stacks)
@@ -43,12 +46,12 @@ class StackPlan:
         parts = [f"{len(stacks)} stack{'s' * (len(stacks) > 1)} of {counts} lanes"] if stacks else []
         parts += [f"{alone} job{'s' * (alone > 1)} alone"] if alone else []
         by_reason = defaultdict[str, list[int]](list)
-        for position, reason in sorted(self.reasons.items()):
-            by_reason[reason].append(jobs[position])
+        for job, reason in self.reasons.items():
+            by_reason[reason].append(numbers[job])
         lines = ["; ".join(parts)] if parts else []
-        for reason, numbers in by_reason.items():
+        for reason, alike in sorted(by_reason.items(), key=lambda entry: min(entry[1])):
             remedy = "" if reason == ONLY_ONE else "; hydra/launcher=local trains all jobs alone"
-            lines.append(f"  job{'s' * (len(numbers) > 1)} {numbers_text(numbers)} alone: {reason}{remedy}")
+            lines.append(f"  job{'s' * (len(alike) > 1)} {numbers_text(alike)} alone: {reason}{remedy}")
         return lines
 
 
@@ -74,14 +77,14 @@ def check_lanes(lanes: Any) -> Lanes:
     return lanes
 
 
-def even_parts(numbers: Sequence[int], count: int) -> list[list[int]]:
+def even_parts(jobs: Sequence[J], count: int) -> list[list[J]]:
     """Divide jobs into this many stacks of about equal size.
 
     >>> even_parts(range(5), 2)
     [[0, 1, 2], [3, 4]]
     """
-    size = math.ceil(len(numbers) / max(count, 1))
-    return [list(numbers[start : start + size]) for start in range(0, len(numbers), size)]
+    size = math.ceil(len(jobs) / max(count, 1))
+    return [list(jobs[start : start + size]) for start in range(0, len(jobs), size)]
 
 
 _ANY_VALUE = ("seed", "name", "claim", "tags", "notes", "init_from", "init_strict", "patience", "max_skipped", "resume",

@@ -13,7 +13,7 @@ from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, log, typed_line
 from hydrant.runs.stack import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
-from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
+from hydrant.sweeps.stack_plan import ONLY_ONE, J, Lanes, StackPlan, even_parts
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
 from hydrant.training.plan import Plan
@@ -29,8 +29,8 @@ _FILES_PER_LANE = 6
 
 
 def plan_group(
-    configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None, num_programs: int
-) -> StackPlan:
+    configs: Mapping[J, Mapping[str, Any]], lanes: Lanes, num_processes: int | None, num_programs: int
+) -> StackPlan[J]:
     """Return how jobs train whose configs may be the same program. Each config is prepared once.
 
     Args:
@@ -38,11 +38,11 @@ def plan_group(
         lanes, num_processes: as in `plan_stacks`.
         num_programs: how many programs share the processes.
     """
-    reasons, errors = dict[int, str](), dict[int, ConfigError]()
-    alike = defaultdict[Hashable, list[int]](list)
+    reasons, errors = dict[J, str](), dict[J, ConfigError]()
+    alike = defaultdict[Hashable, list[J]](list)
     known = dict[str, Hashable]()  # signatures; repetitions share one
     first: Plan | None = None
-    for number, config in enumerate(configs):
+    for job, config in configs.items():
         key = without_repetitions(config)
         try:
             if key not in known:
@@ -53,34 +53,32 @@ def plan_group(
                 elif has_plateau(plan):
                     prepare(config, is_preview=True)  # checks the metric of the plateau
                 known[key] = signature(plan)
-            alike[known[key]].append(number)
+            alike[known[key]].append(job)
         except ConfigError as error:
-            errors[number] = error.with_traceback(None)
+            errors[job] = error.with_traceback(None)
         except CannotStack as reason:
             return _all_alone(configs, str(reason))
         except Exception as error:  # such as damaged data: the job itself reports it
             log.debug("a job cannot be prepared", exc_info=error)
-            reasons[number] = f"it cannot be prepared ({type(error).__name__})"
-    stacks = [[number] for number in range(len(configs)) if number in errors or number in reasons]
-    for numbers in alike.values():
-        if len(numbers) == 1 or first is None:
-            stacks.append(numbers)
-            reasons[numbers[0]] = ONLY_ONE
-            continue
+            reasons[job] = f"it cannot be prepared ({type(error).__name__})"
+    stacks = [[job] for job in configs if job in errors or job in reasons]
+    for jobs in alike.values():
         try:
-            size = _try(_most_different([configs[n] for n in numbers]), first)
+            if len(jobs) == 1 or first is None:
+                raise CannotStack(ONLY_ONE)
+            tried = _most_different([configs[job] for job in jobs])
+            size = try_lanes([prepare_like(config, first) for config in (*tried, *tried)])
         except Exception as error:
+            reason = str(error)
             if not isinstance(error, CannotStack):
                 log.debug("the trial of two jobs failed", exc_info=error)
-            reason = (
-                str(error) if isinstance(error, CannotStack) else f"trying it failed ({typed_line(error)})"
-            )
-            stacks += [[n] for n in numbers]
-            reasons |= dict.fromkeys(numbers, reason)
-            continue
-        stacks += even_parts(
-            numbers, _num_stacks(len(numbers), size, lanes, num_processes, num_programs, first.world.device)
-        )
+                reason = f"trying it failed ({typed_line(error)})"
+            stacks += [[job] for job in jobs]
+            reasons |= dict.fromkeys(jobs, reason)
+        else:
+            device = first.world.device
+            count = _num_stacks(len(jobs), size, lanes, num_processes, num_programs, device)
+            stacks += even_parts(jobs, count)
     return StackPlan(stacks, reasons, errors)
 
 
@@ -92,21 +90,12 @@ def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
     return [configs[0], configs[1 + counts.index(max(counts))]]
 
 
-def _all_alone(configs: Sequence[Mapping[str, Any]], reason: str) -> StackPlan:
+def _all_alone(configs: Mapping[J, Mapping[str, Any]], reason: str) -> StackPlan[J]:
     """Prepare the jobs as those of any sweep, because they cannot be stacked."""
-    found = [config_error(config) for config in configs]
-    errors = {number: error for number, error in enumerate(found) if error is not None}
-    reasons = dict.fromkeys(range(len(configs)), reason if len(configs) > 1 else ONLY_ONE)
-    return StackPlan([[n] for n in range(len(configs))], reasons, errors)
-
-
-def _try(configs: Sequence[Mapping[str, Any]], like: Plan) -> int:
-    """Train two jobs together and alone; return the bytes of a lane.
-
-    Raises:
-        CannotStack: they cannot be trained together.
-    """
-    return try_lanes([prepare_like(config, like) for config in (*configs, *configs)])
+    found = {job: config_error(config) for job, config in configs.items()}
+    errors = {job: error for job, error in found.items() if error is not None}
+    reasons = dict.fromkeys(configs, reason if len(configs) > 1 else ONLY_ONE)
+    return StackPlan([[job] for job in configs], reasons, errors)
 
 
 def _num_stacks(

@@ -87,7 +87,7 @@ class Sweep:
         self.same_command = (
             "the same command"  # the command in words, with the folder if the sweep has no name
         )
-        self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that this plan numbers
+        self._stacks = StackPlan[Path]([])
         self._refresh = sparing(self._refresh_table)  # its time grows with the number of runs
 
     @contextmanager
@@ -199,29 +199,27 @@ class Sweep:
 
     def plan_stacks(
         self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
-    ) -> StackPlan:
+    ) -> StackPlan[Path]:
         """Plan which jobs, given as configs by folder, train together. `stack` uses the plan.
 
         Raises:
             Stopped: a signal arrived.
         """
         show_activity(f"trying which of {len(jobs):,} jobs train together")
-        plan = plan_stacks(list(jobs.values()), lanes, executor.num_processes)
-        if executor.is_remote:
-            plan = plan.with_errors_as_reasons()
-        self._stacks = list(jobs), plan
-        return plan
+        plan = plan_stacks(jobs, lanes, executor.num_processes)
+        self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
+        return self._stacks
 
     def stack(self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[SweepJob]:
         """Return the first job of each stack, which has the others. Prints a plan that is new."""
         if lanes == 1 or not sweep_jobs:
             return list(sweep_jobs)
         by_folder = {sweep_job.job.folder.resolve(): sweep_job for sweep_job in sweep_jobs}
-        if not by_folder.keys() <= set(self._stacks[0]):
+        if not by_folder.keys() <= {folder for stack in self._stacks.stacks for folder in stack}:
             self.plan_stacks({path: j.job.config for path, j in by_folder.items()}, executor, lanes)
             self.print_stacks({path: j.number for path, j in by_folder.items()})
-        folders, plan = self._stacks
-        present = [[by_folder[folders[n]] for n in stack if folders[n] in by_folder] for stack in plan.stacks]
+        stacks = self._stacks.stacks
+        present = [[by_folder[folder] for folder in stack if folder in by_folder] for stack in stacks]
         alike = [part for stack in present for part in _by_environment(stack)]
         return [replace(stack[0], others=stack[1:]) for stack in alike]
 
@@ -231,8 +229,7 @@ class Sweep:
         Args:
             numbers: those of the jobs, by folder.
         """
-        folders, plan = self._stacks
-        for line in [] if self._is_brief else plan.describe([numbers[folder] for folder in folders]):
+        for line in [] if self._is_brief else self._stacks.describe(numbers):
             say(line)
 
     def record(self, ended: Sequence[tuple[SweepJob, RunResult]], began: float) -> None:

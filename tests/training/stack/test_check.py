@@ -44,7 +44,7 @@ def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> No
     """Only the run itself measures the time of its updates; a stack would count by an assumed one."""
     words = (["scheduler.warmup=5%"], ["scheduler.warmup=30s"])[::order]
     configs = [check(compose([*TINY, "scheduler=wsd", *of_run])) for of_run in words]
-    plan = plan_group(configs, "auto", 1, 1)
+    plan = plan_group(dict(enumerate(configs)), "auto", 1, 1)
     assert plan.stacks == [[0], [1]]
     assert all("in seconds" in plan.reasons[n] for n in (0, 1))
 

@@ -25,6 +25,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import sysconfig
 import traceback
 from collections.abc import Generator, Iterable
@@ -40,7 +41,8 @@ log = logging.getLogger("hydrant")
 class HydrantError(Exception):
     """Base of every error whose message is for the user.
 
-    `remedy` says what to do, as the message does, to whose end it is added; "" if the message does not say it.
+    `remedy` says what to do, as the message does, to whose end it is added. If none is given, it is the end of the
+    message that says it; "" if there is none.
     """
 
     exit_status = 1
@@ -48,13 +50,33 @@ class HydrantError(Exception):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(with_remedy(message, remedy))
-        self.remedy = remedy[2:] if remedy.startswith(_MARKS) else remedy
+        self.remedy = (remedy[2:] if remedy.startswith(_MARKS) else remedy) or remedy_in(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)  # it is sent between processes
 
 
 _MARKS = ("; ", ". ")  # with which a suggestion begins
+_ADVICE = re.compile(
+    r"[;.?:] ((?:add|ask|begin|change|check|choose|close|continue|convert|copy|correct|define|delete|did you mean"
+    r"|export|give|if you trust it|is it|it has|it should|keep|leave|lengthen|let|lower|make|move|name (?:a|each|the)"
+    r"|pad|pass|pip install|put|raise|remove|rename|repair|repeat|replace|restore|run|save|see|set|shorten|skip|sort"
+    r"|start|stop|take|the shortest|there are|these do|to (?:add|change|choose)|train|try|unset|use|wait|write)\b.*"
+    r"|(?:arguments|flags|keys of \S+|options): .*|hydrant [a-z]+ .*)"
+    r"|[;.] ([\w.@/+~-]+=\S.*)|: (\"[\w.@/+~-]+=.*)|\((choose from .*)\)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The end of a message from the first clause on that is an imperative, a list of names, a command or an override."""
+
+
+def remedy_in(message: str) -> str:
+    """Return the end of a message that says what to do; "" if nothing does.
+
+    >>> remedy_in("lr: 0 is too small; give 1, or leave it out"), remedy_in("x=1: is nested too deeply")
+    ('give 1, or leave it out', '')
+    """
+    found = _ADVICE.search(message)
+    return found[found.lastindex or 0] if found else ""
 
 
 def with_remedy(message: str, remedy: str) -> str:

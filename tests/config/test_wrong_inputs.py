@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ from repository import ROOT
 
 from hydrant import cli
 from hydrant.imports.distribution import install_command
+from hydrant.terminal.answer import error_line, say_error
 from hydrant.training.distributed.world import World
 
 TINY = shlex.split(
@@ -59,6 +61,24 @@ def fail(*_: object) -> None:
     raise AssertionError("a refused command has started")
 
 
+WITHOUT_REMEDY = {
+    "refuses it: |timm rejects|Key '.*' not in|Cannot convert|Invalid value|has no values ": "it is of another library",
+    "cannot be resolved: |is damaged|is missing|yaml: line ": "it says where in a file of the user",
+    "cannot be imported|is not installed": "it says what in the code of the user",
+    "no such key, |no option null|contains no value|contains the value": "nothing is there to choose or to remove",
+    "expected one argument|invalid float value": "argparse names the flag and what it takes",
+    "nested more than|not a class or a function": "the value is of no use at all",
+    "does not scale|means no shift|allows 1 to": "the message has the possible values, as a fact",
+}
+"""Why a message tells a program no remedy."""
+
+
+def say_with_remedy(message: str, exit_status: int, key: str = "", remedy: str = "") -> int:
+    error = json.loads(error_line(message, exit_status, key, remedy))
+    assert error["remedy"] or any(re.search(pattern, message) for pattern in WITHOUT_REMEDY), message
+    return say_error(message, exit_status, key, remedy)
+
+
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "work"
@@ -70,8 +90,10 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
-    """Run a command that must be refused; return the message after `error: `."""
+    """Run a command that must be refused; return the message after `error: `. A program gets a remedy."""
     monkeypatch.setattr(World, "set_device", fail)
+    for module in ("hydrant.cli", "hydrant.runs.outcome", "hydrant.commands.train"):
+        monkeypatch.setattr(f"{module}.say_error", say_with_remedy)
 
     def run(*words: str) -> str:
         files = content(workdir)

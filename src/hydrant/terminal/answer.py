@@ -40,7 +40,7 @@ def json_output(command: str) -> Generator[None]:
     """Let a command print JSON: `answer` on stdout, `say_error` on stderr; all other output goes to stderr."""
     with stdout_kept() as stdout:
         _asked.append(_Asked(command, stdout))
-        urgent_texts.append(lambda signum: _error_line(urgent_text(signum), 128 + signum))
+        urgent_texts.append(lambda signum: error_line(urgent_text(signum), 128 + signum))
         try:
             yield
         finally:
@@ -82,19 +82,26 @@ def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -
     sys.stdout.flush()
     message = " ".join(message.split())
     if _asked:
-        print(_error_line(message, exit_status, key, " ".join(remedy.split())), file=sys.stderr, flush=True)
+        print(error_line(message, exit_status, key, " ".join(remedy.split())), file=sys.stderr, flush=True)
     else:
         notice(message if exit_status > 128 else f"error: {message}")
     return exit_status
 
 
-def _error_line(message: str, exit_status: int, key: str = "", remedy: str = "") -> str:
-    """Return an error as JSON: what is wrong, and what to do; null if that is not known.
+_NEEDED = re.compile(
+    r"(?:needs|must be) ([^;:]+?)(?:, (?:not|but|because|which) | \(|[;:]|$)|but (an? [^;:]+) is needed"
+)
 
-    >>> print(_error_line("lr: has no value; write lr=1", 2, "lr", "write lr=1"))
+
+def error_line(message: str, exit_status: int, key: str = "", remedy: str = "") -> str:
+    """Return an error as JSON: what is wrong, and what to do, if only what is needed; null if that is not known.
+
+    >>> print(error_line("lr: has no value; write lr=1", 2, "lr", "write lr=1"))
     {"version": 1, "key": "lr", "message": "lr: has no value", "remedy": "write lr=1", "exit_status": 2}
     """
     reason = message.removesuffix(remedy).rstrip(" ;:.") if remedy else message
+    if not remedy and (needed := _NEEDED.search(message)):
+        remedy = f"give {needed[1] or needed[2]}"
     return json_line({"version": VERSION, "key": key, "message": reason, "remedy": remedy or None,
                       "exit_status": exit_status})  # fmt: skip
 

@@ -55,7 +55,8 @@ def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> li
         raise ConfigError("RUNS", f"give run folders, sweeps or globs{example}")
     runs = {run.name: run for word in words for run in read_word(word)}
     if not runs:
-        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run folder holds config.yaml")
+        needed = "give run folders, which hold config.yaml"
+        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; {needed}")
     return _without_copies(list(runs.values()))
 
 
@@ -80,7 +81,8 @@ def _read_word(word: str, reader: RunReader, tell: Callable[[str], None]) -> Seq
         return read_wandb_runs(word)
     paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute ones
     if not paths:
-        raise ConfigError("RUNS", f"{word!r} is not a folder{near_folders(Path(word))}")
+        remedy = near_folders(Path(word)) or "give run folders, sweeps or globs of them"
+        raise ConfigError("RUNS", f"{word!r} is not a folder", remedy=remedy)
     return [run for path in paths for run in _read_below(path, reader, tell)]
 
 

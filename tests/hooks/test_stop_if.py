@@ -70,7 +70,10 @@ def test_when_the_rule_holds(rule: str, value: float, num_updates: int, is_over:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["hooks.stop_if.rule='val/los > 5'"], "no evaluation gives 'val/los'; did you mean 'val/loss'"),
+        (
+            ["hooks.stop_if.rule='train/loss > 5'"],
+            "hooks.stop_if.rule: reads evaluations only, and none gives 'train/loss'; did you mean 'val/loss'",
+        ),
         *slow(
             (["hooks.stop_if.rule='val/loss = 5'"], "hooks.stop_if.rule: 'val/loss = 5' is no rule"),
             (["hooks.stop_if.rule='val/loss > x'"], "hooks.stop_if.rule: 'val/loss > x' is no rule"),

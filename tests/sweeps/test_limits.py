@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from answers import check
 
 from hydrant import cli
 from hydrant.sweeps.fork_server.call import SignalForwarding
+from hydrant.sweeps.plan import read_plan
 from hydrant.sweeps.sweep import Sweep
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
@@ -43,6 +47,43 @@ def test_max_runs_counts_the_runs_of_all_starts(sweep: Sweeping) -> None:
     assert sweep(*words, "hydra.sweeper.max_runs=1")["states"] == first["states"]
     last = sweep(*words, "hydra.sweeper.max_runs=3")
     assert (last["states"], last["ended_by"]) == ({"finished": 3}, "")
+
+
+class Counted(Sweep):
+    """A sweep that says what it has used."""
+
+    used = 0.0
+    wall_seconds = property(lambda self: self.used)  # type: ignore[assignment]
+    processor_seconds = property(lambda self: 2 * self.used)  # type: ignore[assignment]
+
+
+def use_seconds(folder: str, damage: str = "") -> None:
+    sweep = Counted()
+    with sweep.active(Path(folder), {}):
+        for second in range(1, 101):
+            sweep.used = float(second)
+            sweep._write_plan(Path(folder))
+            if damage:
+                (Path(folder) / "sweep.json").write_text(damage)
+        sweep._write_plan(Path(folder))
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_in_one_folder_count_the_seconds_of_both(tmp_path: Path) -> None:
+    code = f"import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}; import test_limits; print(); "
+    code += f"input(); test_limits.use_seconds({str(tmp_path)!r})"
+    other = subprocess.Popen([sys.executable, "-c", code], text=True, stdin=PIPE, stdout=PIPE)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    other.stdout.readline()  # it is ready
+    other.stdin.write("\n")
+    other.stdin.flush()
+    use_seconds(str(tmp_path))
+    other.communicate()
+    plan = read_plan(tmp_path)
+    assert (other.returncode, plan.wall_seconds, plan.processor_seconds) == (0, 200.0, 400.0)
+    use_seconds(str(tmp_path), damage="{")
+    assert read_plan(tmp_path).wall_seconds == 300.0
 
 
 def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> None:

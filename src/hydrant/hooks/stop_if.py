@@ -58,7 +58,7 @@ class StopIf:
         if self._metric not in plan.eval_metrics:
             raise ConfigError(
                 "rule",
-                f"no evaluation gives {self._metric!r}",
+                f"reads evaluations only, and none gives {self._metric!r}",
                 remedy=suggestion(self._metric, plan.eval_metrics),
             )
         if not plan.intervals.eval_every.is_on:

@@ -53,6 +53,7 @@ _NUM_NEWEST = 6
 
 
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
+SWEEP_LOCK = ".sweep.lock"  # of that file
 SWEEP_TABLE = "sweep.csv"
 SWEEP_PICTURE = "sweep.png"
 SWEEP_CONFIG = "multirun.yaml"

@@ -9,17 +9,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse, log_errors
-from hydrant.files.atomic_write import remove_temporary
+from hydrant.files.atomic_write import locked, remove_temporary
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import (
     CHECKPOINTS,
+    SWEEP_LOCK,
     SWEEP_PICTURE,
     SWEEP_PLAN,
     SWEEP_TABLE,
@@ -79,7 +80,10 @@ class Sweep:
         self.ended_by = ""  # the limit that has ended the sweep, for its users
         self.is_out_of_time = False
         self._processor_seconds = 0.0  # of the processes of jobs
-        self._before = Plan(0.0, [])  # what earlier starts wrote
+        self._total = self._counted = (
+            0.0,
+            0.0,
+        )  # wall and processor seconds: of all starts, and of this one in it
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
@@ -100,7 +104,6 @@ class Sweep:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
         check_is_of_a_sweep(folder)
-        self._before = usable_plan(folder)[0]
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
             remove_temporary(folder, _TEMPORARY_SECONDS)
@@ -295,8 +298,8 @@ class Sweep:
             "best": None if best is None else asdict(best),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
             "ended_by": self.ended_by,
-            "wall_seconds": self._plan.wall_seconds,
-            "processor_seconds": self._plan.processor_seconds,
+            "wall_seconds": self._total[0],
+            "processor_seconds": self._total[1],
         }
 
     def _print_styled_table(self, folder: Path) -> None:
@@ -319,17 +322,19 @@ class Sweep:
         return runs + runs_of_sweep(folder, without=self._jobs)
 
     def _write_plan(self, folder: Path) -> None:
-        with _print_write_errors(folder / SWEEP_PLAN):
-            write_plan(folder, self._plan)
-
-    @property
-    def _plan(self) -> Plan:
-        """What the sweep plans, and what all of its starts have used."""
-        return Plan(
-            self._began, list(self._jobs.values()),
-            wall_seconds=self._before.wall_seconds + self.wall_seconds,
-            processor_seconds=self._before.processor_seconds + self.processor_seconds,
-        )  # fmt: skip
+        """Write what the sweep plans; add what it has used to what other starts wrote, also those at work now."""
+        with _print_write_errors(folder / SWEEP_PLAN), ExitStack() as stack:
+            with suppress(OSError):  # without locks, two sweeps at once may lose some seconds
+                stack.enter_context(locked(folder / SWEEP_LOCK))
+            file, used = usable_plan(folder)[0], (self.wall_seconds, self.processor_seconds)
+            wall, cpu = self._total = (  # of this start too, if somebody has damaged the file
+                max(file.wall_seconds, self._total[0]) + used[0] - self._counted[0],
+                max(file.processor_seconds, self._total[1]) + used[1] - self._counted[1],
+            )
+            self._counted = used
+            write_plan(
+                folder, Plan(self._began, list(self._jobs.values()), wall_seconds=wall, processor_seconds=cpu)
+            )
 
     def _refresh_table(self, folder: Path) -> None:
         self._write_plan(folder)

@@ -311,6 +311,24 @@ def test_without_tuning_contenders_are_compared_at_once(study: Study) -> None:
     assert record()["tuning"]["trials"] == []
 
 
+def test_another_name_of_a_contender_is_the_same_study(done: Done, study: Study) -> None:
+    done.copy()
+    runs = WrittenRuns(accuracy)
+    named = (
+        "--contender",
+        "optimizer=sgd",
+        "--contender",
+        "name=mine optimizer=adamw",
+    )  # and in another order
+    assert study(runs, *named, *TUNED[1:])[0] == 0
+    assert runs.jobs == []
+    assert (record()["verdict"]["winner"], record()["cost"]["runs"]) == ("mine", 26)
+    other = (*named[:-1], "name=mine optimizer=adam")
+    status, text = study(runs, *other, *TUNED[1:])
+    assert (status, runs.jobs) == (2, [])
+    assert "contenders is {sgd: ['optimizer=sgd'], mine: ['optimizer=adamw']} in multirun" in text
+
+
 def test_a_study_in_a_file_is_the_same_study(study: Study) -> None:
     words = (
         "hydra.sweeper.tune=['optimizer.lr=1e-3,1e-2']",
@@ -483,7 +501,12 @@ def test_a_forged_record_forges_no_answer(done: Done, study: Study) -> None:
     assert record()["cost"]["wall_seconds"] >= 0
 
 
-@pytest.mark.parametrize("damage", ["{", '{"version": 1}', '{"version": 1, "protocol": 3}', "[]", "\0"])
+FORGED = '{"version": 1, "is_running": false, "protocol": {"contenders": ["sgd"]}}'
+
+
+@pytest.mark.parametrize(
+    "damage", ["{", '{"version": 1}', '{"version": 1, "protocol": 3}', FORGED, "[]", "\0"]
+)
 def test_a_damaged_record_is_refused(damage: str, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(damage)
     with pytest.raises(RecordError, match=r"continues from its runs\. Then nothing checks its protocol"):

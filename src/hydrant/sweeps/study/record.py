@@ -38,10 +38,15 @@ class _Cost(TypedDict):
     as_of: float
 
 
+class _Protocol(TypedDict, total=False):
+    contenders: dict[str, list[str]]
+    tuning: dict[str, dict[str, list[str]]]
+
+
 class _File(TypedDict):
     version: int
     is_running: bool
-    protocol: dict[str, Any]
+    protocol: _Protocol
     cost: NotRequired[_Cost]
 
 
@@ -74,16 +79,27 @@ def read_earlier(folder: Path) -> Earlier:
         newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
         lost = max(newest - cost["as_of"], 0.0)
     used = {WALL: max(cost["wall_seconds"], 0.0) + lost, CPU: max(cost["cpu_seconds"], 0.0)}
-    return Earlier({**content}, content["protocol"], used, cost["num_starts"])
+    return Earlier({**content}, {**content["protocol"]}, used, cost["num_starts"])
 
 
 def check_same_protocol(folder: Path, earlier: Earlier, fixed: Mapping[str, Any]) -> None:
-    """Raise ConfigError if the study in a folder has another protocol: its error would no longer be what it says."""
-    for key, value in fixed.items() if earlier.fixed else ():
-        if (other := earlier.fixed.get(key)) != value:
-            was = f"{key} is {shown(other)} in {folder / RESULT}, not {shown(value)}"
+    """Raise ConfigError if the study in a folder has another protocol: its error would no longer be what it says.
+
+    The name of a contender may change, as it changes no run.
+    """
+    ours, theirs = _without_names(fixed), _without_names(earlier.fixed)
+    for key, value in ours.items() if earlier.fixed else ():
+        if theirs.get(key) != value:
+            was = f"{key} is {shown(earlier.fixed.get(key))} in {folder / RESULT}, not {shown(fixed[key])}"
             remedy = "a study keeps its protocol, except for budget and seeds; give another name=..."
             raise ConfigError("name", was, remedy=remedy)
+
+
+def _without_names(fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a protocol with the overrides of each contender in place of its name."""
+    words = {name: str(own) for name, own in fixed.get("contenders", {}).items()}
+    tuning = {words.get(name, name): ranges for name, ranges in fixed.get("tuning", {}).items()}
+    return {**fixed, "contenders": sorted(words.values()), "tuning": tuning}
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,10 @@ def test_the_results_that_chose_count_as_many_comparisons(
     assert "p: t-test, corrected for 3 comparisons (1 group, 3 settings tried)." in to_text(comparison, None)
     words = ["compare", str(tmp_path / "sweep"), "--by", "optimizer", "--best-over", "optimizer.lr"]
     assert cli.main(words) == 0
-    assert "judged on the results that chose it, so the means are too good" in capsys.readouterr().out
+    assert (
+        "judged on the results that chose it: the comparisons are corrected for that, but the means are too good"
+        in capsys.readouterr().out
+    )
     assert cli.main([*words, "--json", "--details"]) == 0
     found = json.loads(capsys.readouterr().out)["best_over"]
     assert found["judged_on"] == "same results"

@@ -17,6 +17,7 @@ from marks import slow, slow_but
 from repository import ROOT
 
 from benchmarks.stack_updates import stack_of
+from benchmarks.stacked_gpu import peak_of_run, peak_of_stack
 from hydrant.training.stack import Stack
 from hydrant.training.stack.dropout import StackedDropouts
 
@@ -190,13 +191,24 @@ def counted_python() -> Generator[Counter[str]]:
         sys.setprofile(None)
 
 
+@pytest.fixture
+def drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a stack draw the dropout of all lanes at once, though at the level of calls nothing computes."""
+    monkeypatch.setattr(StackedDropouts, "is_exact", lambda dropouts: True)
+
+
 @pytest.mark.cuda(level="calls")
-def test_the_cost_of_an_update_does_not_depend_on_the_number_of_lanes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(StackedDropouts, "is_exact", lambda dropouts: True)  # at this level, nothing computes
-    few, many = Cost.of(4), Cost.of(16)
+@pytest.mark.usefixtures("drawn_at_once")
+@pytest.mark.parametrize("num_lanes", [16, *slow(2048)])
+def test_the_cost_of_an_update_does_not_depend_on_the_number_of_lanes(num_lanes: int) -> None:
+    few, many = Cost.of(4), Cost.of(num_lanes)
     assert few.launches > 10 * NUM_UPDATES
     assert (many.launches, many.copies, many.waits) == (few.launches, few.copies, 0)
     # The order of the samples of an epoch is drawn lane by lane: one call in two updates.
-    assert many.python - few.python <= 12 * NUM_UPDATES
+    assert many.python - few.python <= (num_lanes - 4) * NUM_UPDATES
+
+
+@pytest.mark.cuda(level="calls")
+@pytest.mark.usefixtures("drawn_at_once")
+def test_a_stack_takes_little_more_memory_than_its_runs_alone() -> None:
+    assert peak_of_stack(64) <= 1.1 * 64 * peak_of_run()

@@ -131,10 +131,11 @@ def _sentence(
     if judged_on == FRESH:
         seeds = sorted({repetition(run) for found in chosen for run in found.fresh})
         return f"{text} It is judged on {judge.name} of fresh seeds, which did not choose it ({', '.join(seeds)})."
-    remedy = "To know, train the best ones with fresh seeds."
+    remedy = "Fresh seeds of the best settings give fair means."
     if judged_on == TEST:
         return f"{text} It is judged on {judge.name} of the same runs, so the means may be too good. {remedy}"
-    return f"{text} It is judged on the results that chose it, so the means are too good. {remedy}"
+    means = "the comparisons are corrected for that, but the means are too good"
+    return f"{text} It is judged on the results that chose it: {means}. {remedy}"
 
 
 def _labels(run: Run, setting: Group) -> dict[str, str]:

@@ -16,12 +16,14 @@ from benchmarks.reproductions import pictures, runner
 from benchmarks.reproductions.finding import Finding
 from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
 
+LEAGUE = "python -m benchmarks.league run"
 PAGE = runner.ROOT / "docs" / "reproductions.md"
 EXPERIMENTS = runner.ROOT / "conf" / "experiment"
 HEAD = """\
 # Published results, repeated
 
-Claims of papers, each trained again here by one command, with the paper's number, ours and its interval side by side:
+Claims of papers, each trained again here by one command, at the size of two cores. Each number is beside the range that
+agrees with the paper:
 
 ```text
 {command}
@@ -32,9 +34,10 @@ in seconds. The protocol of each was written before its runs, unless it says oth
 experiment in [conf/experiment](../conf/experiment). What differs from the paper is said. A claim that does not hold
 here is shown as it is; it may well hold at the paper's size.
 
-*Claim* is the range of numbers that agree with the paper. *Ours* is the mean, with its 95 % interval (Student's t),
-which is of each row alone. *Holds* is `yes` if the whole interval is in the range, `no` if none of it is, else
-`undecided`. *Cost* is processor time, and *command* is the NAME.
+*Claim* is the range of numbers that agree with the paper; its width is ours, and part of the protocol. *Ours* is the
+mean, with its 95 % interval (Student's t), which is of each row alone: of twenty such intervals, one misses the true
+mean. With three seeds it is wide. *Holds* is `yes` if the whole interval is in the range, `no` if none of it is, else
+`undecided`. *Cost* is processor time, and *command* is the NAME, or the whole command of another program.
 """
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -87,7 +90,7 @@ def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
 
 
 def _name(one: Reproduction) -> str:
-    return f"`{one.name}`" if one.sweeps else ""
+    return f"`{one.name}`" if one.sweeps else f"`{LEAGUE}`"
 
 
 def _cost(content: Mapping[str, Any]) -> str:
@@ -111,13 +114,14 @@ def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
     paragraphs = [
         f"## {one.title}",
         _broken(f"**Question**: {said['Question']}"),
-        _broken(f"**Claim**: {yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}. {said['Source']}"),
+        _broken(f"**Claim**: {yaml.safe_load(file.read_text(encoding='utf-8'))['claim']}."),
+        _broken(f"**Source**: {said['Source']}"),
         _broken(f"**Protocol**: {said['Protocol']}"),
         _broken(f"**What differs from the paper**: {said['Differs']}"),
         *([_broken(f"**Seen**: {said['Seen']}")] if "Seen" in said else []),
         f"![{one.title}: what was measured](images/{one.image.format(name=one.name)})",
         _broken(f"{len(content['runs'])} runs, {cost}. Measured {place(content['measured'])}."),
-        f"```text\n{command(one.name) if one.sweeps else 'uv run --group dev python -m benchmarks.league run'}\n```",
+        f"```text\n{command(one.name) if one.sweeps else f'uv run --group dev {LEAGUE}'}\n```",
     ]
     return "\n\n".join(paragraphs) + "\n"
 

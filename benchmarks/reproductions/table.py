@@ -145,7 +145,7 @@ REPRODUCTIONS = (
         metrics=("val/loss",),
         findings=measures.durations,
         panels=measures.durations_panels,
-        miniature=("limit_val_samples=64", "model.num_layers=1", "seed=0,1"),
+        miniature=("limit_val_samples=64", "model.num_layers=1", "model.width=16", "seed=0,1"),
     ),
     Reproduction(
         name="mnist1d",

@@ -44,6 +44,25 @@ def test_the_states_of_a_running_sweep(sweep: Path, capsys: pytest.CaptureFixtur
     assert (by_name["finished"]["best"], by_name["finished"]["best_num_updates"]) == (0.9, 30)
 
 
+def test_a_program_gets_the_urgent_runs_of_many_and_how_many_there_are(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(10):
+        shutil.copytree(sweep / "finished", sweep / f"seed-{seed}")
+    short = json.loads(status_text(sweep, capsys, "--json"))
+    whole = json.loads(status_text(sweep, capsys, "--json", "--all"))
+    assert short["states"] == whole["states"]
+    [counts], [listed], [runs] = (
+        list(part.values()) for part in (short["states"], short["folders"], whole["folders"])
+    )
+    assert (sum(counts.values()), counts["finished"], len(runs)) == (18, 11, 18)
+    calm = ("finished", "not started")
+    assert [run for run in runs if run["state"] not in calm] == [
+        run for run in listed if run["state"] not in calm
+    ]
+    assert len(listed) == 10
+
+
 def test_no_run_of_a_killed_sweep_is_queued_or_running(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

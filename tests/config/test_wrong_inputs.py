@@ -75,6 +75,7 @@ WITHOUT_REMEDY = {
 
 def say_with_remedy(message: str, exit_status: int, key: str = "", remedy: str = "") -> int:
     error = json.loads(error_line(message, exit_status, key, remedy))
+    assert error["message"] not in ("", key)
     assert error["remedy"] or any(re.search(pattern, message) for pattern in WITHOUT_REMEDY), message
     return say_error(message, exit_status, key, remedy)
 

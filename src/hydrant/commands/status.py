@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain, islice
@@ -12,14 +13,15 @@ from pathlib import Path
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
-from hydrant.sweeps.live_table import live_display, render_table, styled
+from hydrant.sweeps.live_table import live_display, most_urgent, render_table, styled
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.progress import RunProgress, sweep_progress
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import is_terminal, notice, relative, say
 from hydrant.terminal.styled import console, has_style
 
 _WATCH_SECONDS = 1
+_MAX_LISTED = 10  # runs of a sweep in the answer for programs
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,7 +46,11 @@ def main(arguments: Sequence[str]) -> int:
             notice(damage)
     progress = {relative(folder): sweep_progress(folder) for folder in folders}
     if wants_json():
-        answer({"folders": {f: [asdict(run) for run in runs] for f, runs in progress.items()}})
+        states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
+        listed = {f: runs if options.all else _urgent(runs) for f, runs in progress.items()}
+        answer(
+            {"states": states, "folders": {f: [asdict(run) for run in runs] for f, runs in listed.items()}}
+        )
     else:
         has_colours = has_style(sys.stdout)
         width = console().width if has_colours else sys.maxsize
@@ -61,6 +67,12 @@ def main(arguments: Sequence[str]) -> int:
             blank = [""] * (n > 0)
             console().print(styled([*blank, *lines])) if has_colours else say("\n".join([*blank, *lines]))
     return 0
+
+
+def _urgent(runs: Sequence[RunProgress]) -> list[RunProgress]:
+    """Return the most urgent runs, in their order, as many as a program reads without `--all`."""
+    places = most_urgent([(run.state, run.best) for run in runs], _MAX_LISTED, "")
+    return [runs[place] for place in sorted(places)]
 
 
 def _folders(word: str) -> list[Path]:

@@ -284,7 +284,7 @@ class Sweep:
         return not self.may_fail and (has_refused or has_failed)
 
     def plain(self, folder: Path) -> dict[str, Any]:
-        """Return what the sweep has come to, in plain types: `hydrant status --json` has each run."""
+        """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
         runs = sweep_progress(folder)
         values = [
             run for run in runs if run.best is not None and run.state == RunStatus.FINISHED and self.has_best

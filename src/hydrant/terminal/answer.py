@@ -100,6 +100,7 @@ def error_line(message: str, exit_status: int, key: str = "", remedy: str = "") 
     {"version": 1, "key": "lr", "message": "lr: has no value", "remedy": "write lr=1", "exit_status": 2}
     """
     reason = message.removesuffix(remedy).rstrip(" ;:.") if remedy else message
+    reason = message if reason in ("", key) else reason  # a sentence that says only what to do
     if not remedy and (needed := _NEEDED.search(message)):
         remedy = f"give {needed[1] or needed[2]}"
     return json_line({"version": VERSION, "key": key, "message": reason, "remedy": remedy or None,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 
-from benchmarks.league import results as league
 from benchmarks.mup_transfer import best_lr
 from benchmarks.reproductions.finding import Finding, Heat, Lines, Panel, Row, groups, of_each_seed
 
@@ -204,7 +202,7 @@ def clothes_panels(rows: Sequence[Row]) -> Sequence[Panel]:
 def _updates(rows: Sequence[Row]) -> dict[int, list[float]]:
     """Return the updates to the target of each seed by batch size, at the lr that needs the fewest on average."""
     found: dict[int, list[float]] = {}
-    for size, of_size in groups(rows, "global_batch_size").items():
+    for size, of_size in groups(_of_part(rows, "sgd"), "global_batch_size").items():
         tried = [[row["updates"] for row in of_lr] for of_lr in groups(of_size, "optimizer.lr").values()]
         reached = [updates for updates in tried if None not in updates]
         if reached:
@@ -212,12 +210,31 @@ def _updates(rows: Sequence[Row]) -> dict[int, list[float]]:
     return found
 
 
+def _critical(updates: Mapping[int, float]) -> tuple[float, float]:
+    """Return the least number of updates and the critical batch size, of S(B) = least * (1 + critical / B).
+
+    >>> least, critical = _critical({8: 40.0, 16: 25.0, 32: 17.5})
+    >>> round(least, 6), round(critical, 6)
+    (10.0, 24.0)
+    """
+    sizes, needed = np.array(list(updates)), np.array(list(updates.values()))
+    slope, least = np.polyfit(1 / sizes, needed, 1, w=1 / needed)  # linear in 1 / B; relative errors count
+    return float(least), float(slope / least)
+
+
+def _noise(row: Row) -> float:
+    """Return the median of the noise scale until the target."""
+    return median(
+        value for update, value in row["gradient_noise/scale curve"] if update <= (row["updates"] or math.inf)
+    )
+
+
 def batch_sizes(rows: Sequence[Row]) -> list[Finding]:
-    """By how much the smallest and the largest doubling of the batch reduce the updates."""
+    """By how much the smallest and the largest doubling of the batch reduce the updates, and the noise scale."""
     updates = _updates(rows)
     sizes = list(updates)
     ends = ((sizes[0], sizes[1], 1.6, 2.4), (sizes[-2], sizes[-1], 0.0, 1.3))
-    return [
+    ratios = [
         Finding(
             f"batch {before} to {after}: ratio of updates",
             [a / b for a, b in zip(updates[before], updates[after], strict=True)],
@@ -226,21 +243,31 @@ def batch_sizes(rows: Sequence[Row]) -> list[Finding]:
         )
         for before, after, low, high in ends
     ]
+    noise = of_each_seed(_of_part(rows, "noise"), lambda found: fmean(map(_noise, found)))
+    decades = [
+        math.log10(scale / _critical({size: values[n] for size, values in updates.items()})[1])
+        for n, scale in enumerate(noise)
+    ]
+    return [*ratios, Finding("noise scale over critical batch size, in decades", decades, -1.0, 1.0)]
 
 
 def batch_sizes_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    """The updates over the batch size, with the fit of McCandlish et al."""
+    """The updates over the batch size, with the fit of McCandlish et al., and the noise scale over the updates."""
     updates = {float(size): values for size, values in _updates(rows).items()}
-    sizes = np.array(list(updates))
-    # S(B) = least + least * critical / B is linear in 1 / B. Relative errors count.
-    means = np.array([fmean(values) for values in updates.values()])
-    slope, least = np.polyfit(1 / sizes, means, 1, w=1 / means)
-    label = f"{least:.0f} (1 + {slope / least:.0f} / B)"
-    fit = {float(size): [float(least + slope / size)] for size in sizes}
+    least, critical = _critical({size: fmean(values) for size, values in _updates(rows).items()})
+    label = f"{least:.0f} (1 + {critical:.0f} / B)"
+    fit = {size: [least * (1 + critical / size)] for size in updates}
+    needed = {"best lr": updates, label: fit}
     return [
+        Lines("updates to val/loss 0.2", "batch size B", "updates", needed, log="xy"),
         Lines(
-            "updates to val/loss 0.2", "batch size B", "updates", {"best lr": updates, label: fit}, log="xy"
-        )
+            "gradients of batches of 64",
+            "updates",
+            "samples",
+            {"noise scale": _by_update(_of_part(rows, "noise"), "gradient_noise/scale")},
+            log="y",
+            levels={"critical batch size of the fit": critical},
+        ),
     ]
 
 
@@ -349,52 +376,3 @@ def grokking_panels(rows: Sequence[Row]) -> Sequence[Panel]:
         )
         for part, title in GROKKING.items()
     ]
-
-
-def crowded_valley(rows: Sequence[Row]) -> list[Finding]:
-    """The loss of the newer optimizer that is nearest to being better than AdamW everywhere, on its worst problem; and
-    that of the optimizer nearest to being the best everywhere.
-    """
-    losses = {
-        key: [row["val/loss"] for row in found] for key, found in groups(rows, "part", "optimizer").items()
-    }
-    problems, optimizers = (dict.fromkeys(key[n] for key in losses) for n in (0, 1))
-    others = {o: [other for other in optimizers if other != o] for o in optimizers}
-    newer = {o: ["adamw"] for o in optimizers if o not in ("sgd", "adamw", "nadam")}
-    found = list[Finding]()
-    for rivals, better in ((newer, "better than AdamW"), (others, "best")):
-        worst = {
-            optimizer: max(
-                (
-                    (
-                        [
-                            a / b
-                            for a, b in zip(
-                                losses[problem, optimizer], min(of_rivals, key=fmean), strict=True
-                            )
-                        ],
-                        problem,
-                    )
-                    for problem in problems
-                    for of_rivals in [[losses[problem, rival] for rival in rivals[optimizer]]]
-                ),
-                key=lambda entry: fmean(entry[0]),
-            )
-            for optimizer in rivals
-        }
-        optimizer = min(worst, key=lambda one: fmean(worst[one][0]))
-        ratios, problem = worst[optimizer]
-        beside = "the best other one" if rivals is others else "AdamW"
-        what = f"`{optimizer}`, nearest to {better} on all problems: its loss over that of {beside} on `{problem}`"
-        found.append(Finding(what, ratios, 1.0, math.inf))
-    return found
-
-
-def league_content() -> dict[str, Any]:
-    """Return the runs of the league with fresh seeds in the form of a result."""
-    measured, sweeps = league.load()
-    runs = [
-        [name, row.optimizer, row.seed, row.loss] for name, found in sweeps.items() for row in found["fresh"]
-    ]
-    columns = ["part", "optimizer", "seed", "val/loss"]
-    return {"measured": measured, "processor_seconds": None, "columns": columns, "runs": runs}

@@ -97,13 +97,14 @@ def _row(run: Run, reproduction: Reproduction, part: str) -> Row:
             for update, value in zip(run.series[metric].updates, run.series[metric].values, strict=True)
         ]
         for metric in reproduction.curves
+        if metric in run.series
     }
     return {
         "part": part,
         **{key: run.config[key] for key in reproduction.keys},
         **({} if reproduction.target is None else {"updates": _updates_to(run, *reproduction.target)}),
         **{metric: last(metric) for metric in reproduction.metrics},
-        **{f"{metric} curve": curve for metric, curve in curves.items()},
+        **{f"{metric} curve": curves.get(metric, []) for metric in reproduction.curves},
     }
 
 

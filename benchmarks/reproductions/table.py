@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.reproductions import measures
+from benchmarks.reproductions import crowded_valley, measures
 from benchmarks.reproductions.finding import Finding, Panel, Row
 
 
@@ -96,10 +96,10 @@ REPRODUCTIONS = (
         sweeps={},
         keys=(),
         metrics=(),
-        findings=measures.crowded_valley,
+        findings=crowded_valley.crowded_valley,
         panels=lambda rows: (),
         miniature=(),
-        kept=measures.league_content,
+        kept=crowded_valley.league_content,
         image="league-losses.png",
     ),
     Reproduction(
@@ -171,9 +171,18 @@ REPRODUCTIONS = (
         title="Larger batches and fewer updates",
         sweeps={
             "sgd": ("global_batch_size=8,16,32,64,128,256,512", "optimizer.lr=5e-3,1e-2,2e-2,4e-2,8e-2,0.16"),
+            "noise": (
+                "hook=gradient_noise",
+                "hooks.gradient_noise.every=2",
+                "global_batch_size=64",
+                "micro_batch_size=4",
+                "optimizer.lr=4e-2",
+                "duration=200",
+            ),
         },
         keys=("global_batch_size", "optimizer.lr", "seed"),
         metrics=("val/loss",),
+        curves=("gradient_noise/scale",),
         target=("val/loss", 0.2),
         findings=measures.batch_sizes,
         panels=measures.batch_sizes_panels,

@@ -321,22 +321,29 @@ def edge_of_stability(rows: Sequence[Row]) -> list[Finding]:
         )
 
     return [
-        Finding(f"lr {lr}: sharpness as a multiple of 2/lr", of_each_seed(of_lr, multiple), 0.9, 1.5)
-        for lr, of_lr in groups(rows, "optimizer.lr").items()
+        Finding(
+            f"{EDGES[part]}lr {lr}: sharpness as a multiple of 2/lr", of_each_seed(found, multiple), 0.9, 1.5
+        )
+        for part in EDGES
+        for lr, found in groups(_of_part(rows, part), "optimizer.lr").items()
     ]
+
+
+EDGES = {"sgd": "", "harder": "more wrong labels, "}
 
 
 def edge_of_stability_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The sharpness over the updates for each learning rate."""
     return [
         Lines(
-            f"lr {lr}",
+            f"{EDGES[part]}lr {lr}",
             "updates",
             "sharpness",
-            {"largest eigenvalue": _by_update(of_lr, "sharpness/hessian")},
+            {"largest eigenvalue": _by_update(found, "sharpness/hessian")},
             levels={"2/lr": 2 / lr},
         )
-        for lr, of_lr in groups(rows, "optimizer.lr").items()
+        for part in EDGES
+        for lr, found in groups(_of_part(rows, part), "optimizer.lr").items()
     ]
 
 

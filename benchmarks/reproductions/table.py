@@ -218,7 +218,10 @@ REPRODUCTIONS = (
         name="edge_of_stability",
         paper="Cohen et al., 2021",
         title="The edge of stability",
-        sweeps={"sgd": ("optimizer.lr=0.1,0.2,0.4",)},
+        sweeps={
+            "sgd": ("optimizer.lr=0.1,0.2,0.4",),
+            "harder": ("optimizer.lr=0.2,0.4", "label_noise=0.8", "duration=1500", "seed=3,4,5"),
+        },
         keys=("optimizer.lr", "seed"),
         metrics=("train/loss",),
         curves=("sharpness/hessian",),

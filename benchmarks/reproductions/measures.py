@@ -322,21 +322,21 @@ def edge_of_stability(rows: Sequence[Row]) -> list[Finding]:
 
     return [
         Finding(
-            f"{EDGES[part]}lr {lr}: sharpness as a multiple of 2/lr", of_each_seed(found, multiple), 0.9, 1.5
+            f"lr {lr}{EDGES[part]}: sharpness as a multiple of 2/lr", of_each_seed(found, multiple), 0.9, 1.5
         )
         for part in EDGES
         for lr, found in groups(_of_part(rows, part), "optimizer.lr").items()
     ]
 
 
-EDGES = {"sgd": "", "harder": "more wrong labels, "}
+EDGES = {"sgd": "", "harder": ", 80 % wrong"}
 
 
 def edge_of_stability_panels(rows: Sequence[Row]) -> Sequence[Panel]:
     """The sharpness over the updates for each learning rate."""
     return [
         Lines(
-            f"{EDGES[part]}lr {lr}",
+            f"lr {lr}{EDGES[part]}",
             "updates",
             "sharpness",
             {"largest eigenvalue": _by_update(found, "sharpness/hessian")},

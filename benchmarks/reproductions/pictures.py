@@ -25,7 +25,7 @@ def file_of(name: str) -> str:
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
     """Write a picture."""
-    figure = Figure(figsize=(10, 3.6) if len(panels) > 1 else (6, 3.6), layout="constrained")
+    figure = Figure(figsize=(6 if len(panels) == 1 else max(10, 3 * len(panels)), 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels, strict=True):
         axes.set_title(panel.title, fontsize="medium")

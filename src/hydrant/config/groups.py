@@ -36,21 +36,25 @@ def user_conf_dir() -> Path | None:
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 
+def conf_dirs() -> list[Path]:
+    """Return the conf folders, in the order of their precedence."""
+    return [folder for folder in (user_conf_dir(), conf_dir()) if folder]
+
+
 def option_path(group: str, name: str) -> Path:
     """Return the file of an option, which may be missing: of the user's conf folder or, if it is not there, Hydrant's.
 
     >>> option_path("optimizer", "adamw").relative_to(conf_dir()).as_posix()
     'optimizer/adamw.yaml'
     """
-    folders = [folder for folder in (user_conf_dir(), conf_dir()) if folder]
-    paths = [folder / group / f"{name}.yaml" for folder in folders]
+    paths = [folder / group / f"{name}.yaml" for folder in conf_dirs()]
     return next((path for path in paths if path.is_file()), paths[-1])
 
 
 def group_options() -> dict[str, list[str]]:
     """Return every config group with its options, from the user's and Hydrant's conf folders."""
     options: dict[str, set[str]] = {}
-    for folder in filter(None, (conf_dir(), user_conf_dir())):
+    for folder in conf_dirs():
         for path in folder.rglob("*.yaml"):
             group = path.parent.relative_to(folder).as_posix()
             is_base = path.stem.startswith("_")  # `_frame.yaml` is only in the defaults of other options
@@ -102,5 +106,9 @@ def included_options(content: Mapping[str, Any]) -> list[str]:
 
 def option_content(group: str, option: str) -> Mapping[str, Any]:
     """Return what is in the file of an option; nothing if there is none."""
-    path = option_path(group, option)
-    return (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8-sig", errors="replace"))) or {}
+    return content_of(option_path(group, option))
+
+
+def content_of(file: Path) -> dict[str, Any]:
+    """Return what is in a config file; nothing if there is no such file."""
+    return (file.is_file() and yaml.safe_load(file.read_text(encoding="utf-8-sig", errors="replace"))) or {}

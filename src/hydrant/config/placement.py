@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import yaml
-
-from hydrant.config.groups import conf_dir, option_path, user_conf_dir
+from hydrant.config.groups import conf_dirs, content_of, option_path
 from hydrant.config.schema import GROUPS, TrainConfig
 from hydrant.errors import ConfigError
 
@@ -38,7 +36,7 @@ def check_grid_file(name: str | None) -> None:
         ConfigError: Names the file and what it sets.
     """
     file = option_path("sweep", name or "")
-    content = _content(file) if file.is_file() else {}
+    content = content_of(file)
     chosen = [key for item in content.get("defaults", []) if isinstance(item, dict) for key in item]
     keys = [key.removeprefix("override ").lstrip("/") for key in chosen] + [*content.keys() - {"defaults"}]
     if others := sorted(key for key in keys if key.partition("/")[0] != "hydra"):
@@ -51,7 +49,7 @@ def check_grid_file(name: str | None) -> None:
 def misplaced(group: str, keys: Any) -> ConfigError:
     """Return the error for an option of one of these groups whose keys lie below the name of the group."""
     found = _texts(keys) if isinstance(keys, Mapping) else {}
-    files = {file: _texts(_content(file)) for file in _unplaced_files(group)}
+    files = {file: _texts(content_of(file)) for file in _unplaced_files(group)}
     likely = [file for file in files if files[file].keys() <= found.keys()]
     if likely:  # several may have the same keys
         return unplaced(group, max(likely, key=lambda file: len(files[file].items() & found.items())))
@@ -75,7 +73,7 @@ def listed(name: str) -> ConfigError | None:
     """Return the error for an option such as `experiment/mine` that gives a list to a key that holds a mapping."""
     group, _, option = name.rpartition("/")
     file = option_path(group, option)
-    for key, value in (_content(file) if file.is_file() else {}).items():
+    for key, value in content_of(file).items():
         hint = get_type_hints(TrainConfig).get(key)
         if isinstance(value, list) and (key in GROUPS or (get_origin(hint) or hint) is dict):
             chosen = {"hooks": in_defaults("hook", value)}.get(key, in_defaults(key, "<option>"))
@@ -102,10 +100,8 @@ def unplaced_option(name: str) -> ConfigError | None:
 
 
 def _unplaced_files(group: str) -> list[Path]:
-    folders = [folder for folder in (user_conf_dir(), conf_dir()) if folder]
-    return [
-        file for folder in folders for file in sorted((folder / group).rglob("*.yaml")) if _lacks_line(file)
-    ]
+    files = (file for folder in conf_dirs() for file in sorted((folder / group).rglob("*.yaml")))
+    return [file for file in files if _lacks_line(file)]
 
 
 def _lacks_line(file: Path) -> bool:
@@ -115,11 +111,6 @@ def _lacks_line(file: Path) -> bool:
     lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     first = next((line for line in lines if line), "")
     return not re.match(r"#+\s*@package\s", first)
-
-
-def _content(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8-sig", errors="replace")) or {}
-    return content
 
 
 def _texts(content: Mapping[str, Any]) -> dict[str, str]:

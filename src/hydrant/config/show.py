@@ -13,9 +13,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.plugins.completion_plugin import CompletionPlugin
 from hydra.types import RunMode
-from omegaconf import Container, DictConfig, OmegaConf, open_dict
+from omegaconf import Container, DictConfig, OmegaConf
 
-from hydrant.config.compose import Composer
+from hydrant.config.compose import Composer, without_hydra
 from hydrant.errors import ConfigError
 
 _COMPLETION = ("install", "uninstall", "query")
@@ -55,8 +55,7 @@ def _config_text(flags: Namespace, config: DictConfig) -> str:
     if package is not None:
         shown = OmegaConf.select(config, package)
     elif flags.cfg == "job":
-        with open_dict(config):
-            del config["hydra"]
+        shown = without_hydra(config)
     if shown is None:
         raise ConfigError("--package", f"no key {package!r} in the config")
     if not isinstance(shown, Container):
@@ -92,9 +91,7 @@ def _info(topic: str, composer: Composer, words: list[str]) -> Iterator[str]:
         ]
         yield from _section("Defaults list", [["Config path", "Package", "_self_", "Parent"], *rows])
     if "config" in is_wanted:
-        with open_dict(config):
-            del config["hydra"]
-        yield from _section("Config", [[OmegaConf.to_yaml(config)]])
+        yield from _section("Config", [[OmegaConf.to_yaml(without_hydra(config))]])
 
 
 def _section(title: str, rows: list[list[str]]) -> Iterator[str]:

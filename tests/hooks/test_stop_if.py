@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from marks import slow
@@ -56,10 +57,8 @@ def test_lanes_that_are_hopeless_are_stopped_and_the_others_finish(
 def test_when_the_rule_holds(rule: str, value: float, num_updates: int, is_over: bool) -> None:
     ended, hook = list[str](), StopIf(rule=rule)
     durations = {"10%": 100}
-    plan: Any = SimpleNamespace(
-        eval_metrics=["val/loss", "val/accuracy"], intervals=SimpleNamespace(eval_every=SimpleNamespace(is_on=True)),
-        clock=SimpleNamespace(updates=lambda duration, key: durations.get(duration, duration)),
-    )  # fmt: skip
+    clock = SimpleNamespace(updates=lambda duration, key: durations.get(duration, duration))
+    plan: Any = SimpleNamespace(clock=clock, check_metric=Mock(), check_evaluates=Mock())
     hook.check(plan)
     trainer: Any = SimpleNamespace(end=ended.append)
     hook.on_evaluation(trainer, {rule.split()[0].partition("<")[0]: value, "num_updates": num_updates})

@@ -35,8 +35,7 @@ class LrFinder:
     """
 
     def __init__(self, *, smoothing: float, max_growth: float) -> None:
-        if not 0 <= smoothing < 1:
-            raise ConfigError("smoothing", f"needs 0 to below 1, not {smoothing}")
+        check_number("smoothing", smoothing, least=0, below=1)
         check_number("max_growth", max_growth, above=1)
         self._smoothing, self._max_growth = smoothing, max_growth
         self._losses: list[Tensor] = []  # of the micro-batches of this update

@@ -8,7 +8,6 @@ from typing import Any
 from torch import nn
 
 from hydrant import seeding
-from hydrant.errors import ConfigError
 from hydrant.training.evaluation import eager_evaluation
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
@@ -34,10 +33,7 @@ class Samples:
         Raises:
             ConfigError: it is not.
         """
-        if not plan.intervals.eval_every.is_on:
-            raise ConfigError(
-                "eval_every", "samples are made after evaluations", remedy="give one, such as 1ep"
-            )
+        plan.check_evaluates("samples are made after evaluations")
 
     def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         """Make the samples and log them."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.checks import suggestion
 from hydrant.clock import Duration
 from hydrant.errors import ConfigError, shown
 from hydrant.training.early_stopping import Target, parse_target
@@ -44,13 +43,9 @@ class StopAt:
         Raises:
             ConfigError: they do not.
         """
-        if self._target is None:
-            return
-        if self._target.metric not in plan.eval_metrics:
-            hint = suggestion(self._target.metric, plan.eval_metrics)
-            raise ConfigError("metric", f"no evaluation gives {self._target.metric!r}{hint}")
-        if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "stop_at waits for evaluations", remedy="give one, such as 1ep")
+        if self._target is not None:
+            plan.check_metric("metric", self._target.metric)
+            plan.check_evaluates("stop_at waits for evaluations")
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the clock."""

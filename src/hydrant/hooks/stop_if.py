@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.checks import suggestion
 from hydrant.errors import ConfigError
 from hydrant.training.early_stopping import STOPPED_BY_RULE
 from hydrant.training.plan import Plan
@@ -41,12 +40,8 @@ class StopIf:
             raise ConfigError(
                 "rule", f"{rule!r} is no rule", remedy="write 'val/loss > 5 after 200'"
             ) from None
-        self._rule, self._metric, self._sign, self._after = (
-            " ".join(rule.split()),
-            match[1],
-            match[2],
-            match[4],
-        )
+        self._rule = " ".join(rule.split())
+        self._metric, self._sign, self._after = match[1], match[2], match[4]
         self._first = 1
 
     def check(self, plan: Plan) -> None:
@@ -55,14 +50,8 @@ class StopIf:
         Raises:
             ConfigError: they do not, or `after` is no duration.
         """
-        if self._metric not in plan.eval_metrics:
-            raise ConfigError(
-                "rule",
-                f"reads evaluations only, and none gives {self._metric!r}",
-                remedy=suggestion(self._metric, plan.eval_metrics),
-            )
-        if not plan.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", "stop_if waits for evaluations", remedy="give one, such as 1ep")
+        plan.check_metric("rule", self._metric, "reads evaluations only, and none gives")
+        plan.check_evaluates("stop_if waits for evaluations")
         if self._after is not None:
             after: Any = int(self._after) if self._after.isdigit() else self._after
             self._first = max(plan.clock.updates(after, "rule"), 1) if after != 0 else 1

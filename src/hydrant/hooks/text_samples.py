@@ -54,10 +54,7 @@ class TextSamples:
             message = "text_samples needs data that turn text into tokens and back"
             remedy = "write them by hydrant tokenize, with their tokens.json, or leave the hook out: hook=[]"
             raise ConfigError("data", message, remedy=remedy)
-        if not plan.intervals.eval_every.is_on:
-            raise ConfigError(
-                "eval_every", "texts are made after evaluations", remedy="give one, such as 10%"
-            )
+        plan.check_evaluates("texts are made after evaluations")
 
     def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         """Make the texts and log them. All ranks make the same ones."""

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydrant.checks import suggestion
 from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing
+from hydrant.errors import ConfigError
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.training.compile import Compilation
@@ -68,6 +70,16 @@ class Plan:
     def validation(self) -> tuple[str, ...]:
         """The names of the splits that are evaluated while the run trains."""
         return validation_splits(self.splits)
+
+    def check_evaluates(self, why: str) -> None:
+        """Raise ConfigError, which says why, if the run has no evaluations."""
+        if not self.intervals.eval_every.is_on:
+            raise ConfigError("eval_every", why, remedy="give one, such as 1ep")
+
+    def check_metric(self, key: str, metric: str, reason: str = "no evaluation gives") -> None:
+        """Raise ConfigError, which says why, if no evaluation gives the metric that `key` names."""
+        if metric not in self.eval_metrics:
+            raise ConfigError(key, f"{reason} {metric!r}", remedy=suggestion(metric, self.eval_metrics))
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
         """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""

@@ -49,8 +49,7 @@ def non_finite_error(trainer: Trainer, name: str, is_here: Sequence[bool]) -> No
     """Return the error that all ranks raise. `is_here` has a flag per rank; if only some are set, it names those."""
     ranks = [str(rank) for rank, here in enumerate(is_here) if here]
     where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
-    causes = trainer.plan.world.all_gather(_in_samples(trainer))
-    cause = next(filter(None, causes), None)
+    cause = trainer.plan.world.first(_in_samples(trainer))
     return NonFiniteError(name, trainer.pace.logged_at, trainer.state.num_updates, where, cause)
 
 
@@ -80,9 +79,7 @@ def _in_samples(trainer: Trainer) -> str | None:
 def _first_non_finite(tree: Tensors) -> int | None:
     """Return the first row that holds NaN or infinity."""
     floats = [tensor for tensor in tensors_of(tree) if tensor.is_floating_point() and tensor.ndim]
-    rows = [
-        (~tensor.isfinite()).flatten(1).any(1) if tensor.ndim > 1 else ~tensor.isfinite() for tensor in floats
-    ]
+    rows = [(~tensor.isfinite()).unsqueeze(-1).flatten(1).any(1) for tensor in floats]
     return next((int(found.int().argmax()) for found in rows if found.any()), None)
 
 

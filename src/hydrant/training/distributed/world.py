@@ -160,6 +160,10 @@ class World:
         dist.all_gather_object(box, value)
         return box
 
+    def first(self, value: T | None) -> T | None:
+        """Return the value of the first rank that has one, on all ranks, so that they all go on in one way."""
+        return next((of_rank for of_rank in self.all_gather(value) if of_rank is not None), None)
+
     def store(self, name: str) -> dist.Store:
         """Return the store of the rendezvous, over a new connection, with keys under `name`."""
         pool: Any = dist.distributed_c10d

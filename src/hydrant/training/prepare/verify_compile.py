@@ -72,7 +72,7 @@ def check_compiled(trainer: Trainer) -> None:
         compiled = _compiled_gradients(trainer)
     except CompileError as error:
         failure = error
-    message = _first_message(trainer, failure and str(failure))
+    message = trainer.plan.world.first(failure and str(failure))
     if compiled is None or message is not None:
         raise failure or CompileError(message or "")
     if trainer.plan.compilation.checks:
@@ -87,9 +87,8 @@ def check_repeatable(trainer: Trainer) -> None:
     """
     with trainer.plan.compilation.force_eager():
         first, second = first_gradients(trainer), first_gradients(trainer)
-    message = _first_message(
-        trainer, difference(first, second, trainer.plan.precision.tolerance, "two calls")
-    )
+    message = difference(first, second, trainer.plan.precision.tolerance, "two calls")
+    message = trainer.plan.world.first(message)
     if message is not None:
         raise CompileMismatch(f"the eager task, too, gives another result in each call: {message}")
 
@@ -128,7 +127,7 @@ def _eager_gradients(trainer: Trainer) -> Gradients | None:
             raise
         failure = allocator_message(error)
         trainer.task.zero_grad(set_to_none=True)
-    failure = _first_message(trainer, failure)
+    failure = trainer.plan.world.first(failure)
     if failure is None:
         return gradients
     if trainer.plan.world.is_rank_zero:
@@ -163,15 +162,10 @@ def _check_equal(eager: Gradients | None, compiled: Gradients, trainer: Trainer)
     if not bool(eager.loss.isfinite()):
         log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
     tolerance = trainer.plan.precision.tolerance
-    message = _first_message(trainer, difference(eager, compiled, tolerance, "compiled and eager"))
+    message = trainer.plan.world.first(difference(eager, compiled, tolerance, "compiled and eager"))
     if message is not None:
         check_repeatable(trainer)
         raise CompileMismatch(message)
-
-
-def _first_message(trainer: Trainer, message: str | None) -> str | None:
-    """Return the message of the first rank that has one, on all ranks, because they must all continue in one way."""
-    return next((m for m in trainer.plan.world.all_gather(message) if m is not None), None)
 
 
 def difference(eager: Gradients, other: Gradients, tolerance: float, between: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hydrant.errors import innermost, location
@@ -89,10 +89,7 @@ class CompileMonitor:
         self._num_breaks = len(utils.graph_break_reasons)
         self._last_counts: tuple[int, int] | None = None
         self._cache = _cache_counts()
-        self._breaks: list[Incident] = []
-        self._recompiles: list[Incident] = []
-        self._planned: list[Incident] = []
-        self._limits: list[Incident] = []
+        self._recorded = CompileReport()  # without what torch counts
         self._cold_seconds: float | None = None
 
     def has_news(self) -> bool:
@@ -126,20 +123,24 @@ class CompileMonitor:
             if not _is_optimizer_break(b.user_stack)
         ]
         broken += [_skipped_frame(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
-        # A line that breaks the graph of one frame does so again in the next: report it once.
-        self._breaks = list({b.location: b for b in reversed([*self._breaks, *broken])}.values())[::-1]
         recompiled = [m for m in new if m.recompile_reason]
         limits = [_recompile_incident(m, num_updates) for m in recompiled if _hits_limit(m)]
-        # With fullgraph torch raises at the limit, and again without it, for the same cause.
-        self._limits = list(dict.fromkeys([*self._limits, *limits]))
         recompiles = [_recompile_incident(m, num_updates) for m in recompiled if not _hits_limit(m)]
         self._num_metrics, self._num_breaks = len(metrics), len(breaks)
         planned = [r for r in recompiles if is_planned or (steps_are_planned and r.location == _STEP_FILE)]
-        self._planned += planned
+        unplanned = [r for r in recompiles if r not in planned]
+        known = self._recorded
+        self._recorded = replace(
+            known,
+            # A line that breaks the graph of one frame does so again in the next: report it once.
+            graph_breaks=[*{b.location: b for b in reversed([*known.graph_breaks, *broken])}.values()][::-1],
+            recompiles=[*known.recompiles, *unplanned],
+            planned=[*known.planned, *planned],
+            # With fullgraph torch raises at the limit, and again without it, for the same cause.
+            limits=[*dict.fromkeys([*known.limits, *limits])],
+        )
         if self._cold_seconds is None:  # only the first graphs were compiled
             self._cold_seconds = self.report().seconds
-        unplanned = [r for r in recompiles if r not in planned]
-        self._recompiles += unplanned
         return unplanned
 
     def report(self) -> CompileReport:
@@ -148,16 +149,13 @@ class CompileMonitor:
 
         metrics = utils.get_compilation_metrics()[self._first_metric :]
         counts = _cache_counts()
-        return CompileReport(
+        return replace(
+            self._recorded,
             graphs=sum(
                 m.is_forward is not False and bool(m.graph_op_count) and not m.fail_type for m in metrics
             ),
             seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
             cold_seconds=self._cold_seconds or 0.0,
-            graph_breaks=list(self._breaks),
-            recompiles=list(self._recompiles),
-            planned=list(self._planned),
-            limits=list(self._limits),
             cache={key: counts[key] - self._cache[key] for key in counts},
         )
 

@@ -58,8 +58,7 @@ class Compilation:
 
     def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
         """Return the step of an optimizer. `scheduled`: the fields of its groups that change during the run."""
-        del scheduled
-        return EagerStep(optimizer)
+        return EagerStep(optimizer, scheduled)
 
     def check_recompiles(self, num_updates: int) -> None:
         """Log recompilations since the last call.

@@ -14,19 +14,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, tensors_of
+from hydrant.checks import check_number
 from hydrant.errors import CompileError, ConfigError, log
 from hydrant.training.compile.base import FAILURE_REMEDY, Compilation
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
 from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.compile.scopes import Function, Scope, compile_functions
-from hydrant.training.compile.validate import (
-    check_backend,
-    check_budgets,
-    check_cache_dir,
-    check_mode,
-    missing_package,
-)
+from hydrant.training.compile.validate import check_backend, check_cache_dir, check_mode, missing_package
 from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.memory import is_out_of_memory
@@ -90,7 +85,8 @@ class Compile(Compilation):
         check_mode(mode, options, world.device)
         check_backend(backend, options)
         check_cache_dir(cache_dir)
-        check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
+        check_number("compile.max_recompiles", max_recompiles, least=0)
+        check_number("compile.max_graph_breaks", max_graph_breaks, least=0)
         # torch accepts mode or options, and takes mode="default" for none.
         arguments: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -45,7 +45,8 @@ class EagerStep:
 
     is_warming_up = True  # it never compiles
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, scheduled: Collection[str] = ()) -> None:
+        del scheduled  # only a compiled step needs to know these fields
         self._optimizer = optimizer
         self._class_step: Any = None  # `type(optimizer).step` when it was last unwrapped
         self._unwrapped: Callable[[Optimizer], Any] | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hydrant.checks import check_known, check_number, unknown_name
+from hydrant.checks import check_known, unknown_name
 from hydrant.errors import ConfigError
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -25,11 +25,6 @@ def check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.devic
     if options and mode != "default":
         message = f"torch.compile takes options or mode={mode}, not both; use compile=default"
         raise ConfigError("compile.options", message)
-
-
-def check_budgets(**budgets: int | None) -> None:
-    for key, budget in budgets.items():
-        check_number(f"compile.{key}", budget, least=0)
 
 
 def check_cache_dir(cache_dir: str | None) -> None:

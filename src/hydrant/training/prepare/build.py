@@ -161,9 +161,7 @@ def _prepare(
     prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
     compiles_steps = compilation.compiles_steps
-    optimizers = make_optimizers(
-        config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
-    )
+    optimizers = make_optimizers(config, task, schedules, precision, EagerStep, compiles_steps=compiles_steps)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
         check_split_steps(
@@ -194,9 +192,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
     task = _task(config, like.data)
     schedules = make_schedules(config, like.clock, like)
     hooks = make_hooks(config["hooks"])
-    optimizers = make_optimizers(
-        config, task, schedules, like.precision, lambda o, _: EagerStep(o), compiles_steps=False
-    )
+    optimizers = make_optimizers(config, task, schedules, like.precision, EagerStep, compiles_steps=False)
     optimizers.schedules.check(like.clock.total_updates)
     return dataclasses.replace(
         like,
@@ -222,12 +218,12 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
         prepare(config, is_preview=True)  # checks its metric
         return
     _intervals(config, like.clock, like.hooks)  # checks the patience
+    compiles_steps, task = like.compilation.compiles_steps, like.task
     optimizers = make_optimizers(
-        config, like.task, schedules, like.precision, lambda o, _: EagerStep(o),
-        compiles_steps=like.compilation.compiles_steps,
-    )  # fmt: skip
+        config, task, schedules, like.precision, EagerStep, compiles_steps=compiles_steps
+    )
     optimizers.schedules.check(like.clock.total_updates)
-    check_steps(config, like.task, optimizers, like.world.device)
+    check_steps(config, task, optimizers, like.world.device)
 
 
 def build(

@@ -181,6 +181,22 @@ class FieldSchedules:
             plateau.load_state_dict(state[name])
 
 
+def get_field(group: Mapping[str, Any], field: str) -> Any:
+    """Return a field of a param group, such as `lr` or `betas.0`."""
+    name, _, position = field.partition(".")
+    return group[name][int(position)] if position else group[name]
+
+
+def set_field(group: dict[str, Any], field: str, value: Any) -> None:
+    """Set a field of a param group, such as `lr` or `betas.0`."""
+    name, _, position = field.partition(".")
+    if position:
+        items = list(group[name])
+        items[int(position)] = value
+        value = tuple(items)
+    group[name] = value
+
+
 def _number(group: Mapping[str, Any], field: str) -> float | None:
     """Return the value of a field, or of an entry of a tuple; None if it does not exist or is not a number."""
     name, _, position = field.partition(".")

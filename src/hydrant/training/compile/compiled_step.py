@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, log, typed_line
+from hydrant.optimizers.scheduled_fields import get_field, set_field
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
 from hydrant.training.compile.supported import BETAS, TENSOR_FIELDS, optimizer_name, why_eager
 from hydrant.training.compile.weight_decay import CompiledWeightDecay
@@ -137,10 +138,10 @@ class CompiledStep:
         """Give each group its own tensors: groups may share an inherited value, and a loaded state has others."""
         seen: set[int] = set()
         for group, field in self._group_fields():
-            value, device = _get(group, field), _device(group)
+            value, device = get_field(group, field), _device(group)
             if not _is_float64_on(device, value) or id(value) in seen:
                 value = torch.tensor(float(value), dtype=torch.float64, device=device)
-                _set(group, field, value)
+                set_field(group, field, value)
             seen.add(id(value))
 
     def _place_state(self) -> None:
@@ -166,7 +167,7 @@ class CompiledStep:
     def _use_numbers(self) -> None:
         """Undo what the compiled step needed: tensors as fields, and numbers of the state on the device."""
         for group, field in self._group_fields():
-            _set(group, field, float(_get(group, field)))
+            set_field(group, field, float(get_field(group, field)))
         for group, states in self._states():
             on_device = group.get("capturable", False)
             for owner in (group, *states):
@@ -228,17 +229,3 @@ def _is_number(value: Any) -> bool:
 
 def _device(group: Mapping[str, Any]) -> torch.device:
     return group["params"][0].device
-
-
-def _get(group: Mapping[str, Any], field: str) -> Any:
-    name, _, position = field.partition(".")
-    return group[name][int(position)] if position else group[name]
-
-
-def _set(group: dict[str, Any], field: str, value: Any) -> None:
-    name, _, position = field.partition(".")
-    if position:
-        items = list(group[name])
-        items[int(position)] = value
-        value = tuple(items)
-    group[name] = value

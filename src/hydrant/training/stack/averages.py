@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hydrant.optimizers.ema import ModelAverage
+from hydrant.training.stack.distinct import distinct
 from hydrant.training.stack.numbers import LaneNumbers
 from hydrant.training.stack.weights import stack_in_place
 from hydrant.training.trainer import Trainer
@@ -34,11 +35,8 @@ class StackedAverages:
             return
         self._weights = LaneNumbers(lanes[0].plan.world.device)
         # Lanes whose averages are configured alike, of which the first one gives the weight.
-        settings = [repr(lane.plan.config["averaging"]) for lane in lanes]
-        distinct = {text: n for n, text in reversed(list(enumerate(settings)))}
-        self._distinct = [self._averages[n] for n in distinct.values()]
-        numbers = {text: n for n, text in enumerate(distinct)}
-        self._places = [numbers[text] for text in settings]
+        first_lanes, self._places = distinct([repr(lane.plan.config["averaging"]) for lane in lanes])
+        self._distinct = [self._averages[n] for n in first_lanes]
         first, states = self._averages[0], [average.states() for average in self._averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):

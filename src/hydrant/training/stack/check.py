@@ -17,9 +17,11 @@ from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.scratch import build_scratch
 from hydrant.training.stack.fields import flat_numbers
+from hydrant.training.stack.forward import plain_attributes
 from hydrant.training.stack.optimizer import ELEMENTWISE
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.stack import Stack
+from hydrant.training.stack.tensors import named_tensors
 from hydrant.training.trainer import Trainer
 
 _NUM_TRIED = 3  # updates: the first makes the states of the optimizers, the second traces their steps
@@ -83,7 +85,10 @@ def signature(plan: Plan) -> Hashable:
     entries = plan.optimizers.entries
     return (
         tuple(_module_signature(module) for module in plan.task.modules()),
-        tuple((name, each.shape, each.dtype, each.requires_grad) for name, each in _tensors(plan.task)),
+        tuple(
+            (name, each.shape, each.dtype, each.requires_grad)
+            for name, each in named_tensors(plan.task).items()
+        ),
         tuple((name, *_optimizer_signature(entry.optimizer)) for name, entry in entries.items()),
         tuple(
             (e.clipping.max_norm is None, e.clipping.max_value is None, e.clipping.agc)
@@ -140,7 +145,7 @@ def _compare_losses(stacked: Trainer, alone: Trainer) -> None:
 @torch.no_grad()
 def _flat(trainer: Trainer) -> Tensor:
     """Return all weights and buffers of a run in a line, float64."""
-    return torch.cat([tensor.reshape(-1).double() for _, tensor in _tensors(trainer.task)])
+    return torch.cat([tensor.reshape(-1).double() for tensor in named_tensors(trainer.task).values()])
 
 
 @contextmanager
@@ -154,16 +159,10 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
         yield trainers
 
 
-def _tensors(task: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*task.named_parameters(), *task.named_buffers()]
-
-
 def _module_signature(module: nn.Module) -> Hashable:
     """Return the class of a module, its own strings and numbers, and for a fraction only whether it is 0."""
-    plain = {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
-    return type(module), tuple(
-        (k, type(v), not v if type(v) is float else v) for k, v in sorted(plain.items())
-    )
+    plain = sorted(plain_attributes(module).items())
+    return type(module), tuple((k, type(v), not v if type(v) is float else v) for k, v in plain)
 
 
 def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:

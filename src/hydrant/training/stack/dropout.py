@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.errors import log
+from hydrant.training.stack.distinct import distinct
 from hydrant.training.stack.draws import Draw
 from hydrant.training.stack.philox import kept
 
@@ -73,8 +74,8 @@ class StackedDropouts:
 
     def __init__(self, sources: Sequence[Source], device: torch.device, widths: Sequence[int]) -> None:
         self._sources, self._device, self._draws = sources, device, sources[0][1]
-        programs = {id(draws): place for place, (_, draws) in reversed(list(enumerate(sources)))}
-        self._examples = list(programs.values())  # the first source of each program
+        # The first source of each program, and the number of the program of each source.
+        self._examples, self._programs = distinct([id(draws) for _, draws in sources])
         self._in_turn = SourceBySource([sources[place] for place in self._examples], device)
         self._first_seeds = dict[int, Tensor]()  # of update 0, by micro-step
         self._windows = dict[
@@ -149,8 +150,7 @@ class StackedDropouts:
 
     def _measure(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the first number that is dropped, (sources, 1), and the factor, (sources,), for each call."""
-        programs = [id(self._sources[place][1]) for place in self._examples]
-        places = torch.tensor([programs.index(id(draws)) for _, draws in self._sources])
+        places = torch.tensor(self._programs)
         limits, scales = list[Tensor](), list[Tensor]()
         for number, column in enumerate(self._in_turn.draw(0, 0)):
             dropouts = [self._sources[place][1][number].dropout for place in self._examples]

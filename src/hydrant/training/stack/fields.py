@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.optimizers.scheduled_fields import ScheduledField
+from hydrant.training.stack.distinct import distinct
 
 
 class StackedField:
     """A scheduled field of all lanes. Each schedule that lanes share is computed once for all of them."""
 
     def __init__(self, fields: Sequence[ScheduledField]) -> None:
-        ratios = {id(field.ratio): field.ratio for field in fields}
-        self._ratios, places = list(ratios.values()), {key: n for n, key in enumerate(ratios)}
-        self._lanes = [(field.base, places[id(field.ratio)]) for field in fields]
+        first_lanes, places = distinct([id(field.ratio) for field in fields])
+        self._ratios = [fields[n].ratio for n in first_lanes]
+        self._lanes = [(field.base, place) for field, place in zip(fields, places, strict=True)]
         self._last: list[float] | None = None  # of `_ratios`
         self._values: list[float] = []
 
@@ -38,14 +39,3 @@ def flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -
         elif isinstance(value, tuple | list) and key != "params":
             numbers |= {f"{key}.{n}": item for n, item in enumerate(value) if type(item) in kinds}
     return numbers
-
-
-def write_field(group: dict[str, Any], name: str, value: Any) -> None:
-    """Write a field of a param group, such as `lr` or `betas.0`."""
-    key, _, position = name.partition(".")
-    if position:
-        items = list(group[key])
-        items[int(position)] = value
-        group[key] = tuple(items)
-    else:
-        group[key] = value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -84,20 +83,22 @@ class StackedTask(nn.Module):
 
     def failing_part(self, error_in: Callable[[], Any]) -> str:
         """Call a function that fails in the task; return the name of the module that fails."""
-        entered = list[str]()
-        hooks = list[Any]()
-        for name, module in self._task[0].named_modules():
-            label = f"{name or 'the task'} ({type(module).__name__})"
-            hooks.append(module.register_forward_pre_hook(partial(_enter, entered, label)))
-            hooks.append(module.register_forward_hook(partial(_leave, entered)))
-        try:
-            error_in()
-        except Exception:  # the same one again
-            pass
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return entered[-1] if entered else "the task"
+        names = {module: name or "the task" for name, module in self._task[0].named_modules()}
+        entered = list[nn.Module]()
+
+        def enter(module: nn.Module, inputs: Any) -> None:
+            entered.append(module)
+
+        def leave(module: nn.Module, inputs: Any, outputs: Any) -> None:
+            entered.pop()
+
+        with contextlib.ExitStack() as hooks:
+            for module in names:
+                hooks.enter_context(module.register_forward_pre_hook(enter))
+                hooks.enter_context(module.register_forward_hook(leave))
+            with contextlib.suppress(Exception):  # the same one again
+                error_in()
+        return f"{names[entered[-1]]} ({type(entered[-1]).__name__})" if entered else "the task"
 
     @contextlib.contextmanager
     def _with_numbers(self, values: Sequence[Tensor]) -> Generator[None]:
@@ -111,14 +112,6 @@ class StackedTask(nn.Module):
                 setattr(module, name, value)
 
 
-def _enter(entered: list[str], label: str, module: nn.Module, inputs: Any) -> None:
-    entered.append(label)
-
-
-def _leave(entered: list[str], module: nn.Module, inputs: Any, outputs: Any) -> None:
-    entered.pop()
-
-
 def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
     """Return the numbers of modules that differ between the lanes.
 
@@ -127,7 +120,7 @@ def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
     """
     numbers: list[LaneNumber] = []
     for modules in zip(*(task.modules() for task in tasks), strict=True):
-        own = [_plain_attributes(module) for module in modules]
+        own = [plain_attributes(module) for module in modules]
         for name in own[0]:
             values = [attributes.get(name) for attributes in own]
             if all(value == values[0] for value in values):
@@ -141,7 +134,7 @@ def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
     return numbers
 
 
-def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Return the attributes of a module itself that are numbers, strings or None."""
     return {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
 

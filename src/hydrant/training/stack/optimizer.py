@@ -15,8 +15,9 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam
 
 from hydrant.errors import typed_line
 from hydrant.optimizers.fused import FusedCall, argument_of, fused_call, has_fused_call
+from hydrant.optimizers.scheduled_fields import set_field
 from hydrant.training.compile.eager_step import unwrap_step
-from hydrant.training.stack.fields import flat_numbers, write_field
+from hydrant.training.stack.fields import flat_numbers
 from hydrant.training.stack.numbers import DecidesByNumber, LaneNumbers, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.states import stack_group_state, stack_slots, steps_agree
@@ -188,7 +189,7 @@ class StackedOptimizer:
                 chosen = {key: value for key, value in kernels.items() if key in group}
                 mapped = {**group, **group_state[position], **chosen, "params": values[position]}
                 for name, value in numbers[position].items():
-                    write_field(mapped, name, value)
+                    set_field(mapped, name, value)
                 groups.append(mapped)
             before = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             zero = next(v for group in gradients for v in group).sum() * 0

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Outcome
+from hydrant.training.stack.distinct import distinct
 from hydrant.training.stack.draws import Draw, RecordDraws
 from hydrant.training.stack.dropout import choose_drawing
 from hydrant.training.stack.reasons import CannotStack
@@ -39,10 +40,9 @@ class StackedDraws:
             raise CannotStack("the runs draw random numbers of different shapes or types")
         # Lanes with the same seed and program share one source. `places` has the source of each lane.
         keys = [(lane.plan.spec.seed, program) for lane, program in zip(lanes, programs, strict=False)]
-        unique = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-        sources = [(seed, by_program[program]) for seed, program in unique]
-        places = torch.tensor([unique[key] for key in keys], device=device)
-        self._places = places if len(unique) < len(keys) else None
+        first_lanes, places = distinct(keys)
+        sources = [(keys[n][0], by_program[keys[n][1]]) for n in first_lanes]
+        self._places = torch.tensor(places, device=device) if len(first_lanes) < len(keys) else None
         self._drawing = choose_drawing(sources, device)
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:

@@ -14,6 +14,7 @@ from hydrant.batch import Batch, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
 from hydrant.data.mixup import NoMixing
+from hydrant.training.stack.distinct import distinct
 from hydrant.training.trainer import Trainer
 
 _CHUNK_BYTES = 16 * 2**20  # of inputs that are made at once, for several micro-batches
@@ -40,17 +41,16 @@ class StackedStream:
     def __init__(self, lanes: Sequence[Trainer]) -> None:
         self._plan = lanes[0].plan
         seeds = [lane.plan.spec.seed for lane in lanes]
-        places = {seed: place for place, seed in enumerate(dict.fromkeys(seeds))}
-        first = {seed: lane for seed, lane in zip(reversed(seeds), reversed(lanes), strict=True)}
-        self._readers = [first[seed] for seed in places]
-        self._is_shared = len(places) < len(lanes)
-        self._places = torch.tensor([places[seed] for seed in seeds], device=self._plan.world.device)
+        first_lanes, places = distinct(seeds)
+        self._readers = [lanes[n] for n in first_lanes]
+        self._is_shared = len(first_lanes) < len(lanes)
+        self._places = torch.tensor(places, device=self._plan.world.device)
         self._chunk = deque[Batch]()  # micro-batches of all readers
         self._next = -1  # the position of the first of them
         streams = [lane.stream for lane in self._readers]
         self._on_device = [stream for stream in streams if isinstance(stream, DeviceStream)]
         self._num_at_once = 0  # micro-batches in a chunk, known after the first read
-        self._order = self._common_order(list(places))
+        self._order = self._common_order([seeds[n] for n in first_lanes])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         """Yield the micro-batches of the update after `num_updates` completed ones, mixed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.weights import StackedWeights, stack_in_place
@@ -23,7 +23,7 @@ class StackedTensors:
     """
 
     def __init__(self, lanes: Sequence[Trainer], unused: set[str]) -> None:
-        self._of_first = {**dict(lanes[0].task.named_parameters()), **dict(lanes[0].task.named_buffers())}
+        self._of_first = named_tensors(lanes[0].task)
         self._names = {id(tensor): name for name, tensor in self._of_first.items()}
         self.weights = self._stack_weights(lanes, unused)
         """For each named optimizer, those of each param group; None for a group whose weights get no gradient."""
@@ -76,7 +76,11 @@ class StackedTensors:
 
     def _stack_rest(self, lanes: Sequence[Trainer]) -> dict[str, Tensor]:
         trained = {id(parameter) for weights in self.trained() for parameter in weights.parameters[0]}
-        tasks = [lane.task for lane in lanes]
-        tensors = [{**dict(task.named_parameters()), **dict(task.named_buffers())} for task in tasks]
+        tensors = [named_tensors(lane.task) for lane in lanes]
         names = [name for name, tensor in self._of_first.items() if id(tensor) not in trained]
         return {name: stack_in_place([of_lane[name] for of_lane in tensors]) for name in names}
+
+
+def named_tensors(task: nn.Module) -> dict[str, Tensor]:
+    """Return the weights and buffers of a task by name, each once."""
+    return dict(task.named_parameters()) | dict(task.named_buffers())

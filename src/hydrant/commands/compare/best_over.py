@@ -41,7 +41,8 @@ class _Chosen:
 
     @property
     def runs(self) -> list[Run]:
-        return [run for run in self.group.runs if _labels(run, self.setting) == self.setting.labels]
+        values = self.setting.labels.items()
+        return [run for run in self.group.runs if all(label(run, key) == value for key, value in values)]
 
     @property
     def fresh(self) -> list[Run]:
@@ -70,12 +71,13 @@ def choose_best(
     if validation.is_test:
         raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
     counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
-    found = [
-        (group, _choose(group, over, keys, validation)) for group in group_runs(counted, by, keys, validation)
-    ]
-    chosen = [best for _, best in found if best is not None]
+    groups = group_runs(counted, by, keys, validation)
+    found = [_choose(group, over, keys, validation) for group in groups]
+    chosen = [best for best in found if best is not None]
     judged_on, judged, judge = _judge(chosen, metric)
-    judged += _not_chosen([group for group, best in found if best is None], judge, validation)
+    judged += _not_chosen(
+        [g for g, best in zip(groups, found, strict=True) if best is None], judge, validation
+    )
     values = {best.group.name: best.setting.labels for best in chosen}
     num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
     sentence = _sentence(chosen, over, validation, judged_on, judge)
@@ -136,7 +138,3 @@ def _sentence(
         return f"{text} It is judged on {judge.name} of the same runs, so the means may be too good. {remedy}"
     means = "the comparisons are corrected for that, but the means are too good"
     return f"{text} It is judged on the results that chose it: {means}. {remedy}"
-
-
-def _labels(run: Run, setting: Group) -> dict[str, str]:
-    return {key: label(run, key) for key in setting.labels}

@@ -45,13 +45,11 @@ def find_warnings(
     warnings = [*_repeats(runs), *_several_configs(runs)]
     for about, value in conditions.items():
         warnings += _differing(about, begun, value)
-    dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
-    if dirty:
+    if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
         warnings.append(ComparisonWarning("code commit", text))
     warnings += _mixed_groups(groups, [key for key in other_keys if key not in REPETITIONS])
-    twice = [run for run in runs if run.is_read_twice]
-    if twice:
+    if twice := [run for run in runs if run.is_read_twice]:
         text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
         warnings.append(ComparisonWarning("runs", text))
     missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]

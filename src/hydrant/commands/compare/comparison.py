@@ -214,9 +214,9 @@ def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, fl
 
 
 def _importance(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Importance | None:
-    counted = [run for run in runs if metric.has_result(run)]
-    columns = {key: [run.config.get(key) for run in counted] for key in keys}
-    return importance(columns, [value for run in counted if (value := metric.final(run)) is not None])
+    results = {run.name: result for run in runs if (result := metric.result(run)) is not None}
+    columns = {key: [run.config.get(key) for run in runs if run.name in results] for key in keys}
+    return importance(columns, list(results.values()))
 
 
 def _profiles(

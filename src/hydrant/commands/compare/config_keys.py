@@ -44,9 +44,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if len(values) < 2 or is_neutral(key) or is_after_training(key):
-            continue
-        if _is_idle(key, begun):
+        if len(values) < 2 or is_neutral(key) or is_after_training(key) or _is_idle(key, begun):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
@@ -66,11 +64,8 @@ def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> di
         values = list(dict.fromkeys(label(run, key) for run in first))
         is_setting = not (key in (*by, *REPETITIONS) or is_neutral(key) or is_after_training(key))
         is_setting = is_setting and not key.endswith("_target_") and not _is_idle(key, first)
-        if (
-            is_setting
-            and len(values) > 1
-            and all(len({label(run, key) for run in runs}) == 1 for runs in begun)
-        ):
+        is_alike_in_each = all(len({label(run, key) for run in runs}) == 1 for runs in begun)
+        if is_setting and len(values) > 1 and is_alike_in_each:
             found[key] = values
     return found
 

@@ -60,13 +60,10 @@ def _limit(num_curves: int) -> int:
 def _metrics(c: Comparison) -> list[str]:
     """Return the metrics of the runs, the compared one first. Those of torch.compile are only in the table."""
     metrics = {key for run in c.runs for key in run.series if not key.startswith("compile/")}
-    places = {
-        prefix: place
-        for place, prefix in enumerate(("val", "val_ema", "test", "test_ema", "train", "optim", "perf"))
-    }
-    return sorted(
-        metrics, key=lambda m: (m != c.metric.name, places.get(m.partition("/")[0], len(places)), m)
-    )
+    order = ["val", "val_ema", "test", "test_ema", "train", "optim", "perf"]
+    phases = {metric: metric.partition("/")[0] for metric in metrics}
+    places = {m: order.index(phase) if phase in order else len(order) for m, phase in phases.items()}
+    return sorted(metrics, key=lambda metric: (metric != c.metric.name, places[metric], metric))
 
 
 def _scheduled_metrics(c: Comparison) -> list[str]:

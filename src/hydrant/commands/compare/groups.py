@@ -52,8 +52,12 @@ class Metric:
     def is_better(self, value: float, other: float) -> bool:
         return value > other if self.mode == "max" else value < other
 
+    def rank(self, value: float | None) -> float:
+        """Return a number that is smaller for a better value, and infinite for a missing one."""
+        return math.inf if value is None else -value if self.mode == "max" else value
+
     def best(self, values: Sequence[float]) -> float | None:
-        return (max if self.mode == "max" else min)(values, default=None)
+        return min(values, key=self.rank, default=None)
 
     def final(self, run: Run) -> float | None:
         """Return the last value of a run; None if there is none or it is not finite.
@@ -85,9 +89,12 @@ class Metric:
             return None
         return self.best(series.values[(np.abs(series.values) < _LARGEST) & (series.updates > 0)].tolist())
 
+    def result(self, run: Run) -> float | None:
+        """Return the last value of a run that has finished; None for others, or if it is not finite."""
+        return self.final(run) if run.state == RunStatus.FINISHED else None
+
     def has_result(self, run: Run) -> bool:
-        """Return whether a run has finished with a finite value."""
-        return run.state == RunStatus.FINISHED and self.final(run) is not None
+        return self.result(run) is not None
 
 
 @dataclass(frozen=True)
@@ -147,9 +154,8 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
         members.setdefault(tuple(label(run, key) for key in by), []).append(run)
     ordered = sorted(members, key=lambda labels: [o[text] for o, text in zip(orders, labels, strict=True)])
     pair_keys = _pair_keys(members.values(), other_keys)
-    groups = [
-        _group(dict(zip(by, labels, strict=True)), members[labels], pair_keys, metric) for labels in ordered
-    ]
+    named = ((dict(zip(by, labels, strict=True)), members[labels]) for labels in ordered)
+    groups = [_group(labels, runs, pair_keys, metric) for labels, runs in named]
     return _with_missing_repetitions(groups) if {*other_keys} & {*REPETITIONS} else groups
 
 
@@ -160,9 +166,8 @@ def _pair_keys(groups: Iterable[Sequence[Run]], keys: Sequence[str]) -> list[str
     to their pairs.
     """
     members = list(groups)
-    return [
-        k for k in keys if k in REPETITIONS or any(len({label(r, k) for r in runs}) > 1 for runs in members)
-    ]
+    varied = [key for key in keys if any(len({label(run, key) for run in runs}) > 1 for runs in members)]
+    return [key for key in keys if key in REPETITIONS or key in varied]
 
 
 def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
@@ -194,18 +199,17 @@ def _label_order(values: Sequence[object]) -> dict[str, int]:
 
 def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[str], metric: Metric) -> Group:
     results = {
-        " ".join(label(run, key) for key in pair_keys): final
+        " ".join(label(run, key) for key in pair_keys): result
         for run in runs
-        if metric.has_result(run) and (final := metric.final(run)) is not None
+        if (result := metric.result(run)) is not None
     }
     values = list(results.values())
     states = Counter(
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
-    return Group(
-        labels, runs, results, pair_keys, estimate(values, metric.bounds), metric.best(values), states
-    )
+    found = estimate(values, metric.bounds)
+    return Group(labels, runs, results, pair_keys, found, metric.best(values), states)
 
 
 def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
@@ -215,25 +219,18 @@ def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
     """
     with_mean = [group for group in groups if group.estimate.mean is not None]
     candidates = [group for group in with_mean if not group.without_result] or with_mean
-    return (max if metric.mode == "max" else min)(candidates, key=_mean, default=None)
+    return next(iter(best_first(candidates, metric)), None)
 
 
 def best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
     """Return the groups by their means; those without a result come last."""
-
-    def rank(group: Group) -> float:
-        mean = group.estimate.mean
-        return math.inf if mean is None else -mean if metric.mode == "max" else mean
-
-    return sorted(groups, key=rank)
+    return sorted(groups, key=lambda group: metric.rank(group.estimate.mean))
 
 
 def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -> list[Group]:
     """Return the incomplete groups with a better mean than the winner."""
-    if winner is None:
-        return []
-    incomplete = [group for group in groups if group.without_result and group.estimate.mean is not None]
-    return [group for group in incomplete if metric.is_better(_mean(group), _mean(winner))]
+    limit = -math.inf if winner is None else metric.rank(winner.estimate.mean)
+    return [group for group in groups if group.without_result and metric.rank(group.estimate.mean) < limit]
 
 
 def with_differences(groups: Sequence[Group], baseline: Group, num_tried: int = 1) -> list[Group]:
@@ -268,11 +265,6 @@ def _overlap(group: Group) -> float:
     """Return the share of the validation samples of a fold in its training samples; 0 without folds."""
     folds = group.runs[0].config.get("folds") if "fold" in group.paired_by else None
     return 1 / (folds - 1) if isinstance(folds, int) and folds > 1 else 0.0
-
-
-def _mean(group: Group) -> float:
-    assert group.estimate.mean is not None
-    return group.estimate.mean
 
 
 def find_baseline(groups: Sequence[Group], text: str) -> Group:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.series import Series, last_logged, read_schedules, series_by_metric
+from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import RecordError, first_line
 from hydrant.files.regular_file import open_regular
@@ -105,11 +105,9 @@ class _Entry:
         facts = record.state, config, record.choices, record.summary
         run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=self.folder)
         try:
-            rows = self._rows.read()
-            schedules: Mapping[str, Series] = read_schedules(self.folder / SCHEDULE_VALUES)
-            return replace(
-                run, series=series_by_metric(rows), schedules=schedules, last_logged=last_logged(rows)
-            )
+            rows, schedules = self._rows.read(), read_schedules(self.folder / SCHEDULE_VALUES)
+            series = series_by_metric(rows)
+            return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
         except RecordError as error:
             return replace(run, state=RunStatus.DAMAGED, error=str(error))
 

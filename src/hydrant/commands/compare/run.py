@@ -46,13 +46,11 @@ class Run:
     def batch_sizes(self) -> Steps[int] | None:
         """The samples of each update; None if they are unknown, as where a size begins at an epoch."""
         prefix = "global_batch_size."
-        sizes = {
-            key.removeprefix(prefix): value for key, value in self.config.items() if key.startswith(prefix)
-        }
-        if sizes:
-            is_known = all(begin.isdigit() for begin in sizes)
-            starts = sorted(sizes, key=int) if is_known else []
-            return Steps(tuple(map(int, starts)), tuple(sizes[n] for n in starts)) if is_known else None
+        sizes = {key.removeprefix(prefix): n for key, n in self.config.items() if key.startswith(prefix)}
+        if not all(begin.isdigit() for begin in sizes):
+            return None
+        if starts := sorted(sizes, key=int):
+            return Steps(tuple(map(int, starts)), tuple(sizes[n] for n in starts))
         size = self.config.get("global_batch_size")  # without a config, the text of an override
         return Steps.constant(size) if isinstance(size, int) else None
 

@@ -20,9 +20,7 @@ class Table:
     ranks: Sequence[float] = ()  # of each row, smaller is better; none: the rows have an order of their own
     always: Collection[int] = ()  # rows that are shown also if others are left out
     page_only: Collection[int] = ()  # columns for which only a page has room
-    dispensable: Sequence[int] | None = (
-        None  # columns that a narrow terminal leaves out; None: all but the first two
-    )
+    dispensable: Sequence[int] | None = None  # for a narrow terminal; None: all but the first two
     notes: Sequence[str] = ()  # behind each row
 
 

@@ -28,7 +28,7 @@ _MAX_RUNS = 20  # in the terminal without --details
 def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
-    sections = [Section(VERDICT, "Verdict", [*_verdict(c), *_chosen(c), *_not_counted(c)], has_heading=False)]
+    sections = [Section(VERDICT, "Verdict", _verdict(c), has_heading=False)]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c), *_importance(c)]
     verdicts = verdict_sections(c.verdicts, c.question)
@@ -52,15 +52,10 @@ def _runs(c: Comparison) -> Section:
         notes.append(f"{run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
     table = Table(
         RUNS, "Runs and the keys in which they differ.", titles, rows, len(identifying), "runs", notes=notes,
-        ranks=[_rank(c, c.metric.final(run)) for run in c.runs],
+        ranks=[c.metric.rank(c.metric.final(run)) for run in c.runs],
         dispensable=range(len(titles) - 1, len(titles) - 1 - len(names), -1),
     )  # fmt: skip
     return Section(RUNS, "Runs", tables=[table], has_heading=False, is_detail=len(rows) > _MAX_RUNS)
-
-
-def _rank(c: Comparison, value: float | None) -> float:
-    """Return a number that is smaller for a better value."""
-    return math.inf if value is None else -value if c.metric.mode == "max" else value
 
 
 def _groups(c: Comparison) -> Section:
@@ -72,7 +67,7 @@ def _groups(c: Comparison) -> Section:
         "groups", "The results of each group, the best mean first.", [*(c.by or ["group"]), *_GROUP_TITLES], rows,
         num_keys, "groups",
         best=[place for place, group in enumerate(groups) if group.name == c.verdict.winner],
-        ranks=[_rank(c, group.estimate.mean) for group in groups],
+        ranks=[c.metric.rank(group.estimate.mean) for group in groups],
         always=[place for place, group in enumerate(groups) if group is c.baseline],
         page_only=[places[title] for title in ("its interval", "p", "without result")],
         dispensable=[places[title] for title in ("median", "best", "std")],
@@ -84,19 +79,14 @@ def _groups(c: Comparison) -> Section:
 def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
     estimate, versus = group.estimate, group.versus
     lacking = ", ".join(f"{num} {state}" for state, num in group.states.items() if state != "finished")
-    difference = ["-"] * 4
+    difference = ["baseline" if is_baseline else "-", "-", "-", "-"]
     if versus is not None:
-        difference = [
-            signed(versus.mean),
-            interval(versus.low, versus.high),
-            p_value(versus.p),
-            p_value(versus.p_holm),
-        ]
+        ps = [p_value(versus.p), p_value(versus.p_holm)]
+        difference = [signed(versus.mean), interval(versus.low, versus.high), *ps]
     return [
         *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}",
         number(estimate.mean), number(estimate.std), interval(estimate.low, estimate.high),
-        number(estimate.median), number(group.best), *(["baseline", "-", "-", "-"] if is_baseline else difference),
-        lacking or "-",
+        number(estimate.median), number(group.best), *difference, lacking or "-",
     ]  # fmt: skip
 
 
@@ -116,13 +106,8 @@ def _legend(c: Comparison) -> list[str]:
     legend = [f"n: runs with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
-        kind = (
-            "paired"
-            if pairs == {True}
-            else "without pairs"
-            if pairs == {False}
-            else "paired where seeds match"
-        )
+        kinds = {True: "paired", False: "without pairs"}
+        kind = kinds[pairs.pop()] if len(pairs) == 1 else "paired where seeds match"
         tried = c.choice.num_tried
         settings = f" ({num} group{'s' * (num > 1)}, {tried} settings tried)" if tried > 1 else ""
         corrected = f"; p: t-test{corrected_for(num * tried)}{settings}" if num else ""
@@ -152,7 +137,8 @@ def _target(c: Comparison) -> list[Section]:
     times = Table(
         "times", "When the runs of a group first reached the target; no time if half of them did not reach it.",
         [f"median over the {c.repetitions}", "reached", *UNITS],
-        [[group.name, f"{time.num_reached}/{group.num_runs}", *(_time(time.times[unit]) for unit in UNITS)]
+        [[group.name, f"{time.num_reached}/{group.num_runs}",
+          *(number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS)]
          for group, time in medians],
         items="groups", ranks=[time.times["updates"] for _, time in medians],
     )  # fmt: skip
@@ -164,10 +150,6 @@ def _target(c: Comparison) -> list[Section]:
         items="scores", ranks=[-score for score in by_updates.values()],
     )  # fmt: skip
     return [Section("target", title, tables=[times, scores])]
-
-
-def _time(value: float) -> str:
-    return number(value if math.isfinite(value) else None)
 
 
 def _importance(c: Comparison) -> list[Section]:
@@ -183,15 +165,11 @@ def _importance(c: Comparison) -> list[Section]:
 
 
 def _verdict(c: Comparison) -> list[str]:
-    """Return the verdict of the study of the runs, if there is one, then that of this comparison."""
-    return [c.verdict.sentence] if c.study is None else c.study.lines(c.verdict, c.metric.name)
-
-
-def _chosen(c: Comparison) -> list[str]:
-    return [c.choice.sentence] if c.choice.sentence else []
-
-
-def _not_counted(c: Comparison) -> list[str]:
-    """Return a line for each incomplete group with a better mean that the verdict does not name."""
+    """Return the verdict of the study of the runs, if there is one, then that of this comparison; how the settings were
+    chosen; and a line for each incomplete group with a better mean that the verdict does not name.
+    """
+    verdict = [c.verdict.sentence] if c.study is None else c.study.lines(c.verdict, c.metric.name)
+    chosen = [c.choice.sentence] if c.choice.sentence else []
     others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
-    return [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
+    lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
+    return [*verdict, *chosen, *lines]

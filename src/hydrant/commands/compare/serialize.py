@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -40,11 +38,11 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "repetitions": c.repetitions,
             "caution": c.caution,
             "price_per_hour": c.question.price_per_hour,
-            "winner": _name(c.winner),
+            "winner": c.winner and c.winner.name,
             "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
-            "runner_up": _name(c.runner_up),
-            "lead": None if c.lead is None else asdict(c.lead),
-            "baseline": _name(c.baseline),
+            "runner_up": c.runner_up and c.runner_up.name,
+            "lead": c.lead and asdict(c.lead),
+            "baseline": c.baseline and c.baseline.name,
             "is_baseline_given": c.question.baseline is not None,
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c) for group in c.groups],
@@ -80,7 +78,7 @@ def to_brief(comparison: Comparison) -> dict[str, Any]:
     """Return the verdict, the best groups and the first warnings: at most 4 KiB for 20 runs with usual names."""
     everything: dict[str, Any] = {**to_dict(comparison), "num_runs": len(comparison.runs)}
     warnings, groups = everything["warnings"], everything["groups"]
-    best_first = sorted(groups, key=lambda group: _place(group, comparison))[:_MAX_BRIEF_GROUPS]
+    best_first = sorted(groups, key=lambda group: comparison.metric.rank(group["mean"]))[:_MAX_BRIEF_GROUPS]
     return {field: everything[field] for field in _BRIEF} | {
         "states": dict(Counter(run.state for run in comparison.runs)),
         "groups": [{field: group[field] for field in _BRIEF_GROUP} for group in best_first],
@@ -88,12 +86,6 @@ def to_brief(comparison: Comparison) -> dict[str, Any]:
         "warnings": [f"{warning['about']}: {warning['text']}" for warning in warnings[:_MAX_BRIEF_WARNINGS]],
         "num_warnings": len(warnings),
     }
-
-
-def _place(group: Mapping[str, Any], comparison: Comparison) -> float:
-    """Return a number by which the best group comes first."""
-    mean = group["mean"]
-    return math.inf if mean is None else -mean if comparison.metric.mode == "max" else mean
 
 
 def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
@@ -114,10 +106,6 @@ def _section(section: Section) -> dict[str, Any]:
     fields = ("name", "caption", "titles", "rows", "num_labels", "best", "ranks")
     tables = [{field: getattr(table, field) for field in fields} for table in section.tables]
     return {"name": section.name, "title": section.title, "sentences": section.sentences, "tables": tables}
-
-
-def _name(group: Group | None) -> str | None:
-    return None if group is None else group.name
 
 
 def _group(group: Group, comparison: Comparison) -> dict[str, Any]:

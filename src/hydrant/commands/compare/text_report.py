@@ -25,16 +25,13 @@ def to_text(comparison: Comparison, page: Path | None, *, details: bool = False)
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"{len(c.runs)} run{'s' * (len(c.runs) > 1)}: {counts}. {c.metric.name} {c.moment}; {better} is better."
     verdict, *sections = sections_of(c)
-    parts = [_section(verdict, 0), head, *([_warnings(c)] if c.warnings else [])]
+    warnings = "\n".join([_bold("Warnings:"), *(f"  ! {warning.text}" for warning in c.warnings)])
+    parts = [_section(verdict, 0), head, *([warnings] if c.warnings else [])]
     max_rows = _FEW if len(c.runs) > _MANY else _MAX_ROWS
     parts += [_section(section, max_rows) for section in sections if details or not section.is_detail]
     hidden = [section.name for section in sections if section.is_detail and not details]
     more = [f"--details also shows {', '.join(hidden)}"] if hidden else []
     return "\n\n".join([*parts, *more, *([] if page is None else [f"{page} shows everything, with figures"])])
-
-
-def _warnings(c: Comparison) -> str:
-    return "\n".join([_bold("Warnings:"), *(f"  ! {warning.text}" for warning in c.warnings)])
 
 
 def _section(section: Section, max_rows: int) -> str:
@@ -59,20 +56,14 @@ def _table(table: Table, max_rows: int) -> list[str]:
     if table.notes:
         lines = [f"{line}  {table.notes[place]}" for line, place in zip(lines, places, strict=True)]
         lines = [line if len(line.rstrip()) <= width else f"{line[: width - 1]}…" for line in lines]
-    shown = [
-        _bold(line.rstrip()) if place in table.best else line.rstrip()
-        for line, place in zip(lines, places, strict=True)
-    ]
+    pairs = zip(map(str.rstrip, lines), places, strict=True)
+    shown = [_bold(line) if place in table.best else line for line, place in pairs]
     if num_more := len(table.rows) - len(places):
         worse = ", which are not better" if table.ranks else ""
-        shown.append(
-            f"and {num_more:,} more {table.items}{worse}; --csv, --json --details and the page (--html) have all"
-        )
-    return [
-        title.rstrip(),
-        *shown,
-        *([f"A wider terminal also shows {', '.join(left_out)}."] if left_out else []),
-    ]
+        all_have = "--csv, --json --details and the page (--html) have all"
+        shown.append(f"and {num_more:,} more {table.items}{worse}; {all_have}")
+    wider = [f"A wider terminal also shows {', '.join(left_out)}."] if left_out else []
+    return [title.rstrip(), *shown, *wider]
 
 
 def _shown_rows(table: Table, max_rows: int) -> Sequence[int]:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from scipy import stats
 
-from hydrant.commands.compare.statistics import CONFIDENCE, UNBOUNDED, Bounds, are_equal
+from hydrant.commands.compare.statistics import CONFIDENCE, UNBOUNDED, Bounds, estimate
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,7 @@ class TargetTest:
 
 
 def beats_target(
-    values: Sequence[float],
-    target: float,
-    mode: str,
-    sigma: float | None = None,
-    bounds: Bounds = UNBOUNDED,
+    values: Sequence[float], target: float, mode: str, sigma: float | None = None, bounds: Bounds = UNBOUNDED
 ) -> TargetTest:
     """Test whether the true mean is better than a target, one-sided. `sigma`: the known standard deviation of a run.
 
@@ -43,22 +38,15 @@ def beats_target(
     >>> round(test.statistic, 5), round(test.p, 3)
     (0.00225, 0.042)
     """
-    num = len(values)
-    if num == 0:
+    found = estimate(values, bounds)
+    num, mean, std, low, high = found.num, found.mean, found.std, found.low, found.high
+    if mean is None:
         return TargetTest(0, None, None, None, None, None, None)
-    mean = float(np.mean(values))
     margin = target - mean if mode == "min" else mean - target
-    statistic, tail = margin * math.sqrt(num), (1 + CONFIDENCE) / 2
+    statistic = margin * math.sqrt(num)
+    p = float(stats.t.sf(statistic / std, num - 1)) if std else None
     if sigma is not None:
-        half, p = (
-            float(stats.norm.ppf(tail)) * sigma / math.sqrt(num),
-            float(stats.norm.sf(statistic / sigma)),
-        )
-    elif num == 1 or are_equal(values, values):
-        return TargetTest(num, mean, None, None, margin, statistic, None)
-    else:
-        std = float(np.std(values, ddof=1))
-        half = float(stats.t.ppf(tail, num - 1)) * std / math.sqrt(num)
-        p = float(stats.t.sf(statistic / std, num - 1))
-    low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
+        half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * sigma / math.sqrt(num)
+        low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
+        p = float(stats.norm.sf(statistic / sigma))
     return TargetTest(num, mean, low, high, margin, statistic, p)

@@ -20,10 +20,8 @@ def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
     def pack(value: Any) -> Any:
         match value:
             case {"u": updates}:
-                shortened = {
-                    key: _short(item) if isinstance(item, list) else item for key, item in value.items()
-                }
-                return {**shortened, "u": grids.setdefault(tuple(updates), len(grids))}
+                short = {key: _short(item) if isinstance(item, list) else item for key, item in value.items()}
+                return {**short, "u": grids.setdefault(tuple(updates), len(grids))}
             case dict():
                 return {key: pack(item) for key, item in value.items()}
             case list() if value and not isinstance(value[0], (int, float, str)):

@@ -65,17 +65,15 @@ def listed_pictures(
     for run in runs:
         pictures = pictures_of(run.folder)
         if only_latest:
-            pictures = {
-                file: pictures[file] for file in {file.rpartition("/")[0]: file for file in pictures}.values()
-            }
+            latest = {file.rpartition("/")[0]: file for file in pictures}
+            pictures = {file: pictures[file] for file in latest.values()}
         entries = list[dict[str, Any]]()
         for file, path in pictures.items():
             name, _, rest = file.rpartition("/")
             number = re.search(r"\d+", rest)
             with suppress(OSError):  # it was just removed
                 if (address := source(run, file, path)) is not None:
-                    entries.append(
-                        {"name": name, "after": number and int(number[0]), "file": rest, "source": address}
-                    )
+                    after = number and int(number[0])
+                    entries.append({"name": name, "after": after, "file": rest, "source": address})
         shown.append(entries)
     return shown

@@ -14,6 +14,7 @@ from hydrant.runs.lock import is_in_use
 from hydrant.sweeps.plan import usable_plan
 
 _RUNNING = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE)
+_NOT_ENDED = (*_RUNNING, RunStatus.MISSING)
 _DONE = (RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.REFUSED, REPEAT, SEVERAL)
 
 
@@ -23,9 +24,7 @@ def progress(runs: Sequence[Run]) -> dict[str, Any]:
     running = [_running(run) for run in runs if run.state in _RUNNING]
     return {
         "num_runs": len(runs),
-        "num_ended": sum(
-            run.state not in (*_RUNNING, RunStatus.MISSING) and run.name not in waiting for run in runs
-        ),
+        "num_ended": sum(run.state not in _NOT_ENDED and run.name not in waiting for run in runs),
         "num_waiting": len(waiting),
         "running": running,
         "samples_per_second": _sum(entry["samples_per_second"] for entry in running),
@@ -72,10 +71,8 @@ def _waiting(runs: Sequence[Run]) -> Iterable[str]:
         if sweep not in began:
             is_running = (sweep / SWEEP_PLAN).exists() and is_in_use(sweep)
             began[sweep] = usable_plan(sweep)[0].began if is_running else None
-        start = began[sweep]
-        if start is not None and (
-            run.state == RunStatus.MISSING or RunFolder(run.folder).summary_time < start
-        ):
+        last = 0.0 if run.state == RunStatus.MISSING else RunFolder(run.folder).summary_time
+        if (start := began[sweep]) is not None and last < start:
             yield run.name
 
 

@@ -44,7 +44,7 @@ def find_verdicts(
     return Verdicts(
         noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference, num_comparisons),
         against=judge_target(groups, question),
-        sensitivity=find_sensitivity(cells, metric.mode, question.tolerance),
+        sensitivity=find_sensitivity(cells, metric, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),
         scaling=find_scalings(cells, metric, question.scale, question.tuned),
     )

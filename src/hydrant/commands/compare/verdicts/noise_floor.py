@@ -63,61 +63,44 @@ def find_noise_floor(
     scatter_alike = p is None or p >= SIGNIFICANCE
     compared = [group for group in (groups if scatter_alike else best) if len(group.results) > 1]
     unpaired = spread([samples[group.name] for group in compared])
-    paired = _paired(compared)
-    can_add_seeds = "fold" not in repetitions
-    floor = NoiseFloor(
-        {name: spread([sample]) for name, sample in samples.items()},
-        pooled,
-        p,
-        [group.name for group in compared],
-        unpaired,
-        paired,
-        num_comparisons,
-        [],
-        [],
-    )
-    if can_add_seeds and unpaired.std:
-        floor = replace(floor, needs=_needs(floor, best, difference))
+    paired, names = _paired(compared), [group.name for group in compared]
+    scatter = {name: spread([sample]) for name, sample in samples.items()}
+    floor = NoiseFloor(scatter, pooled, p, names, unpaired, paired, num_comparisons, [], [])
+    if "fold" not in repetitions and unpaired.std:  # nobody can add a fold
+        floor = replace(floor, needs=_needs(floor, unpaired.std, best, difference))
     return replace(floor, sentences=_sentences(floor, best, repetitions, metric))
 
 
 def _paired(groups: Sequence[Group]) -> Spread | None:
     """Return the spread of the difference of two groups over the seeds that all groups share; None if unknown."""
-    shared = (
-        [labels for labels in groups[0].results if all(labels in g.results for g in groups)] if groups else []
-    )
-    if len(groups) < 2 or len(shared) < 2:
+    if len(groups) < 2:
         return None
-    return paired_spread([[group.results[labels] for labels in shared] for group in groups])
+    shared = [labels for labels in groups[0].results if all(labels in g.results for g in groups)]
+    table = [[group.results[labels] for labels in shared] for group in groups]
+    return paired_spread(table) if len(shared) > 1 else None
 
 
-def _needs(floor: NoiseFloor, best: Sequence[Group], difference: float | None) -> list[Need]:
-    assert floor.unpaired.std is not None
-    sizes = [(ratio * floor.unpaired.std, f"{ratio:g} std") for ratio in _RATIOS]
+def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: float | None) -> list[Need]:
+    sizes = [(ratio * std, f"{ratio:g} std") for ratio in _RATIOS]
     means = [group.estimate.mean for group in best if group.estimate.mean is not None]
     if len(means) == 2 and means[0] != means[1]:
         sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
     if difference is not None:
         sizes.insert(0, (difference, "--difference"))
+    pairs, num = (
+        floor.paired if floor.paired is not None and floor.paired.std else None,
+        floor.num_comparisons,
+    )
     return [
-        Need(
-            size,
-            about,
-            _seeds(size, floor.paired, 1.0, floor.num_comparisons)
-            if floor.paired is not None and floor.paired.std
-            else None,
-            _seeds(size, floor.unpaired, 2**0.5, floor.num_comparisons),
-        )
+        Need(size, about, pairs and _seeds(size, pairs, 1.0, num), _seeds(size, floor.unpaired, 2**0.5, num))
         for size, about in sizes
     ]
 
 
 def _seeds(difference: float, noise: Spread, factor: float, num_comparisons: int) -> Seeds:
     """`factor`: of the noise of a difference to this noise."""
-    ends = (noise.std, noise.low, noise.high)
-    return Seeds(
-        *(None if std is None else seeds_needed(difference, factor * std, num_comparisons) for std in ends)
-    )
+    stds = (None if std is None else factor * std for std in (noise.std, noise.low, noise.high))
+    return Seeds(*(None if std is None else seeds_needed(difference, std, num_comparisons) for std in stds))
 
 
 def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metric: str) -> list[str]:
@@ -136,10 +119,10 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metri
     ]
     if floor.bartlett_p is not None and floor.bartlett_p < SIGNIFICANCE:
         names = " and ".join(floor.compared)
+        needed = f" The seeds needed are for {names}." if floor.needs else ""
         sentences.append(
             f"The groups scatter differently (Bartlett's test, p {p_value(floor.bartlett_p)}), "
-            "so the pooled value describes none of them."
-            + (f" The seeds needed are for {names}." if floor.needs else "")
+            f"so the pooled value describes none of them.{needed}"
         )
     sentences += _power_sentences(floor, best)
     if floor.needs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hydrant.commands.compare.evidence.lr_basin import Basin, find_basin
 from hydrant.commands.compare.evidence.noise import spread
-from hydrant.commands.compare.groups import Group
+from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import number
 from hydrant.commands.compare.verdicts.cells import Cells, num_failed, result
 
@@ -39,7 +39,7 @@ class Sensitivity:
     sentences: Sequence[str]
 
 
-def find_sensitivity(cells: Cells, mode: str, tolerance: float | None) -> Sensitivity | None:
+def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> Sensitivity | None:
     """Return the sensitivity to `optimizer.lr`; None if no optimizer has three learning rates."""
     if LR not in cells.keys:
         return None
@@ -47,12 +47,11 @@ def find_sensitivity(cells: Cells, mode: str, tolerance: float | None) -> Sensit
     lines = {name: rates for name, rates in lines.items() if len(rates) >= MIN_RATES}
     if not lines:
         return None
-    noise = spread([list(_best(list(rates.values()), mode).results.values()) for rates in lines.values()])
-    chosen = tolerance if tolerance is not None else noise.std or None
-    found = Sensitivity(
-        chosen, tolerance is not None, [_line(name, rates, chosen, mode) for name, rates in lines.items()], []
-    )
-    return replace(found, sentences=_sentences(found))
+    best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
+    chosen = tolerance if tolerance is not None else spread([[*g.results.values()] for g in best]).std or None
+    found = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
+    sensitivity = Sensitivity(chosen, tolerance is not None, found, [])
+    return replace(sensitivity, sentences=_sentences(sensitivity))
 
 
 def _by_rate(groups: Sequence[Group]) -> dict[float, Group]:
@@ -63,11 +62,6 @@ def _by_rate(groups: Sequence[Group]) -> dict[float, Group]:
         if isinstance(lr, int | float) and lr > 0:
             rates[float(lr)] = group
     return dict(sorted(rates.items()))
-
-
-def _best(groups: Sequence[Group], mode: str) -> Group:
-    sign = 1 if mode == "min" else -1
-    return min(groups, key=lambda group: float("inf") if (mean := result(group)) is None else sign * mean)
 
 
 def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: str) -> Line:
@@ -81,9 +75,7 @@ def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: s
         lows=[estimate.low for estimate in estimates],
         highs=[estimate.high for estimate in estimates],
         failed=[num_failed(group) for group in groups],
-        basin=None
-        if tolerance is None
-        else find_basin(lrs, [result(group) for group in groups], tolerance, mode),
+        basin=None if tolerance is None else find_basin(lrs, [*map(result, groups)], tolerance, mode),
     )
 
 

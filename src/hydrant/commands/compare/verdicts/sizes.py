@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -99,12 +100,9 @@ def _size(run: Run, size: str) -> float:
     if size == PARAMETERS:
         value = summary.get("num_parameters")
     elif size == COMPUTE:  # a backward pass costs two forward passes
-        flops, updates, samples = (
-            summary.get("flops_per_sample"),
-            summary.get("num_updates"),
-            run.samples_per_update,
-        )
-        value = None if None in (flops, updates, samples) else 3.0 * flops * updates * samples  # type: ignore[operator]
+        factors = summary.get("flops_per_sample"), summary.get("num_updates"), run.samples_per_update
+        known = [factor for factor in factors if factor is not None]
+        value = 3.0 * math.prod(known) if len(known) == len(factors) else None
     else:
         value = run.config.get(size)
     if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
@@ -155,21 +153,13 @@ def _check(scaling: Scaling, samples: Sequence[Sequence[float]]) -> Prediction |
         return None
     noise, largest = spread(samples), scaling.sizes[-1]
     errors = _errors(noise, samples)
-    fit = fit_with_intervals(
-        scaling.sizes[:-1],
-        scaling.losses[:-1],
-        None if errors is None else errors[:-1],
-        noise.degrees,
-        [largest],
-    )
+    of_others = None if errors is None else errors[:-1]
+    fit = fit_with_intervals(scaling.sizes[:-1], scaling.losses[:-1], of_others, noise.degrees, [largest])
     predicted, measured = fit.values[0], scaling.losses[-1]
     if errors is None or fit.low is None or fit.high is None or noise.high is None:
         return Prediction(largest, predicted, None, None, measured)
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, noise.degrees)) * errors[-1]
-    below, above = (
-        ((predicted - fit.low[0]) ** 2 + half**2) ** 0.5,
-        ((fit.high[0] - predicted) ** 2 + half**2) ** 0.5,
-    )
+    below, above = math.hypot(predicted - fit.low[0], half), math.hypot(fit.high[0] - predicted, half)
     return Prediction(largest, predicted, predicted - below, predicted + above, measured)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,6 @@ from hydrant.commands.compare.evidence.power import SIGNIFICANCE
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import number, p_value
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import holm
 
 
@@ -35,29 +33,17 @@ def judge_target(groups: Sequence[Group], question: Question) -> TargetVerdict |
         return None
     metric, runs = Metric(target.metric, target.mode), [run for group in groups for run in group.runs]
     bounds = bounds_of(target.metric, runs)
-    tests = {
-        group.name: beats_target(
-            _values(group.runs, metric), target.value, target.mode, question.sigma, bounds
-        )
-        for group in groups
-    }
-    tests = dict(sorted(tests.items(), key=_rank))
+    tests = dict[str, TargetTest]()
+    for group in groups:
+        values = [result for run in group.runs if (result := metric.result(run)) is not None]
+        tests[group.name] = beats_target(values, target.value, target.mode, question.sigma, bounds)
+    tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
     corrected = iter(holm([test.p for test in tests.values() if test.p is not None]))
-    tests = {
-        name: test if test.p is None else replace(test, p_holm=next(corrected))
-        for name, test in tests.items()
-    }
+    tests = {n: t if t.p is None else replace(t, p_holm=next(corrected)) for n, t in tests.items()}
     passed = [name for name, test in tests.items() if _passes(test, question.critical)]
-    words = (
-        "one-sided t-test" if question.sigma is None else f"one-sided z-test with sigma {question.sigma:g}"
-    )
-    verdict = TargetVerdict(str(target), words, tests, passed, [])
+    words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
+    verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])
     return replace(verdict, sentences=_sentences(verdict, question, groups))
-
-
-def _values(runs: Sequence[Run], metric: Metric) -> list[float]:
-    finals = [metric.final(run) for run in runs if metric.has_result(run)]
-    return [final for final in finals if final is not None]
 
 
 def _passes(test: TargetTest, critical: float | None) -> bool:
@@ -85,25 +71,14 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
             "This does not show that a group misses the target: more seeds may decide it."
         )
     if untested:
-        sentences.append(
-            f"No test for {len(untested)} of {len(groups)} groups, because they have "
-            + (
-                "no result."
-                if question.sigma is not None
-                else "fewer than two different results. Add seeds, or give a known noise: --sigma."
-            )
-        )
+        few = "fewer than two different results. Add seeds, or give a known noise: --sigma."
+        reason = few if question.sigma is None else "no result."
+        sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
     if incomplete := [group.name for group in groups if group.without_result]:
         sentences.append(f"The means leave out runs without a result, in {_listed(incomplete)}.")
     if question.sigma is not None:
         sentences.append("The test is valid only if sigma is right, which these runs do not check.")
     return sentences
-
-
-def _rank(item: tuple[str, TargetTest]) -> float:
-    """Return the position of a group: the largest margin first, and groups without a result last."""
-    margin = item[1].margin
-    return math.inf if margin is None else -margin
 
 
 def _listed(names: Sequence[str]) -> str:

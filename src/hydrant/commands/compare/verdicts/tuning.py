@@ -61,7 +61,7 @@ def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tu
     finite = [mean for group in cells.groups if (mean := result(group)) is not None]
     if not keys or budget < MIN_TRIALS or not finite:
         return None
-    worst = (min if metric.mode == "max" else max)(finite)
+    worst = max(finite, key=metric.rank)
     methods = [_method(name, groups, metric.mode, budget, worst) for name, groups in lines.items()]
     found = Tuning(keys, budget, methods, [])
     return replace(found, sentences=_sentences(found, cells, metric))
@@ -104,10 +104,7 @@ def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:
 def _leaders(found: Tuning, metric: Metric) -> str:
     """Return which method has the best expected result with how many trials."""
     leaders = [
-        max(
-            found.methods,
-            key=lambda m, n=n: m.curve.expected[n] if metric.mode == "max" else -m.curve.expected[n],
-        )
+        min(found.methods, key=lambda method, n=n: metric.rank(method.curve.expected[n]))
         for n in range(found.budget)
     ]
     spans: list[tuple[int, Method]] = []

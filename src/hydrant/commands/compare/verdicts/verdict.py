@@ -35,9 +35,7 @@ class Verdict:
     winner: str | None = None  # None unless it is decided
     leader: str | None = None  # the setting with the best mean
     rival: str | None = None  # the group that the sentence compares the leader with
-    lead: Difference | None = (
-        None  # of the leader over the rival, with the corrected interval; `p_holm` decides
-    )
+    lead: Difference | None = None  # of the leader over the rival; `p_holm` decides
     num_comparisons: int = 0
     seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
@@ -112,19 +110,21 @@ class _Case:
     @property
     def decided(self) -> str:
         p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
-        corrected = corrected_for(self.num_comparisons)
+        evidence = f"{self._over}, {p}{corrected_for(self.num_comparisons)}"
         also = f"; also better than {self._beaten}" if self.beaten else ""
         leader, rival = self._names
-        return (
-            f"Decided: {leader} is better than {rival} by {self._size} ({self._over}, {p}{corrected}){also}"
-        )
+        return f"Decided: {leader} is better than {rival} by {self._size} ({evidence}){also}"
 
     @property
     def undecided(self) -> str:
         if self._obstacle:
             return f"Undecided: {self._obstacle}."
+        low, high, corrected = self.lead.low, self.lead.high, corrected_for(self.num_comparisons)
+        assert low is not None and high is not None
+        ends = f"the lead{corrected and f'{corrected},'} is {two_digits(low)} to {two_digits(high)}"
+        start = f"Undecided: {self._start} over {self._over}"
         also = f" {self._names[0]} is better than {self._beaten}." if self.beaten else ""
-        return f"Undecided: {self._start} over {self._over}, but {self._interval}.{self._advice}{also}"
+        return f"{start}, but either may be better: the 95 % interval of {ends}.{self._advice}{also}"
 
     @property
     def _start(self) -> str:
@@ -207,32 +207,20 @@ class _Case:
     @property
     def _means(self) -> tuple[float, float]:
         leader, rival = self.leader.estimate.mean, self.rival.estimate.mean
-        assert leader is not None
-        assert rival is not None
+        assert leader is not None and rival is not None
         return leader, rival
 
     @property
     def _why_untested(self) -> str:
         nums = self.leader.estimate.num, self.rival.estimate.num
         if 1 in nums:
-            few = (
-                "there is one run of each"
-                if nums == (1, 1)
-                else f"{self._names[nums.index(1)]} has one result"
-            )
+            one = f"{self._names[nums.index(1)]} has one result"
+            few = "there is one run of each" if nums == (1, 1) else one
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
             return "all results of each are equal, so the noise is unknown"
         return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
-
-    @property
-    def _interval(self) -> str:
-        low, high, corrected = self.lead.low, self.lead.high, corrected_for(self.num_comparisons)
-        assert low is not None
-        assert high is not None
-        ends = f"{two_digits(low)} to {two_digits(high)}"
-        return f"either may be better: the 95 % interval of the lead{corrected and f'{corrected},'} is {ends}"
 
     @property
     def _advice(self) -> str:

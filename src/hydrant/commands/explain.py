@@ -12,9 +12,16 @@ import yaml
 from hydrant.checks import check_known, unknown_name
 from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
-from hydrant.config.groups import conf_dir, group_options, option_path, options_with
+from hydrant.config.groups import (
+    conf_dir,
+    group_options,
+    included_options,
+    option_content,
+    option_path,
+    options_with,
+)
 from hydrant.editor.option_files import Key, read_option
-from hydrant.errors import ConfigError, first_line, shown
+from hydrant.errors import ConfigError, first_line
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns
@@ -45,7 +52,10 @@ class _Explained:
             parts.append("\n".join(_columns(rows)))
             parts.append(f"hydrant explain {first} prints the file of an option.")
         if self.keys:
-            rows = [[option, f"{path}: {_default(key)}", _comment(key)] for option, path, key in self.keys]
+            rows = [
+                [option, f"{path}: {key.default_text}", f"# {key.comment}" * bool(key.comment)]
+                for option, path, key in self.keys
+            ]
             parts.append("\n".join(line.strip() for line in _columns(rows)))
         return "\n\n".join(parts)
 
@@ -84,8 +94,9 @@ def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
     if group not in groups or "." in group:
         return _Explained(keys=_key(group, groups))
     if not equals:
-        options = {name: _first_comment(option_path(group, name)) for name in groups[group]}
-        return _Explained(group=group, options=options)
+        comments = {name: read_option(group, name).comment for name in groups[group]}
+        without_examples = {name: comment.partition("    ")[0] for name, comment in comments.items()}
+        return _Explained(group=group, options=without_examples)
     check_known("", f"{group} option", option, groups[group])
     return _Explained(list(_with_bases(group, option)))
 
@@ -97,22 +108,10 @@ def _text(path: Path) -> str:
 
 def _with_bases(group: str, option: str) -> Iterator[Path]:
     """Yield the file of an option, and those of its group that it includes and that are no options themselves."""
-    path = option_path(group, option)
-    yield path
-    content = yaml.safe_load(path.read_text(encoding="utf-8-sig")) or {}
-    for item in content.get("defaults", []):
-        if isinstance(item, str) and item.startswith("_") and item != "_self_":
-            yield from _with_bases(group, item)
-
-
-def _first_comment(path: Path) -> str:
-    comments = [
-        line.lstrip("# ")
-        for line in path.read_text(encoding="utf-8-sig").splitlines()
-        if line.startswith("#")
-    ]
-    text = next((line for line in comments if line and not line.startswith("@package")), "")
-    return text.partition("    ")[0]  # without the example
+    yield option_path(group, option)
+    for name in included_options(option_content(group, option)):
+        if name.startswith("_"):
+            yield from _with_bases(group, name)
 
 
 def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
@@ -146,14 +145,6 @@ def _inner(keys: Mapping[str, Key], path: str) -> Key | None:
     name, _, rest = path.partition(".")
     key = keys.get(name)
     return _inner(key.inner, rest) if key and rest else key
-
-
-def _default(key: Key) -> str:
-    return key.default if isinstance(key.default, str) else shown(key.default)
-
-
-def _comment(key: Key) -> str:
-    return f"# {key.comment}" if key.comment else ""
 
 
 def _columns(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hydrant.config.groups import conf_dir, group_options, user_conf_dir
+from hydrant.config.groups import group_options, option_path
 
 # `hydrant`, or python with a script that calls hydrant.cli, also after `uv run`. Other scripts are never started.
 INSTALL_BASH = r"""
@@ -106,15 +106,14 @@ def _chosen(overrides: Iterable[str], options: Mapping[str, Sequence[str]]) -> d
 
 def _defaults(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return the option of each group that has one without overrides."""
-    entries = [entry for entry in _read("train")["defaults"] if isinstance(entry, dict)]
-    return {
-        group: option for entry in entries for group, option in entry.items() if group in options and option
-    }
+    entries = [entry for entry in _read("", "train")["defaults"] if isinstance(entry, dict)]
+    chosen = [(group, option) for entry in entries for group, option in entry.items() if option]
+    return {group: option for group, option in chosen if group in options}
 
 
 def _entry() -> dict[str, Any]:
     """Return the keys of the primary config that users set."""
-    return {key: value for key, value in _read("train").items() if key not in ("defaults", "hydra")}
+    return {key: value for key, value in _read("", "train").items() if key not in ("defaults", "hydra")}
 
 
 def _node(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
@@ -129,7 +128,7 @@ def _node(name: str, chosen: Mapping[str, str]) -> dict[str, Any]:
 
 def _option(group: str, name: str) -> dict[str, Any]:
     """Return the keys of an option, with those of the options of its group that it extends."""
-    content = _read(f"{group}/{name}")
+    content = _read(group, name)
     extended: list[Any] = content.pop("defaults", [])
     keys: dict[str, Any] = {}
     for base in extended if "_self_" in extended else [*extended, "_self_"]:
@@ -139,11 +138,10 @@ def _option(group: str, name: str) -> dict[str, Any]:
     return keys
 
 
-def _read(name: str) -> dict[str, Any]:
-    """Return the content of a config file; the user's takes precedence."""
-    paths = [folder / f"{name}.yaml" for folder in (user_conf_dir(), conf_dir()) if folder is not None]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
+def _read(group: str, name: str) -> dict[str, Any]:
+    """Return the content of a config file; `group` is "" for train.yaml."""
+    path = option_path(group, name)
+    if not path.is_file():
         raise _NeedsHydra  # not a file name, such as `mlp@modules.first`
     text = path.read_text(encoding="utf-8-sig")
     if "@package" in text:

@@ -32,11 +32,7 @@ _GLOBAL_GROUPS = ("experiment", "debug", "sweep")
 
 _ANYWHERE: Schema = {
     "anyOf": [
-        {
-            "type": "string",
-            "pattern": r"\$\{",
-            "description": "an interpolation, such as ${data.num_classes}",
-        },
+        {"type": "string", "pattern": r"\$\{", "description": "an interpolation: ${data.num_classes}"},
         {"type": "string", "const": "???", "description": "must be given"},
         {"type": "object", "required": ["_target_"], "description": "an object that a _target_ creates"},
     ]
@@ -65,9 +61,8 @@ def json_schemas() -> dict[str, Schema]:
         if group not in _GLOBAL_GROUPS
     }
     schemas = {group: _finished(f"an option of {group}", _option_schema(groups[group])) for group in groups}
-    return schemas | {
-        CONFIG: _finished("a config: train.yaml, an experiment, a sweep", _config_schema(groups))
-    }
+    config = _finished("a config: train.yaml, an experiment, a sweep", _config_schema(groups))
+    return schemas | {CONFIG: config}
 
 
 def _finished(title: str, content: Schema) -> Schema:
@@ -77,11 +72,8 @@ def _finished(title: str, content: Schema) -> Schema:
 
 def _option_schema(options: Sequence[OptionFile]) -> Schema:
     """Return the schema of the files of a group: the `_target_` decides which keys a file may have."""
-    known = _merged(_properties(option) for option in options)
-    properties = {
-        "defaults": {"type": "array", "description": "the options that this one begins with"},
-        **known,
-    }
+    defaults: Schema = {"type": "array", "description": "the options that this one begins with"}
+    properties = {"defaults": defaults, **_merged(map(_properties, options))}
     branches: list[Schema] = [{"if": {"not": {"required": ["_target_"]}}, "then": _only(properties)}]
     for target in sorted({option.target for option in options if option.target}):
         parts = [_properties(option) for option in options if option.target == target]
@@ -100,9 +92,8 @@ def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
         if group in properties:
             properties[group], strict = _group_schema(options)
             open_ones = [option.name for option in options if not _takes_only_its_arguments(option.target)]
-            conditions.append(
-                {"if": {"not": _chooses(group, open_ones)}, "then": {"properties": {group: strict}}}
-            )
+            is_closed = {"not": _chooses(group, open_ones)}
+            conditions.append({"if": is_closed, "then": {"properties": {group: strict}}})
     properties["hooks"]["properties"] = {
         option.name: content | (strict if _takes_only_its_arguments(option.target) else {})
         for option in groups.get("hook", [])
@@ -128,15 +119,11 @@ def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
     properties: Schema = {}
     for name, hint in typing.get_type_hints(fields).items():
         key = keys.get(name, Key())
+        content = _of_hint(hint)
         if is_dataclass(hint):
-            inner: Schema = {
-                "type": "object",
-                "properties": _fields(hint, key.inner),
-                "additionalProperties": False,
-            }
-            properties[name] = _described(inner, key)
-        else:
-            properties[name] = _described(_of_hint(hint), key)
+            inner = _fields(hint, key.inner)
+            content = {"type": "object", "properties": inner, "additionalProperties": False}
+        properties[name] = _described(content, key)
     return properties
 
 
@@ -160,11 +147,8 @@ def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
         if not group.startswith("hydra/"):
             patterns[rf"^(override\s+|optional\s+)?/?{group}(@.*)?$"] = choice
     entry: Schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
-    return {
-        "type": "array",
-        "items": {"anyOf": [{"type": "string"}, entry]},
-        "description": "the chosen options",
-    }
+    items: Schema = {"anyOf": [{"type": "string"}, entry]}
+    return {"type": "array", "items": items, "description": "the chosen options"}
 
 
 def _properties(option: OptionFile) -> Schema:
@@ -277,13 +261,9 @@ def _either(schemas: Sequence[Schema]) -> Schema:
     if {} in kinds and not any("properties" in kind for kind in kinds):  # properties help to complete
         kinds = [{}]
     either = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-    is_common = all(default == notes["default"][0] for default in notes.get("default", []))
-    described = {"description": notes["description"][0]} if "description" in notes else {}
-    return {
-        **either,
-        **described,
-        **({"default": notes["default"][0]} if "default" in notes and is_common else {}),
-    }
+    if any(default != notes["default"][0] for default in notes.get("default", [])):
+        del notes["default"]
+    return {**either, **{name: values[0] for name, values in sorted(notes.items(), reverse=True)}}
 
 
 def _only(properties: Mapping[str, Any]) -> Schema:

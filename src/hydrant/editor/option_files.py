@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from hydrant.config.groups import option_path
+from hydrant.errors import shown
 from hydrant.files.bounded_yaml import MarkingLoader
 
 
@@ -20,6 +21,10 @@ class Key:
     default: Any = None
     comment: str = ""
     inner: Mapping[str, Key] = field(default_factory=dict["str", "Key"])
+
+    @property
+    def default_text(self) -> str:
+        return self.default if isinstance(self.default, str) else shown(self.default)
 
 
 @dataclass(frozen=True)

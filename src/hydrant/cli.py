@@ -35,11 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if is_about_hydrant:
         arguments = [word for word in arguments if word != FLAG]
     wants_text = FLAG not in arguments or not {"-h", "--help"}.isdisjoint(arguments)
-    with (
-        process_settings(),
-        standard_streams(),
-        nullcontext() if wants_text else json_output(arguments[0]),
-    ):
+    output = nullcontext() if wants_text else json_output(arguments[0])
+    with process_settings(), standard_streams(), output:
         return _run(arguments)
 
 
@@ -66,10 +63,10 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
-        if str(error).startswith("Symlink loop from "):  # by pathlib, before Python 3.13
-            return _report(
-                ConfigError("", f"{str(error).removeprefix('Symlink loop from ')} is a link to itself")
-            )
+        if (link := str(error).removeprefix("Symlink loop from ")) != str(
+            error
+        ):  # by pathlib, before Python 3.13
+            return _report(ConfigError("", f"{link} is a link to itself"))
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
@@ -92,8 +89,11 @@ def _spelt_as_flags(arguments: list[str]) -> list[str]:
 
 
 def _call(command: str, *arguments: str) -> int:
+    if "=" in command or command.startswith("-"):
+        remedy = f"hydrant train {command}"
+        raise ConfigError("", f"{command!r} comes after a command: {remedy}", about=command, remedy=remedy)
     if (known := COMMANDS.get(command)) is None:
-        raise _no_command(command)
+        raise unknown_name("", "command", command, COMMANDS)
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
@@ -120,8 +120,7 @@ def _check_working_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        message = "the working folder has been removed; change to another one"
-        raise ConfigError("", message) from error
+        raise ConfigError("", "the working folder has been removed; change to another one") from error
 
 
 def _allow_own_code(words: Sequence[str]) -> None:
@@ -142,13 +141,6 @@ def _read_dotenv() -> None:
 
 def _function_of(command: str) -> Callable[[list[str]], int]:
     return pkgutil.resolve_name(f"hydrant.commands.{command}:main")
-
-
-def _no_command(word: str) -> ConfigError:
-    if "=" in word or word.startswith("-"):
-        remedy = f"hydrant train {word}"
-        return ConfigError("", f"{word!r} comes after a command: {remedy}", about=word, remedy=remedy)
-    return unknown_name("", "command", word, COMMANDS)
 
 
 def _report(error: HydrantError) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,7 +74,8 @@ class Comparison:
             counts, versus = {key: group[key] for key in ("num", "num_runs")}, group["versus"] or {}
             figures = {key: group[key] for key in _FIGURES}
             figures |= {name: versus.get(key) for name, key in _DIFFERENCES.items()}
-            rows.append({"group": group["name"], **group["labels"], **counts, **_as_floats(figures)})
+            floats = {name: math.nan if value is None else value for name, value in figures.items()}
+            rows.append({"group": group["name"], **group["labels"], **counts, **floats})
         return data_frame(rows).set_index("group")
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,10 +102,6 @@ _DIFFERENCES = {
     "p_holm": "p_holm",
 }
 """The columns of `Comparison.groups` about the difference from the baseline, with their names in `to_dict`."""
-
-
-def _as_floats(figures: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: math.nan if value is None else value for name, value in figures.items()}
 
 
 def compare(

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,11 +17,10 @@ from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.flat import group_choices
 from hydrant.config.resolvers import begin_run
 from hydrant.errors import ConfigError
 from hydrant.interface.arguments import list_of_texts
-from hydrant.runs.job import Job, place, records_of
+from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.process_settings import process_settings, restored_gc
 
 
@@ -71,18 +71,9 @@ class Config(Mapping[str, Any]):
                 composed[group] = node
                 composed.hydra.runtime.choices[group] = str(node["type"]).rpartition(".")[2]
         begin_run()
-        placed = place(composed, folder=folder)
-        path = placed.folder if folder is None else Path(folder)
-        settings, config = composed.hydra, without_hydra(composed)
-        return Job(
-            check(config),
-            path,
-            group_choices(settings.runtime.choices),
-            records_of(config, settings),
-            list(self.overrides),
-            sweep_folder=None,
-            call=f"hydrant.train(config, folder={str(path)!r})",
-        )
+        job = job_of(composed, place(composed, folder=folder))
+        path = job.folder if folder is None else Path(folder)
+        return replace(job, folder=path, call=f"hydrant.train(config, folder={str(path)!r})")
 
 
 def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) -> Config:
@@ -114,9 +105,8 @@ def _conf_folder(conf: str | Path | None) -> Generator[None]:
     """Use a conf folder of the user; `process_settings` restores the variable."""
     if conf is not None:
         if not Path(conf).is_dir():
-            raise ConfigError(
-                "conf", f"{conf} is not a folder", remedy="give the folder of your config groups"
-            )
+            remedy = "give the folder of your config groups"
+            raise ConfigError("conf", f"{conf} is not a folder", remedy=remedy)
         os.environ["HYDRANT_CONF"] = str(conf)
     yield
 

@@ -11,7 +11,15 @@ from hydrant.checks import check_known
 from hydrant.errors import ConfigError
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
-from hydrant.runs.folder import CHECKPOINTS, RunFolder, is_run_folder, read_metrics
+from hydrant.runs.folder import (
+    CHECKPOINTS,
+    CURVES_PICTURE,
+    PICTURES,
+    SCHEDULE_PICTURE,
+    RunFolder,
+    is_run_folder,
+    read_metrics,
+)
 from hydrant.runs.process_settings import process_settings
 from hydrant.terminal.console import relative
 
@@ -52,9 +60,8 @@ class Run:
         run = RunFolder(self.folder)
         best = run.summary.get("best")
         shown = "" if best is None else f", best {best['metric']} {best['value']:.6g}"
-        return (
-            f"Run({relative(self.folder)!r}, {run.state}, {run.summary.get('num_updates', 0)} updates{shown})"
-        )
+        num_updates = run.summary.get("num_updates", 0)
+        return f"Run({relative(self.folder)!r}, {run.state}, {num_updates} updates{shown})"
 
     @property
     def status(self) -> str:
@@ -86,15 +93,9 @@ class Run:
     @property
     def pictures(self) -> dict[str, Path]:
         """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; the schedules; the curves."""
-        from hydrant.runs.folder import CURVES_PICTURE, PICTURES, SCHEDULE_PICTURE
-
-        files = [*sorted((self.folder / PICTURES).glob("*/*.png"))]
-        files += [self.folder / SCHEDULE_PICTURE, self.folder / CURVES_PICTURE]
-        return {
-            file.stem if file.parent == self.folder else file.parent.name: file
-            for file in files
-            if file.exists()
-        }
+        drawn = {file.parent.name: file for file in sorted((self.folder / PICTURES).glob("*/*.png"))}
+        of_run = [self.folder / SCHEDULE_PICTURE, self.folder / CURVES_PICTURE]
+        return drawn | {file.stem: file for file in of_run if file.exists()}
 
     def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:
         """Return the trained model in evaluation mode, not compiled, with the weights in float32.
@@ -198,9 +199,8 @@ def load_run(
         ConfigError: the folder holds no run, or `allow_targets` is no list of texts.
     """
     if not is_run_folder(Path(folder)):
-        raise ConfigError(
-            "folder", f"{folder} holds no run", remedy="give a run folder, such as outputs/lr_study"
-        )
+        remedy = "give a run folder, such as outputs/lr_study"
+        raise ConfigError("folder", f"{folder} holds no run", remedy=remedy)
     trusted = list_of_texts("allow_targets", allow_targets)
     return Run(Path(folder), passed_objects(model, data, task), trusted)
 

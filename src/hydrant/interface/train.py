@@ -64,10 +64,8 @@ def train(
     with unchanged_process(), passing(objects):
         job = config.job(folder, nodes_of(objects))
         if objects and job.config["parallel"]["num_processes"] > 1:
-            message = (
-                f"{', '.join(objects)} cannot be passed to other processes; use 1 rank, or config groups"
-            )
-            raise ConfigError("parallel.num_processes", message)
+            message = f"{', '.join(objects)} cannot be passed to other processes"
+            raise ConfigError("parallel.num_processes", message, remedy="use 1 rank, or config groups")
         result = _execute(job)
     if result.exit_status:
         raise _error_of(result)

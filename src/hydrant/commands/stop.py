@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
@@ -33,9 +34,8 @@ class Stopped:
     """What became of a run or a sweep."""
 
     folder: str
-    outcome: (
-        str  # "stopped", "stopping" (it still saves), "cancelled" (by SLURM), or "idle" (nothing was at work)
-    )
+    outcome: Literal["stopped", "stopping", "cancelled", "idle"]
+    """`stopping`: it still saves; `cancelled`: by SLURM; `idle`: nothing was at work."""
     pids: list[int]
     slurm_jobs: list[str]
     state: str  # of a run; "" for a sweep
@@ -70,7 +70,7 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
     """
     if (pid := locking_process(folder)) is not None:
         _check_alone(folder, pid)
-        return _signalled(folder, [pid], now=now)
+        return _signalled(folder, pid, now=now)
     state = RunFolder(folder).state
     if state == RunStatus.RUNNING or is_held(folder):
         remedy = "stop it where it was started, such as in another container"
@@ -81,9 +81,8 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
     if recorded in queued_in(folder.parent):  # the queue knows where a job comes from, not the summary
         return _cancelled(folder, [recorded])
     host = RunFolder(folder).summary.get("host")
-    raise CannotStop(
-        f"{relative(folder)} runs on {host}; call there: hydrant stop {shlex.quote(str(folder))}"
-    )
+    command = f"hydrant stop {shlex.quote(str(folder))}"
+    raise CannotStop(f"{relative(folder)} runs on {host}; call there: {command}")
 
 
 def _check_alone(folder: Path, pid: int) -> None:
@@ -105,7 +104,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     if damage:
         notice(damage)
     if plan.pid is not None and plan.pid > 0 and plan.machine == this_machine():
-        stopped = _signalled(folder, [plan.pid], now=now)
+        stopped = _signalled(folder, plan.pid, now=now)
         if stopped.outcome != "idle":
             return stopped
     if jobs := sorted(queued_in(folder)):
@@ -114,7 +113,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
     runs = {run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)}
     left = {pid: run for run in sorted(runs) if (pid := locking_process(run)) is not None}
-    outcomes = [_signalled(run, [pid], now=now).outcome for pid, run in left.items()]
+    outcomes = [_signalled(run, pid, now=now).outcome for pid, run in left.items()]
     if outcomes:
         outcome = "stopping" if "stopping" in outcomes else "stopped"
         return Stopped(relative(folder), outcome, list(left), [], "")
@@ -125,17 +124,17 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     return Stopped(relative(folder), "idle", [], [], "")
 
 
-def _signalled(folder: Path, pids: list[int], *, now: bool) -> Stopped:
-    """Ask processes that have locked a folder to stop, and wait for them."""
+def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:
+    """Ask the process that has locked a folder to stop, and wait for it."""
     name = relative(folder)
     try:
-        ended = [ask_to_stop(folder, pid, now=now, seconds=_WAIT_SECONDS) for pid in pids]
+        has_ended = ask_to_stop(folder, pid, now=now, seconds=_WAIT_SECONDS)
     except OSError as error:
         raise CannotStop(f"{name}/.stop cannot be written ({error.strerror}), so nothing was sent") from error
     state = RunFolder(folder).state if is_run_folder(folder) else ""
-    if all(has_ended is None for has_ended in ended):
+    if has_ended is None:
         return Stopped(name, "idle", [], [], state)
-    return Stopped(name, "stopping" if False in ended else "stopped", pids, [], state)
+    return Stopped(name, "stopped" if has_ended else "stopping", [pid], [], state)
 
 
 def _cancelled(folder: Path, jobs: list[str]) -> Stopped:

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.checks import near_folders
 from hydrant.commands.compare.command import add_question_flags, question_of
-from hydrant.config.command_line import Flags
+from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import newest_folders
 from hydrant.terminal.answer import answer, wants_json
@@ -83,23 +82,16 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--no-browser", action="store_true")
     options, words = parser.split(arguments)
     if not words:
-        raise ConfigError(
-            "FOLDER", f"give runs, sweeps or folders of them{newest_folders('hydrant watch outputs')}"
-        )
+        example = newest_folders("hydrant watch outputs")
+        raise ConfigError("FOLDER", f"give runs, sweeps or folders of them{example}")
     for word in words:
-        is_pattern = not Path(word).is_dir() and any(sign in word for sign in "*?[")
-        if not is_pattern and not Path(word).is_dir():
-            raise ConfigError(
-                "FOLDER",
-                f"{word!r} is not a folder",
-                remedy=near_folders(Path(word)) or "give the folder of a run or a sweep",
-            )
-        if is_pattern and not glob.glob(word, recursive=True):  # noqa: PTH207  # Path.glob rejects absolute ones
+        if Path(word).is_dir() or not any(sign in word for sign in "*?["):
+            named_folder(word)
+        elif not glob.glob(word, recursive=True):  # noqa: PTH207  # Path.glob rejects absolute ones
             notice(f"{word!r} matches nothing yet; the page shows runs when it does")
     if options.host == "":
-        raise ConfigError(
-            "--host", "needs an address or a name of this machine, not ''; 0.0.0.0 is all addresses"
-        )
+        remedy = "0.0.0.0 is all addresses"
+        raise ConfigError("--host", "needs an address or a name of this machine, not ''", remedy=remedy)
     if options.port is not None and not 0 <= options.port < 1 << 16:
         raise ConfigError("--port", f"needs a number from 0 to 65535, not {options.port}")
     return options, words

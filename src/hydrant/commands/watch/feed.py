@@ -88,11 +88,8 @@ class Feed:
 
     def _publish(self, parts: Mapping[str, Any]) -> None:
         with self._changed:
-            changed = {
-                name: text
-                for name, part in parts.items()
-                if self._parts.get(name, (0, ""))[1] != (text := encoded(part))
-            }
+            texts = {name: encoded(part) for name, part in parts.items()}
+            changed = {n: text for n, text in texts.items() if self._parts.get(n, (0, ""))[1] != text}
             if changed:
                 self._number += 1
                 self._parts |= {name: (self._number, text) for name, text in changed.items()}
@@ -135,20 +132,15 @@ def have_changed(runs: Sequence[Run], known: Sequence[Run]) -> bool:
     """Return whether a run was added, removed, renamed or read again: else it has the same objects as before."""
     if len(runs) != len(known):
         return True
-    return any(
-        (run.name, run.state, run.error) != (old.name, old.state, old.error)
-        or any(new is not was and bool(new or was) for new, was in _arrays(run, old))
-        or any(new is not was and new != was for new, was in _plain(run, old))
-        for run, old in zip(runs, known, strict=True)
-    )
+    return any(_has_changed(run, old) for run, old in zip(runs, known, strict=True))
 
 
-def _arrays(run: Run, old: Run) -> Sequence[tuple[Any, Any]]:
-    return (run.series, old.series), (run.schedules, old.schedules)
-
-
-def _plain(run: Run, old: Run) -> Sequence[tuple[Any, Any]]:
-    return (run.summary, old.summary), (run.config, old.config), (run.overrides, old.overrides)
+def _has_changed(run: Run, old: Run) -> bool:
+    pairs = [(getattr(run, name), getattr(old, name)) for name in ("series", "schedules")]
+    if any(new is not was and (new or was) for new, was in pairs):  # arrays, which are not compared
+        return True
+    plain = ("name", "state", "error", "summary", "config", "overrides")
+    return any(getattr(run, name) != getattr(old, name) for name in plain)
 
 
 def _picture_address(run: Run, file: str, path: Path) -> Any:

@@ -131,9 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not is_own:
             return self._refuse(HTTPStatus.FORBIDDEN, "This server answers only to its own address.")
         if not hmac.compare_digest(query.get("token", "").encode(), self.server.token.encode()):
-            return self._refuse(
-                HTTPStatus.FORBIDDEN, "The token is wrong. hydrant watch has printed the address."
-            )
+            text = "The token is wrong. hydrant watch has printed the address."
+            return self._refuse(HTTPStatus.FORBIDDEN, text)
         if parts.path == "/events":
             return self._stream(query.get("since", ""))
         routes: dict[str, Callable[[dict[str, str]], Answer | None]] = {

@@ -18,14 +18,14 @@ def main(arguments: Sequence[str]) -> int:
     _, words = Flags("docs").split(arguments)
     pages = page_files()
     if not pages:
-        raise ConfigError(
-            "", "this installation has no pages", remedy="install Hydrant from its wheel or its repository"
-        )
+        remedy = "install Hydrant from its wheel or its repository"
+        raise ConfigError("", "this installation has no pages", remedy=remedy)
     texts = {name: text for word in words for name, text in [_text_of(word, pages)]}
     if words:
         tell("\n\n".join(texts.values()), {"pages": texts}, emit)
         return 0
-    titles, width = {name: _title(file) for name, file in pages.items()}, max(map(len, pages))
+    first_lines = {n: file.read_text(encoding="utf-8").partition("\n")[0] for n, file in pages.items()}
+    titles, width = {n: line.removeprefix("# ") for n, line in first_lines.items()}, max(map(len, pages))
     tell("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), {"titles": titles}, emit)
     return 0
 
@@ -34,9 +34,8 @@ def page_files() -> dict[str, Path]:
     """Return the file of each page by its name, such as `guides/sweeps`."""
     package = Path(__file__).parents[1]
     folder = package / "docs" if (package / "docs").is_dir() else package.parents[1] / "docs"
-    return {
-        file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.md"))
-    }
+    files = sorted(folder.rglob("*.md"))
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 
 def _text_of(word: str, pages: dict[str, Path]) -> tuple[str, str]:
@@ -84,15 +83,9 @@ def _name_of(word: str, pages: dict[str, Path]) -> str:
         ConfigError: there is none, or there are several.
     """
     name = word.removeprefix("docs/").removesuffix(".md")
-    found = [page for page in pages if page == name] or [
-        page for page in pages if page.rpartition("/")[2] == name
-    ]
+    found = [name] if name in pages else [page for page in pages if page.rpartition("/")[2] == name]
     if len(found) > 1:
         raise ConfigError("", f"{word!r} may be {' or '.join(found)}", remedy="give one of them")
     if not found:
         raise unknown_name("", "page", name, pages)
     return found[0]
-
-
-def _title(file: Path) -> str:
-    return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")

@@ -70,9 +70,8 @@ def _write(
         ExportError: the format cannot hold the model, or the file gives other outputs.
     """
     if path.exists() and not path.is_file():
-        raise ConfigError(
-            "--output", f"{path} cannot be written (it is not a file)", remedy="give another path"
-        )
+        message = f"{path} cannot be written (it is not a file)"
+        raise ConfigError("--output", message, remedy="give another path")
     path = path.resolve()  # write through a link instead of replacing it
     try:
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:

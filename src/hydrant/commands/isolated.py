@@ -40,9 +40,8 @@ def run_isolated(
         Stopped: a signal arrived.
     """
     paths = preload_paths([config]) if preload is None else preload
-    call = call_isolated(
-        _call, (function, config, *arguments), preload=[__name__, function.__module__, *paths]
-    )
+    modules = [__name__, function.__module__, *paths]
+    call = call_isolated(_call, (function, config, *arguments), preload=modules)
     if call.signum is not None:
         raise Stopped(128 + call.signum)
     if isinstance(call.result, ConfigError):

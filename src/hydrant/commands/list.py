@@ -36,9 +36,8 @@ def backends() -> dict[str, str | None]:
     """Return what each backend of torch.compile (`compile.backend=`) lacks on this machine; None if it is ready."""
     from hydrant.training.compile.validate import backend_names
 
-    return {
-        name: _obstacle(name) for name in sorted(backend_names(), key=lambda name: (name != "inductor", name))
-    }
+    names = sorted(backend_names(), key=lambda name: (name != "inductor", name))
+    return {name: _obstacle(name) for name in names}
 
 
 def _obstacle(name: str) -> str | None:

@@ -118,7 +118,10 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
-    """Print each shape of the curves of a field, with the groups that have it: from the smallest to the largest."""
+    """Print each shape of the curves of a field, with the groups that have it: from the smallest to the largest.
+
+    A curve is described by its first, its largest and its last value.
+    """
     from hydrant.training.plotting import sparkline
 
     shapes = dict[str, list[str]]()
@@ -126,16 +129,13 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
         shapes.setdefault(sparkline(values), []).append(group)
     for shape, names in shapes.items():
         names = sorted(names, key=lambda name: max(groups[name]))
-        lines = [_describe_curve(field, name, groups[name]) for name in dict.fromkeys((names[0], names[-1]))]
+        lines = list[str]()
+        for name in dict.fromkeys((names[0], names[-1])):
+            of_group, values = f" of {name}" if name else "", groups[name]
+            lines.append(f"{field}{of_group}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
         lines[1:1] = [f"and {len(names) - 2} between"] if len(names) > 2 else []
         for n, line in enumerate([*lines, shape]):
             say(f"{'' if n else 'schedule':<12} {line}")
-
-
-def _describe_curve(field: str, group: str, values: Sequence[float]) -> str:
-    """Return the first, the largest and the last value of a field."""
-    of_group = f" of {group}" if group else ""
-    return f"{field}{of_group}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}"
 
 
 def _describe_group(group: Mapping[str, Any], arguments: Collection[str]) -> str:

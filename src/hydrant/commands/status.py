@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -32,13 +32,11 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
-        raise ConfigError(
-            "FOLDER", f"give a sweep or a run{newest_folders('hydrant status multirun/lr_study')}"
-        )
+        example = newest_folders("hydrant status multirun/lr_study")
+        raise ConfigError("FOLDER", f"give a sweep or a run{example}")
     if options.watch and (wants_json() or not is_terminal(sys.stdout)):
-        raise ConfigError(
-            "--watch", "draws in a terminal", remedy="leave it out, or call status --json repeatedly"
-        )
+        remedy = "leave it out, or call status --json repeatedly"
+        raise ConfigError("--watch", "draws in a terminal", remedy=remedy)
     if options.watch:
         _watch(folders)
     for folder in folders:
@@ -52,20 +50,7 @@ def main(arguments: Sequence[str]) -> int:
             {"states": states, "folders": {f: [asdict(run) for run in runs] for f, runs in listed.items()}}
         )
     else:
-        has_colours = has_style(sys.stdout)
-        width = console().width if has_colours else sys.maxsize
-        fits = is_terminal(sys.stdout) and not options.all
-        height = (
-            (console().height - 1) // len(folders) - 1 if fits else None
-        )  # for the prompt and blank lines
-        rest = " (--all lists them)"
-        tables = [
-            render_table(folder, runs, width, height, reasons_below=True, rest=rest)
-            for folder, runs in progress.items()
-        ]
-        for n, lines in enumerate(tables):
-            blank = [""] * (n > 0)
-            console().print(styled([*blank, *lines])) if has_colours else say("\n".join([*blank, *lines]))
+        _print_tables(progress, lists_all=options.all)
     return 0
 
 
@@ -73,6 +58,17 @@ def _urgent(runs: Sequence[RunProgress]) -> list[RunProgress]:
     """Return the most urgent runs, in their order, as many as a program reads without `--all`."""
     places = most_urgent([(run.state, run.best) for run in runs], _MAX_LISTED, "")
     return [runs[place] for place in sorted(places)]
+
+
+def _print_tables(progress: Mapping[str, Sequence[RunProgress]], *, lists_all: bool) -> None:
+    """Print the runs of each folder: on a terminal as many as fit, with room for blank lines and the prompt."""
+    has_colours, fits = has_style(sys.stdout), is_terminal(sys.stdout) and not lists_all
+    width = console().width if has_colours else sys.maxsize
+    height = (console().height - 1) // len(progress) - 1 if fits else None
+    for n, (folder, runs) in enumerate(progress.items()):
+        lines = render_table(folder, runs, width, height, reasons_below=True, rest=" (--all lists them)")
+        lines = [*[""] * (n > 0), *lines]
+        console().print(styled(lines)) if has_colours else say("\n".join(lines))
 
 
 def _folders(word: str) -> list[Path]:

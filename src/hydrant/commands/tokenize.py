@@ -65,9 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--suffixes", default=".txt,.md,.rst")
     options, words = parser.split(arguments)
     if not words or options.out is None:
-        raise ConfigError(
-            "", "tokenize what? Give texts and a folder: hydrant tokenize texts/ --out data/texts"
-        )
+        example = "hydrant tokenize texts/ --out data/texts"
+        raise ConfigError("", f"tokenize what? Give texts and a folder: {example}")
     if not 0 < options.val < 1:
         raise ConfigError("--val", f"needs a ratio above 0 and below 1, not {options.val}")
     if not 1 <= options.shard_size <= MAX_SHARD_TOKENS:
@@ -79,10 +78,8 @@ def main(arguments: Sequence[str]) -> int:
     tokenizer = _tokenizer(options.encoding, [*splits["train"], *splits["val"]])
     try:
         with new_folder(options.out) as folder:
-            counts = {
-                name: _write(folder, name, parts, tokenizer, options.shard_size)
-                for name, parts in splits.items()
-            }
+            size = options.shard_size
+            counts = {name: _write(folder, name, parts, tokenizer, size) for name, parts in splits.items()}
             tokenizer.vocabulary.write(folder)
     except OSError as error:
         message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
@@ -105,19 +102,12 @@ def _text_files(words: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
     files = list[Path]()
     for word in words:
         path = Path(word)
-        found = (
-            [path]
-            if path.is_file()
-            else sorted(p for p in path.rglob("*") if p.suffix in suffixes and p.is_file())
-        )
-        if not found:
-            what = (
-                f"has no files that end in {', '.join(suffixes)} (--suffixes)"
-                if path.is_dir()
-                else "does not exist"
-            )
-            raise ConfigError("", f"{word} {what}")
-        files += found
+        found = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        if not path.is_file() and not path.is_dir():
+            raise ConfigError("", f"{word} does not exist")
+        if path.is_dir() and not found:
+            raise ConfigError("", f"{word} has no files that end in {', '.join(suffixes)} (--suffixes)")
+        files += found if path.is_dir() else [path]
     return files
 
 

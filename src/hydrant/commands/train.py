@@ -81,7 +81,7 @@ def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
         variables: Any = OmegaConf.to_container(settings.job.env_set, resolve=True)
     os.environ.update(
         variables
-    )  # before `job_of` imports torch, which reads some. `hydrant.cli` restores them
+    )  # before `job_of` imports torch, which reads some; `hydrant.cli` restores them
     return job_of(config, placed), variables, logs
 
 

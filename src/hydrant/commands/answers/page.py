@@ -14,6 +14,8 @@ from hydrant.sweeps import study
 _PAGE = Path("docs/reference/json.md")
 _STUDY = Path(__file__).parent / "study.json"
 RECORD_SCHEMA = Path(study.__file__).parent / "study.schema.json"
+_NOT_SHOWN = ("overrides", "extended", "at_end", "results", "runs", "std", "beaten_by", "beaten_after")
+"""What only study.json has of a contender."""
 _BEGIN, _END = "<!-- schemas: generated -->", "<!-- end of schemas -->"
 
 
@@ -35,25 +37,13 @@ def _study_result() -> dict[str, Any]:
         "contenders": {
             "type": "array",
             "description": "The best mean first.",
-            "items": _part(
-                record["contenders"]["items"],
-                without=(
-                    "overrides",
-                    "extended",
-                    "at_end",
-                    "results",
-                    "runs",
-                    "std",
-                    "beaten_by",
-                    "beaten_after",
-                ),
-            ),
+            "items": _part(record["contenders"]["items"], without=_NOT_SHOWN),
         },
         "leads": {
             "type": "array",
             "description": "The leader minus each other contender, of the same seeds.",
             "items": _object(
-                {"over": text, **{key: pair[key] for key in ("num_pairs", "mean", "low", "high")}}
+                {"over": text} | {key: pair[key] for key in ("num_pairs", "mean", "low", "high")}
             ),
         },
         "protocol": record["protocol"]["properties"]["sentences"],

@@ -63,10 +63,8 @@ class BenchOutput:
         """
         for file, content in ((SUMMARY, "a run"), ("bench.json", "results of bench")):
             if (self.folder / file).exists():
-                key = "name" if self._options.output is None else "--output"
-                raise ConfigError(
-                    key, f"{self.folder} already contains {content}", remedy="choose another folder"
-                )
+                key, remedy = "name" if self._options.output is None else "--output", "choose another folder"
+                raise ConfigError(key, f"{self.folder} already contains {content}", remedy=remedy)
         copies = {"--csv": self._options.csv, "--png": self._options.png}
         for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
             if path is not None:

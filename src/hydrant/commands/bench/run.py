@@ -68,13 +68,8 @@ def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path
     repeat = f"{options.warmup} warmup, {options.updates} measured updates"
     notice(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
     with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
-        for result in measure_cells(
-            results,
-            repeats=options.repeats,
-            num_updates=options.updates,
-            warmup=options.warmup,
-            cache_dir=Path(cache_dir),
-        ):
+        counts = {"repeats": options.repeats, "num_updates": options.updates, "warmup": options.warmup}
+        for result in measure_cells(results, **counts, cache_dir=Path(cache_dir)):
             outcome = result.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
             notice(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
 
@@ -119,7 +114,9 @@ def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
             if cell not in cells:
                 choices = choices_in(cell)
                 labels = {axis: choices[axis] for axis in axes if axis in choices}
-                cells[cell] = _eager_cell(labels, plain) if cell == eager else _cell(labels, combo)
+                cells[cell] = _cell(labels, plain if cell == eager else combo)
+                if cell == eager and cells[cell].error is None:
+                    cells[cell] = CellResult(labels, uncompiled(cells[cell].config))
     return with_baselines(cells.values())
 
 
@@ -127,11 +124,6 @@ def _axes(jobs: Sequence[Mapping[str, str]]) -> list[str]:
     """Return the fixed axes and the other keys in which the jobs differ."""
     swept = [key for key in jobs[0] if len({job[key] for job in jobs}) > 1]
     return [*_FIXED_AXES, *(key for key in swept if key not in _FIXED_AXES)]
-
-
-def _eager_cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:
-    cell = _cell(labels, overrides)
-    return cell if cell.error is not None else CellResult(labels, uncompiled(cell.config))
 
 
 def _cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:

@@ -49,6 +49,7 @@ class Diagnosis:
         return findings
 
 
+_SHOWN = ("backend", "mode", "scope", "dynamic", "options")  # of the settings
 _VERDICTS = {"ok": "ok", "differs": "computes another result than eager", "error": "fails"}
 
 
@@ -68,9 +69,10 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def as_text(diagnosis: Diagnosis) -> str:
     """Return the report for people."""
-    findings, behind = diagnosis.findings(), "behind them, once they are fixed"
+    findings, settings = diagnosis.findings(), diagnosis.config["compile"]
+    behind = "behind them, once they are fixed"
     lines = [
-        *_settings(diagnosis.config["compile"]),
+        f"compile: {', '.join(f'{key} {settings[key]}' for key in _SHOWN if settings[key] is not None)}",
         *_breaks("graph breaks", diagnosis.breaks),
         *(_breaks(behind, diagnosis.breaks_behind) if diagnosis.breaks_behind else []),
         "",
@@ -83,11 +85,6 @@ def as_text(diagnosis: Diagnosis) -> str:
         *(f"  {finding}" for finding in findings),
     ]
     return "\n".join(lines)
-
-
-def _settings(settings: Mapping[str, Any]) -> list[str]:
-    shown = ("backend", "mode", "scope", "dynamic", "options")
-    return ["compile: " + ", ".join(f"{key} {settings[key]}" for key in shown if settings[key] is not None)]
 
 
 def _stages(stages: Sequence[Stage]) -> list[str]:

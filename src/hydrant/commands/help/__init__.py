@@ -14,9 +14,7 @@ from hydrant.terminal.answer import FLAG
 from hydrant.terminal.styled import has_style
 
 _MAX_WIDTH = 110
-_JSON = (
-    f"\n\n{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
-)
+_JSON = f"{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
 _HEADING = re.compile(r"^(Examples|Options|More options|Groups|Exit status):", re.MULTILINE)
 
 
@@ -33,7 +31,8 @@ def overview() -> str:
 
 def help_of(command: str) -> str:
     """Return what `hydrant <command> --help` prints."""
-    return page(_text_of(command).replace("{train}", _train_command()) + _JSON + _groups(command))
+    text = _text_of(command).replace("{train}", _train_command())
+    return page(f"{text}\n\n{_JSON}{_groups(command)}")
 
 
 def page(text: str) -> str:
@@ -97,18 +96,13 @@ def _rows_of(block: str, width: int) -> Iterator[str]:
             yield from _wrapped(explanation[0], width, " " * 6, " " * 6)
 
 
-def _joined(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the rows without their indent, each with the lines that continue it."""
-    row = ""
+def _joined(lines: Iterable[str]) -> list[str]:
+    """Return the rows without their indent, each with the lines that continue it."""
+    rows = list[str]()
     for line in lines:
-        if line.startswith("   "):
-            row += f" {line.strip()}"
-        else:
-            if row:
-                yield row
-            row = line.strip()
-    if row:
-        yield row
+        before = f"{rows.pop()} " if line.startswith("   ") and rows else ""
+        rows.append(before + line.strip())
+    return rows
 
 
 def _command(text: str, width: int) -> Iterator[str]:
@@ -119,11 +113,5 @@ def _command(text: str, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    wrapper = textwrap.TextWrapper(width, first, others, break_on_hyphens=False, break_long_words=False)
+    return wrapper.wrap(text)

@@ -68,9 +68,8 @@ def package_name(root: Path) -> str:
         remedy = "use the letters a to z, digits and '_', and a letter first"
         raise ConfigError("", f"{folder!r} cannot be the name of a package", remedy=remedy)
     if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
-        raise ConfigError(
-            "", f"{name!r} is the name of another folder in a project", remedy="choose another name"
-        )
+        message = f"{name!r} is the name of another folder in a project"
+        raise ConfigError("", message, remedy="choose another name")
     if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
         message = f"{name!r} is the name of a package that is installed already; choose another name"
         raise ConfigError("", message)

@@ -32,8 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         account = _account()
         for folder, result in _upload_all(waiting, account, options):
             results[folder] = result
-            text = f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}"
-            notice(text)
+            notice(f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}")
     tell(_table(results), {"runs": {relative(folder): vars(r) for folder, r in results.items()}})
     return int(any(result.state == "failed" for result in results.values()))
 

@@ -119,8 +119,8 @@ def remaining_records(records: Iterable[Any], num_sent: int, folder: Path) -> li
     return kept
 
 
-_BESTS: Mapping[str, Callable[[float, float], float]] = {"min": min, "max": max}
-"""What the summary holds of some metrics besides the last value, as the tracker defines it."""
+_BESTS: Mapping[str, Callable[[float, float], float]] = {"last": lambda _, new: new, "min": min, "max": max}
+"""What the summary holds of some metrics, as the tracker defines it, made of what it held before and a new value."""
 
 
 def completed(records: Sequence[Any], part: Path, folder: Path) -> list[Any]:
@@ -187,7 +187,4 @@ def _summarized(value: float, before: dict[str, float] | float | None) -> dict[s
     """Return what the summary holds of a metric after a value: the value, or a dict with the best one too."""
     if not isinstance(before, dict):
         return value
-    values = {"last": value} | {
-        name: best(before[name], value) for name, best in _BESTS.items() if name in before
-    }
-    return {name: values[name] for name in before}
+    return {name: _BESTS[name](before[name], value) for name in before}

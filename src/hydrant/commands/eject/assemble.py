@@ -10,12 +10,12 @@ from hydrant.commands.eject.couplings import CLEARER, PROGRAM
 from hydrant.commands.eject.gather import Gathered
 from hydrant.commands.eject.layout import comment, docstring, import_lines, joined
 from hydrant.commands.eject.own import is_of_user
-from hydrant.commands.eject.parts import Constant, Parts
+from hydrant.commands.eject.parts import Constant, Origin, Parts
 from hydrant.commands.eject.prune import drop_unused_attributes, drop_unused_methods, drop_unused_parameters
 from hydrant.commands.eject.sections import SECTIONS
 from hydrant.commands.eject.source_edits import bound_names, is_value, names_in
 
-_CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
+_CONSTANT_IMPORTS: dict[str, Origin] = {
     "torch": ("torch", None),
     "Path": ("pathlib", "Path"),
     "Fraction": ("fractions", "Fraction"),
@@ -30,9 +30,8 @@ def assemble(parts: Parts, doc: str) -> str:
     gathered.need(f"{PROGRAM}.loop", "main")
     shorten(gathered, parts)
     constants = {name: value for name, value in parts.constants.items() if name in gathered.constants}
-    blocks = [
-        f"{docstring(doc)}\n\n{_imports(gathered, constants.values())}\n\n{_lines_of(constants, gathered)}"
-    ]
+    imports = _imports(gathered, constants.values())
+    blocks = [f"{docstring(doc)}\n\n{imports}\n\n{_lines_of(constants, gathered)}"]
     for section, title in SECTIONS.items():
         if texts := _section(gathered, section):
             blocks.append(f"# {'-' * 12} {title}\n" + joined(texts))
@@ -63,16 +62,12 @@ def _imports(gathered: Gathered, constants: Iterable[Constant]) -> str:
 
 def _lines_of(constants: dict[str, Constant], gathered: Gathered) -> str:
     """Return the constants that are used, each below its heading."""
-    lines, group, used = list[str](), "", _used_names(gathered, constants.values())
-    headings = list(dict.fromkeys(constant.group for constant in constants.values()))
-    for name, constant in sorted(constants.items(), key=lambda item: headings.index(item[1].group)):
-        if name not in used:
-            continue
-        if constant.group != group:
-            group = constant.group
-            lines += ["", f"# {group}"] if lines else [f"# {group}"]
-        lines.append(f"{name} = {constant.value}  {comment(constant.comment)}".rstrip())
-    return "\n".join(lines) + "\n"
+    used, groups = _used_names(gathered, constants.values()), dict[str, list[str]]()
+    for name, constant in constants.items():
+        line = f"{name} = {constant.value}  {comment(constant.comment)}".rstrip()
+        groups.setdefault(constant.group, []).extend([line] if name in used else [])
+    blocks = ["\n".join([f"# {group}", *lines]) for group, lines in groups.items() if lines]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _used_names(gathered: Gathered, constants: Iterable[Constant]) -> set[str]:
@@ -100,7 +95,7 @@ def shorten(gathered: Gathered, parts: Parts) -> None:
     texts = {public.get(name, name): renamed(text, renames) for name, text in texts.items()}
     entries = {public.get(name, name): entry for name, entry in entries.items()}
     gathered.origins = {public.get(name, name): origin for name, origin in gathered.origins.items()}
-    gathered.entries = {name: entries[name] for name in _reachable(texts, "main")}
+    gathered.entries = {name: entries[name] for name in _needed_by_main(texts)}
     for name, entry in gathered.entries.items():
         entry.text = texts[name]
 
@@ -115,9 +110,9 @@ def _public_names(
     return {name: short for name, short in public.items() if short not in taken}
 
 
-def _reachable(texts: Mapping[str, str], start: str) -> list[str]:
-    """Return the definitions that one needs, directly or by others, in their order in `texts`."""
-    found, waiting = {start}, [start]
+def _needed_by_main(texts: Mapping[str, str]) -> list[str]:
+    """Return the definitions that `main` needs, directly or by others, in their order in `texts`."""
+    found, waiting = {"main"}, ["main"]
     while waiting:
         new = (names_in(texts[waiting.pop()]) & texts.keys()) - found
         found |= new

@@ -9,10 +9,10 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.own import is_of_user
+from hydrant.commands.eject.parts import Origin
 from hydrant.commands.eject.source_edits import Edit, Source
 
 _STAND_INS = (f"{PROGRAM}.settings", f"{PROGRAM}.parts")
@@ -35,9 +35,7 @@ class Module:
 
     name: str
     definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
-    imports: dict[str, tuple[str, str | None]] = field(
-        default_factory=dict[str, Any]
-    )  # name -> (module, name there)
+    imports: dict[str, Origin] = field(default_factory=dict[str, Origin])
     last: str = ""  # statements that only run: `if __name__ == ...`
 
 
@@ -55,11 +53,7 @@ def read_module(name: str) -> Module:
                     bound = alias.asname or alias.name.partition(".")[0]
                     module.imports[bound] = (alias.name, None)
             case ast.ImportFrom(module=relative, names=aliases, level=level):
-                origin = (
-                    importlib.util.resolve_name("." * level + (relative or ""), spec.parent)
-                    if level
-                    else str(relative)
-                )
+                origin = importlib.util.resolve_name("." * level + (relative or ""), spec.parent)
                 for alias in aliases:
                     module.imports[alias.asname or alias.name] = (origin, alias.name)
             case ast.FunctionDef(name=defined) | ast.ClassDef(name=defined):

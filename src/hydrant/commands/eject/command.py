@@ -58,9 +58,8 @@ def config_of_run(folder: str, overrides: Sequence[str]) -> Mapping[str, Any]:
         ConfigError: it has none, or a part of it is not in a file.
     """
     if overrides:
-        raise ConfigError(
-            "eject", f"{overrides[0]} after a run folder", remedy="give the folder alone, or only overrides"
-        )
+        remedy = "give the folder alone, or only overrides"
+        raise ConfigError("eject", f"{overrides[0]} after a run folder", remedy=remedy)
     saved = saved_config(RunFolder(Path(folder)), "eject")
     check_consent(saved.get("allow_targets"), overrides)
     return _checked(OmegaConf.create(saved))
@@ -78,9 +77,8 @@ def _checked(node: DictConfig) -> Mapping[str, Any]:
             raise ConfigError(key, _passed(key, str(raw[key]["type"])))
     for key, target in targets_of(raw):
         if target.startswith("__main__."):
-            raise ConfigError(
-                key.removesuffix("._target_"), f"{target} is defined in a script or a notebook; {_MOVE}"
-            )
+            message = f"{target} is defined in a script or a notebook"
+            raise ConfigError(key.removesuffix("._target_"), message, remedy=_MOVE)
     return check(node)
 
 

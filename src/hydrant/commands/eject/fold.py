@@ -88,8 +88,7 @@ class _Folder(ast.NodeVisitor):
         if not chosen:
             self._remove(node)
             return
-        first, last = self._source.lines_of(chosen[0])[0], self._source.lines_of(chosen[-1])[1]
-        text = self._source.text[first:last]
+        text = self._lines_of(chosen)
         is_elif = self._source.text[slice(*self._source.span(node))].startswith("elif")
         if not value and len(chosen) == 1 and self._source.text_of(chosen[0]).startswith("elif"):
             begin, stop = self._source.span(node)[0], self._source.span(chosen[0])[0]
@@ -102,19 +101,19 @@ class _Folder(ast.NodeVisitor):
 
     def visit_With(self, node: ast.With) -> None:
         """`with context() if IS_USED else nullcontext():` is its body alone if it is not used."""
-        match node:
-            case ast.With(items=[ast.withitem(context_expr=ast.IfExp(orelse=ast.Call(func=ast.Name(id="nullcontext")))
-                                              as chosen)]):  # fmt: skip
-                value = evaluate(chosen.test, self._known)
-                if value is not UNKNOWN and not value:
-                    source = self._source
-                    first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
-                    body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
-                    self._edits.append(Edit(*source.lines_of(node), body))
-                    return
+        match node.items:
+            case [ast.withitem(ast.IfExp(test=test, orelse=ast.Call(func=ast.Name(id="nullcontext"))))]:
+                value = evaluate(test, self._known)
             case _:
-                pass
-        self.generic_visit(node)
+                value = UNKNOWN
+        if value is UNKNOWN or value:
+            self.generic_visit(node)
+            return
+        body = shifted(self._lines_of(node.body), node.body[0].col_offset - node.col_offset)
+        self._edits.append(Edit(*self._source.lines_of(node), body))
+
+    def _lines_of(self, body: list[ast.stmt]) -> str:
+        return self._source.text[self._source.lines_of(body[0])[0] : self._source.lines_of(body[-1])[1]]
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         value = evaluate(node.test, self._known)
@@ -194,9 +193,8 @@ def without_unused_locals(text: str) -> str:
     while True:
         edits = list[Edit]()
         for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)):
-            read = {
-                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-            }
+            names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+            read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
             for node in ast.walk(function):
                 match node:
                     case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in read:

@@ -24,7 +24,7 @@ from hydrant.commands.eject.couplings import COPIED, OF_OWN_PARTS, PROGRAM, REPL
 from hydrant.commands.eject.fold import fold, without_unused_locals
 from hydrant.commands.eject.narrow import with_narrow_annotations
 from hydrant.commands.eject.own import is_of_user, without_helpers
-from hydrant.commands.eject.parts import Parts
+from hydrant.commands.eject.parts import Origin, Parts
 from hydrant.commands.eject.prune import with_short_docs, without_parameter
 from hydrant.commands.eject.sections import section_of
 from hydrant.commands.eject.source_edits import Source, names_in, replace_calls
@@ -38,7 +38,6 @@ class Entry:
     text: str
     section: str
     order: tuple[int, int, int]
-    imports: Mapping[str, tuple[str, str | None]]
     is_bundled: bool
     is_written: bool = False  # for this config; it stands after what it uses
 
@@ -51,7 +50,7 @@ class Gathered:
         self.entries = dict[str, Entry]()
         self.origins = dict[str, str]()  # the module of each definition, to notice two of one name
         self.constants = set[str]()
-        self.external = dict[str, tuple[str, str | None]]()
+        self.external = dict[str, Origin]()
         self._modules = list[str]()
         self._counter = itertools.count()
 
@@ -65,23 +64,18 @@ class Gathered:
         if name in self.entries:
             if self.origins[name] != module:
                 if is_of_user(module) or is_of_user(self.origins[name]):
-                    message = (
-                        f"{module} defines {name}, a name that the ejected file has already; rename it there"
-                    )
-                    raise ConfigError("eject", message)
+                    message = f"{module} defines {name}, a name that the ejected file has already"
+                    raise ConfigError("eject", message, remedy="rename it there")
                 raise AssertionError(f"{name} is defined in {module} and {self.origins[name]}")
             return
         if module not in self._modules:
             self._modules.append(module)
         text, imports = self._prepared(found)
         self.origins[name] = module
-        entry = Entry(
-            text, section_of(module), (0, 0, found.position), imports, not module.startswith(PROGRAM)
-        )
-        self.entries[name] = entry
+        is_bundled = not module.startswith(PROGRAM)
+        order = 0 if is_bundled else 1, -self._modules.index(module), found.position
+        self.entries[name] = Entry(text, section_of(module), order, is_bundled)
         self._need_names(text, module, imports)
-        depth = self._modules.index(module)
-        entry.order = (0 if entry.is_bundled else 1, -depth, found.position)
 
     def _need_stand_in(self, module: str, name: str) -> None:
         if name in self._parts.constants:
@@ -91,7 +85,7 @@ class Gathered:
         elif name in self._parts.written and name not in self.entries:
             written = self._parts.written[name]
             self.entries[name] = entry = Entry(
-                written.text, written.section, (2, 0, 0), written.imports, False, True
+                written.text, written.section, (2, 0, 0), False, is_written=True
             )
             self.origins[name] = module
             self._need_names(written.text, "", written.imports)
@@ -99,7 +93,7 @@ class Gathered:
         elif name not in self.entries:
             raise AssertionError(f"the program uses {name}, which nothing gives")
 
-    def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
+    def _prepared(self, found: Definition) -> tuple[str, Mapping[str, Origin]]:
         imports = dict(read_module(found.module).imports)
         text = found.text
         if found.module.startswith(COPIED["schedule"]):
@@ -124,7 +118,7 @@ class Gathered:
             return text, imports  # what looks unused there may draw random numbers or change a state
         return without_unused_locals(fold(text, known)), imports
 
-    def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
+    def _need_names(self, text: str, module: str, imports: Mapping[str, Origin]) -> None:
         definitions = read_module(module).definitions if module else {}
         for name in sorted(names_in(text)):
             if name in definitions:
@@ -150,20 +144,18 @@ class Gathered:
         else:
             self.need(defining_module(origin, name), name)
 
-    def _need_external(self, module: str, name: str, origin: tuple[str, str | None]) -> None:
+    def _need_external(self, module: str, name: str, origin: Origin) -> None:
         before = self.external.setdefault(name, origin)
         if before != origin and is_of_user(module) and _imported(before) is not _imported(origin):
-            message = (
-                f"{module} imports {name} from {origin[0]}, but the file has another {name}; rename it there"
-            )
-            raise ConfigError("eject", message)
+            message = f"{module} imports {name} from {origin[0]}, but the file has another {name}"
+            raise ConfigError("eject", message, remedy="rename it there")
 
 
 def _calls(call: ast.Call, name: str) -> bool:
     return isinstance(call.func, ast.Name) and call.func.id == name
 
 
-def _imported(origin: tuple[str, str | None]) -> object:
+def _imported(origin: Origin) -> object:
     return pkgutil.resolve_name(origin[0] if origin[1] is None else f"{origin[0]}:{origin[1]}")
 
 

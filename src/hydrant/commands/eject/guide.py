@@ -27,9 +27,8 @@ def refused_options() -> dict[str, list[str]]:
 
 def page(text: str) -> str:
     """Return the guide with its generated parts as they are now."""
-    options = "\n".join(
-        f"- `{group}`: {', '.join(names)}" for group, names in refused_options().items() if names
-    )
+    refused = {group: ", ".join(names) for group, names in refused_options().items() if names}
+    options = "\n".join(f"- `{group}`: {names}" for group, names in refused.items())
     keys = ", ".join(f"`{key}`" for key in fixed_keys())
     options += "\n\n" + fill(f"These keys must have their default: {keys}.", _WIDTH)
     source = program(check(compose([])))

@@ -9,10 +9,11 @@ from fractions import Fraction
 from keyword import iskeyword
 from typing import Any
 
+from hydrant.commands.eject.parts import Origin
 from hydrant.errors import ConfigError, shown
 
 
-def import_lines(needed: Mapping[str, tuple[str, str | None]]) -> list[str]:
+def import_lines(needed: Mapping[str, Origin]) -> list[str]:
     """Return import statements, one for each name."""
     lines = list[str]()
     for name, (origin, original) in needed.items():
@@ -35,12 +36,8 @@ def joined(texts: Sequence[str]) -> str:
 def literal(value: Any) -> str:
     """Return a value as source: tuples for lists, exact fractions."""
     match value:
-        case Fraction():
-            return (
-                str(value.numerator)
-                if value.denominator == 1
-                else f"Fraction({value.numerator}, {value.denominator})"
-            )
+        case Fraction() if value.denominator == 1:
+            return str(value.numerator)
         case list() | tuple():
             items: Sequence[Any] = value
             return f"({', '.join(map(literal, items))}{',' if len(items) == 1 else ''})"

@@ -27,7 +27,7 @@ def is_of_user(module: str) -> bool:
     except (ImportError, ValueError):
         return False
     places = (
-        [spec.origin] if spec and spec.origin else list(spec.submodule_search_locations or ()) if spec else []
+        [] if spec is None else [spec.origin] if spec.origin else [*(spec.submodule_search_locations or ())]
     )
     return bool(places) and not {"site-packages", "dist-packages"} & set(Path(str(places[0])).parts)
 

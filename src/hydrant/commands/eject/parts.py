@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+Origin = tuple[str, str | None]
+"""Where a name comes from: a module, and its name there; None: it is the module."""
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -22,7 +25,7 @@ class Written:
 
     text: str
     section: str
-    imports: Mapping[str, tuple[str, str | None]] = field(default_factory=dict[str, Any])
+    imports: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
 
 
 @dataclass

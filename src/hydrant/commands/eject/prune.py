@@ -37,9 +37,8 @@ def drop_unused_methods(
     """
     kept = dict(texts)
     while True:
-        attributes = {
-            n.attr for t in kept.values() for n in ast.walk(ast.parse(t)) if isinstance(n, ast.Attribute)
-        }
+        nodes = (node for text in kept.values() for node in ast.walk(ast.parse(text)))
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         changed = False
         for name in bundled:
             source = Source(kept[name])
@@ -146,9 +145,8 @@ def without_parameter(text: str, parameter: str) -> str:
     assert function is not None
     args = function.args
     defaults = {arg.arg: default for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
-    defaults |= {
-        arg.arg: default for arg, default in zip(reversed(args.args), reversed(args.defaults), strict=False)
-    }
+    last = zip(reversed(args.args), reversed(args.defaults), strict=False)
+    defaults |= {arg.arg: default for arg, default in last}
 
     def shown(arg: ast.arg) -> str:
         start, end = source.span(arg)
@@ -161,9 +159,8 @@ def without_parameter(text: str, parameter: str) -> str:
     opened = source.text.index("(", source.text.index(f"def {function.name}")) + 1
     last = max(source.span(node)[1] for node in [*every, *(d for d in defaults.values() if d is not None)])
     closed = source.text.index(")", last)
-    return source.apply(
-        [Edit(opened, closed, ", ".join([*positional, *(["*"] if named else []), *named]))]
-    ).text
+    parameters = ", ".join([*positional, *(["*"] if named else []), *named])
+    return source.apply([Edit(opened, closed, parameters)]).text
 
 
 def without_argument(text: str, function: str, parameter: str, position: int | None) -> str:

@@ -44,7 +44,7 @@ _TASKS = ("Classification", "LanguageModeling", "Regression")
 _OBJECTS = ("augment", "metrics", "train", "val")
 """Arguments that are objects, and can be ejected."""
 
-_LANGUAGE = "hydrant.tasks.LanguageModeling"
+_LANGUAGE = ".LanguageModeling"
 _MAY_BE_OWN = ("data", "model", "task")
 """Groups whose part may be the user's own, whose source is then copied."""
 
@@ -142,10 +142,9 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data.augment", augment["_target_"]
     if config["task"].get("loss") not in (None, "mse", "mae", "huber"):
         yield "task.loss", repr(config["task"]["loss"])
-    if (config["task"].get("ignore_index") is None) == config["task"]["_target_"].endswith(
-        ".LanguageModeling"
-    ):
-        yield "task.ignore_index", repr(config["task"].get("ignore_index"))
+    ignored, has_tokens = config["task"].get("ignore_index"), config["task"]["_target_"].endswith(_LANGUAGE)
+    if (ignored is None) == has_tokens:
+        yield "task.ignore_index", repr(ignored)
     if config["test_at_end"] and not config["keep_best"]:
         yield "keep_best", "0 with test_at_end"
     if config["skip_non_finite"] and config["precision"]["scale_loss"]:

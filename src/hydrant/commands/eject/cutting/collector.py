@@ -10,7 +10,7 @@ from typing import Any
 
 from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.layout import check_name, keyword, literal
-from hydrant.commands.eject.parts import Constant, Parts, Written
+from hydrant.commands.eject.parts import Constant, Origin, Parts, Written
 from hydrant.training.plan import Plan
 
 
@@ -39,7 +39,7 @@ class Collector:
         """Add values that decide branches."""
         self.parts.known |= values
 
-    def write(self, name: str, section: str, text: str, **imports: tuple[str, str | None]) -> None:
+    def write(self, name: str, section: str, text: str, **imports: Origin) -> None:
         """Add a definition that is written for this config.
 
         Raises:
@@ -48,7 +48,7 @@ class Collector:
         check_name(name)
         self.parts.written[name] = Written(text, section, imports)
 
-    def express(self, function: str, text: str, **imports: tuple[str, str | None]) -> None:
+    def express(self, function: str, text: str, **imports: Origin) -> None:
         """Let an expression stand for calls of a function of the module `parts`."""
         self.parts.expressions[function] = Written(text, "", imports)
 
@@ -58,7 +58,7 @@ class Collector:
         text = f"{target.__name__}({self.arguments(node, group, prefix)})"
         self.express(function, text, **{target.__name__: (target.__module__, target.__name__)})
 
-    def load(self, module: str, data: str, test: str, **others: tuple[str, str | None]) -> None:
+    def load(self, module: str, data: str, test: str, **others: Origin) -> None:
         """Let expressions load the data and the test samples. The functions in them are those of a module."""
         names = set(re.findall(r"(\w+)\(", f"{data} {test}")) - others.keys()
         imports = others | {name: (f"{PROGRAM}.{module}", name) for name in names}
@@ -90,7 +90,7 @@ class Collector:
         return ", ".join(words)
 
 
-def literal_call(node: Mapping[str, Any]) -> tuple[str, dict[str, tuple[str, str | None]]]:
+def literal_call(node: Mapping[str, Any]) -> tuple[str, dict[str, Origin]]:
     """Return the call of a part, whose arguments are literals, and where its name comes from."""
     target = pkgutil.resolve_name(node["_target_"])
     words = [keyword(name, literal(plain(v))) for name, v in node.items() if name[:1] != "_"]

@@ -13,6 +13,7 @@ from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_folder, cut_memmap
 from hydrant.commands.eject.own import check_source
+from hydrant.commands.eject.parts import Origin
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.csv_file import MISSING
 from hydrant.data.csv_layout import read_layout
@@ -133,7 +134,7 @@ def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
 
 def _cut_cifar(collector: Collector, node: Mapping[str, Any]) -> None:
     kind = str(node["_target_"]).rpartition(".")[2].upper()
-    origin: dict[str, tuple[str, str | None]] = {kind: ("torchvision.datasets", kind)}
+    origin: dict[str, Origin] = {kind: ("torchvision.datasets", kind)}
     collector.load("data_images", f"load_cifar({kind})", f"load_cifar_test({kind})", **origin)
 
 

@@ -13,6 +13,7 @@ from hydrant.batch import tensors_of
 from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, literal_call, plain
 from hydrant.commands.eject.own import check_source
+from hydrant.commands.eject.parts import Origin
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
 
@@ -93,7 +94,7 @@ def cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
     batch = default_collate([source.samples[0]])
     doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(tuple(batch)))
     collector.know(COLLATES=doubles, SEEDS_VAL=True)
-    made, imports = list[str](), dict[str, tuple[str, str | None]]()
+    made, imports = list[str](), dict[str, Origin]()
     for split in ("train", "val", *(("test",) if collector.config["test_at_end"] else ())):
         part = node[split]
         check_source(f"data.{split}", part["_target_"])

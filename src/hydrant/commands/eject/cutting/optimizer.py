@@ -15,6 +15,7 @@ from torch.optim import Adagrad
 from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import comment, literal, pattern_literal
+from hydrant.commands.eject.parts import Origin
 from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
 from hydrant.training.prepare.dry_run import scaled_lr
@@ -22,7 +23,7 @@ from hydrant.training.prepare.dry_run import scaled_lr
 _OPTIMIZER = "The optimizer and its schedule."
 TRAINED = "[p for p in model.parameters() if p.requires_grad]"
 
-Imports = dict[str, tuple[str, str | None]]
+Imports = dict[str, Origin]
 
 
 def cut_optimizer(collector: Collector) -> None:

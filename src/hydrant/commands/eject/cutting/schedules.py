@@ -19,6 +19,7 @@ from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.optimizer import TRAINED
 from hydrant.commands.eject.layout import keyword, literal
+from hydrant.commands.eject.parts import Origin
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.schedules import Plateau, Replay, Schedule, SteppedScheduler
@@ -99,7 +100,7 @@ class _Writer:
     """Writes schedules as the calls that make them, and notes where the names in them come from."""
 
     def __init__(self, total: int) -> None:
-        self._total, self.imports = total, dict[str, tuple[str, str | None]]()
+        self._total, self.imports = total, dict[str, Origin]()
 
     def schedule(self, node: Mapping[str, Any], clock: Clock) -> str:
         """Return the schedule of a config as source, and add where its names come from."""

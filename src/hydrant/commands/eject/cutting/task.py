@@ -21,6 +21,7 @@ from hydrant.commands.eject.cutting.run import RUN
 from hydrant.commands.eject.known import SOMETHING
 from hydrant.commands.eject.layout import literal
 from hydrant.commands.eject.own import check_source, is_of_user
+from hydrant.commands.eject.parts import Origin
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
 from hydrant.errors import ConfigError
@@ -160,7 +161,7 @@ def _cut_metrics(collector: Collector, node: Mapping[str, Any], predictions: str
         if value not in node["metrics"]:
             message = "a metric with several values cannot be ejected yet"
             raise ConfigError(f"task.metrics.{value.partition('/')[0]}", message)
-    entries, imports = list[str](), dict[str, tuple[str, str | None]]()
+    entries, imports = list[str](), dict[str, Origin]()
     for key, metric in node["metrics"].items():
         target = pkgutil.resolve_name(metric["_target_"])
         if is_of_user(target.__module__):

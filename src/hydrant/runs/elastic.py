@@ -70,12 +70,10 @@ def launch_ranks(job: Job) -> RunResult:
 
 def take_job(folder: Path, rank: int) -> Job | None:
     """Wait for the job of a rank; None if the launching process has ended."""
-    try:
+    # It has removed the folder, or was killed while it wrote.
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         return Job.from_json(json.loads(_file(folder, "job", rank).read_text(encoding="utf-8")))
-    except FileNotFoundError:  # it has removed the folder
-        return None
-    except json.JSONDecodeError:  # it was killed while it wrote
-        return None
+    return None
 
 
 def announce_signal_handlers(pids: Sequence[int]) -> None:

@@ -159,7 +159,5 @@ def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) 
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights.source)
     if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
-        message = (
-            f"the weights in {start.checkpoint.path} belong to another model: {misfits}; choose that model"
-        )
-        raise ConfigError("resume", message)
+        message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
+        raise ConfigError("resume", message, remedy="choose that model")

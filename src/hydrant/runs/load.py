@@ -151,13 +151,8 @@ def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
     """Return the losses and metrics of a saved run on a split, as `val/...` or `test/...`; computed on its device."""
     plan = saved.plan
     with saved.on_device() as task:
-        values = evaluate(
-            task,
-            split.source.batches(plan.spec, split.batch_size),
-            plan.precision,
-            plan.parallel,
-            lambda task, batch: task(batch),
-        )
+        batches = split.source.batches(plan.spec, split.batch_size)
+        values = evaluate(task, batches, plan.precision, plan.parallel, lambda task, batch: task(batch))
     return with_prefix(split.prefix, values)
 
 
@@ -208,8 +203,7 @@ _ABSENT = object()
 def _changed_keys(old: DictConfig, new: DictConfig) -> list[str]:
     """Return the keys in which two configs differ: a whole group if its option differs, else single keys."""
     old_values, new_values = (OmegaConf.to_container(config, resolve=False) for config in (old, new))
-    assert isinstance(old_values, dict)
-    assert isinstance(new_values, dict)
+    assert isinstance(old_values, dict) and isinstance(new_values, dict)
     keys = list[str]()
     for name, value in new_values.items():
         before = old_values.get(name)

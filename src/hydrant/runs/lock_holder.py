@@ -16,8 +16,7 @@ _PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
 def locking_ancestor(folder: Path) -> int | None:
     """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
     with suppress(OSError):
-        status = folder.stat()
-        return next((pid for pid in _ancestors() if _locks(pid, status)), None)
+        return next((pid for pid in _ancestors() if locks(pid, folder)), None)
     return None
 
 
@@ -28,9 +27,18 @@ def locking_process(folder: Path) -> int | None:
 
 
 def locks(pid: int, folder: Path) -> bool:
-    """Return whether a process of this machine has locked a folder. The kernel knows: no file decides it."""
+    """Return whether a process of this machine has locked a folder; False if it may not be looked at.
+
+    The kernel knows: no file decides it.
+    """
     with suppress(OSError):
-        return _locks(pid, folder.stat())
+        status = folder.stat()
+        for descriptor in (_PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):  # it may be closed meanwhile
+                if os.path.samestat(descriptor.stat(), status):
+                    text = (_PROC / str(pid) / "fdinfo" / descriptor.name).read_text()
+                    if "\nlock:" in text:
+                        return True
     return False
 
 
@@ -41,15 +49,3 @@ def _ancestors() -> Iterator[int]:
         yield pid
         parent = re.search(r"^PPid:\s*(\d+)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE)
         pid = int(parent[1]) if parent else 0
-
-
-def _locks(pid: int, folder: os.stat_result) -> bool:
-    """Return whether a process has locked a folder; False if it may not be looked at."""
-    with suppress(OSError):
-        for descriptor in (_PROC / str(pid) / "fd").iterdir():
-            with suppress(OSError):  # it may be closed meanwhile
-                if os.path.samestat(descriptor.stat(), folder):
-                    text = (_PROC / str(pid) / "fdinfo" / descriptor.name).read_text()
-                    if "\nlock:" in text:
-                        return True
-    return False

@@ -61,12 +61,6 @@ class _Formatter(logging.Formatter):
         return public(super().format(record))
 
 
-def _console_handler(rank: int) -> logging.Handler:
-    if rank:
-        return logging.StreamHandler(sys.stderr)
-    return TerminalHandler() if has_style(sys.stdout) else logging.StreamHandler(sys.stdout)
-
-
 @contextlib.contextmanager
 def preserve_loggers() -> Generator[None]:
     """Restore what a config may set for all loggers, such as `hydra.job_logging.disable_existing_loggers`."""
@@ -101,7 +95,8 @@ def log_to(file: Path, rank: int = 0) -> Generator[None]:
 @contextlib.contextmanager
 def log_to_terminal(rank: int = 0) -> Generator[None]:
     """Log messages to the terminal, on ranks other than 0 only warnings."""
-    console = _console_handler(rank)
+    is_styled = rank == 0 and has_style(sys.stdout)
+    console = TerminalHandler() if is_styled else logging.StreamHandler(sys.stderr if rank else sys.stdout)
     console.setLevel(logging.WARNING if rank else logging.INFO)
     console.setFormatter(_Formatter(_message(rank)))
     level, propagate = log.level, log.propagate

@@ -22,13 +22,10 @@ def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
 def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the part of summary.json about this process and the rows of the run."""
     performance = {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
+    performance["peak_memory_gib"] = peak_memory_gib(plan.world.device)
     return {
         "compile": plan.compilation.report().summary(),
-        "perf": performance
-        | {
-            "peak_memory_gib": peak_memory_gib(plan.world.device),
-            "training_seconds": training_seconds(rows),
-        },
+        "perf": performance | {"training_seconds": training_seconds(rows)},
         "num_damaged_samples": plan.data.damaged.num_damaged,
     }
 

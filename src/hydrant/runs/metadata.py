@@ -48,11 +48,8 @@ def identify(job: Job) -> RunIdentity:
 def _target_name(job: Job, group: str) -> str:
     """Return the name of the class of a part that is no option, as in `~model '+model={_target_: ...}'`."""
     node: Any = job.config.get(group)
-    return (
-        str(node["_target_"]).rpartition(".")[2]
-        if isinstance(node, Mapping) and "_target_" in node
-        else "none"
-    )
+    has_target = isinstance(node, Mapping) and "_target_" in node
+    return str(node["_target_"]).rpartition(".")[2] if has_target else "none"
 
 
 def _is_left_out(override: str, shown: Collection[str]) -> bool:

@@ -40,9 +40,7 @@ class RunResult:
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
     remedy: str = field(default="", compare=False)  # the end of the message; "" if it has none
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
-    processor_seconds: float = field(
-        default=0.0, compare=False
-    )  # of the process of a sweep's job and its children
+    processor_seconds: float = field(default=0.0, compare=False)  # of a sweep's job and its children
     lanes: Mapping[str, RunResult] = field(default_factory=dict[str, "RunResult"], repr=False)
     """The results of all runs by run folder, if the process trained several."""
 
@@ -103,9 +101,8 @@ def first_failure(error: BaseException, folder: Path, world: World) -> RunResult
         case OSError():  # the machine is at fault, and the log may be the file that cannot be written
             message = typed_line(error)
         case _:
-            message = (
-                f"{typed_line(error)} (at {location(error)}); {relative(folder)}/{LOG} has the traceback"
-            )
+            log_file = f"{relative(folder)}/{LOG}"
+            message = f"{typed_line(error)} (at {location(error)}); {log_file} has the traceback"
     here = RunResult.from_error(error, message)
     rank, text = world.first_report(str(folder), json.dumps(here.to_json()))
     first = RunResult(**json.loads(text))

@@ -99,18 +99,16 @@ class RunReporter(RunLogger, Rows):
         self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
             stretches = stretches_of(job.config, history)
+            begun = {"status": RunStatus.RUNNING, "num_updates": history.num_updates}
             if not (job.folder / CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
             if stretches != (self._record.summary.get("stretches") or []):
                 # Before another config.yaml, so that a kill between the two loses nothing of what has trained the run.
-                self._record.update_summary(
-                    status=RunStatus.RUNNING, num_updates=history.num_updates, stretches=stretches
-                )
+                self._record.update_summary(**begun, stretches=stretches)
             write_records(job)
             self._record.update_summary(
-                status=RunStatus.RUNNING,
-                num_updates=history.num_updates,
+                **begun,
                 total_updates=total_updates,
                 environment=environment or describe_environment(world.device, world.world_size),
                 host=platform.node(),
@@ -150,9 +148,8 @@ class RunReporter(RunLogger, Rows):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
-            level = (
-                logging.INFO if is_shown(self._plan, self._num_updates) else logging.DEBUG
-            )  # for train.log
+            is_for_all = is_shown(self._plan, self._num_updates)  # else only train.log has it
+            level = logging.INFO if is_for_all else logging.DEBUG
             log.log(level, "update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
@@ -232,6 +229,7 @@ class RunReporter(RunLogger, Rows):
         rows = read_metrics(self._folder)
         # If this process only completes files, the figures are those of the process that made the last update.
         measured, recorded = measurements(plan, rows), {} if self._has_trained else self._record.summary
+        has_reason = state.end_reason or "end_reason" in self._record.summary
         self._record.update_summary(
             status=RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
@@ -240,11 +238,7 @@ class RunReporter(RunLogger, Rows):
             error=result.error,
             **(measured | {key: recorded[key] for key in measured if key in recorded}),
             **({"pruned": True} if state.is_pruned else {}),
-            **(
-                {"end_reason": state.end_reason}
-                if state.end_reason or "end_reason" in self._record.summary
-                else {}
-            ),
+            **({"end_reason": state.end_reason} if has_reason else {}),
         )
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)

@@ -194,10 +194,8 @@ def describe_changes(changes: Changes) -> str:
 
 def _classes(old: Any, new: Any) -> tuple[str, str]:
     """Return the names of two classes, with their modules if these alone differ; `null` for none."""
-    short = tuple(
-        shown(target) if target is None else str(target).rpartition(".")[2] for target in (old, new)
-    )
-    return (short[0], short[1]) if short[0] != short[1] else (str(old), str(new))
+    before, after = ("null" if target is None else str(target).rpartition(".")[2] for target in (old, new))
+    return (before, after) if before != after else (str(old), str(new))
 
 
 def saved_config(run: RunFolder, key: str) -> dict[str, Any]:

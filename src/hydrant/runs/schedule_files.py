@@ -18,10 +18,8 @@ def draw_schedules(plan: Plan, path: Path) -> None:
     """Draw every scheduled field over the run."""
     total = plan.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
-    curves = schedule_curves(plan, plan.schedule_values(updates))
-    path.write_bytes(
-        _picture(updates, tuple((field, tuple(groups.items())) for field, groups in curves.items()))
-    )
+    curves = schedule_curves(plan, plan.schedule_values(updates)).items()
+    path.write_bytes(_picture(updates, tuple((field, tuple(groups.items())) for field, groups in curves)))
 
 
 @lru_cache(maxsize=16)

@@ -98,14 +98,11 @@ class Session:
             self._state = continued_state(plan, start, checkpoint)
             self._state.update_seconds = measured
             if self._state.best is None and (best := saved_state(checkpoint).best) is not None:
-                log.warning(
-                    "the best %s until here is of other validation samples; it begins anew", best["metric"]
-                )
+                metric = best["metric"]
+                log.warning("the best %s until here is of other validation samples; it begins anew", metric)
             history = _history(start, checkpoint)
-        self._reporter = (
-            self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
-            or NullRunReporter()
-        )
+        reporter = self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
+        self._reporter = reporter or NullRunReporter()
         self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
 
     def run(self, stop: StopRequest) -> RunResult:

@@ -64,11 +64,6 @@ def _train(lanes: Sequence[_RunLane]) -> None:
         train_lanes([lane for lane in lanes if lane.is_open], stop)
 
 
-def _first_plan(job: Job) -> Plan:
-    plan = prepare(job.config)
-    return dataclasses.replace(plan, compilation=LaneCompilation(plan.compilation))
-
-
 class _RunLane:
     """A run that trains in a stack."""
 
@@ -100,8 +95,11 @@ class _RunLane:
                 if self._start.is_finished:
                     self.result = already_finished(job, self._start, self._world)
                     return None
-                self._plan = _first_plan(job) if like is None else prepare_like(job.config, like)
-                prepare_start(self._plan, self._start)
+                plan = prepare(job.config) if like is None else prepare_like(job.config, like)
+                if like is None:
+                    plan = dataclasses.replace(plan, compilation=LaneCompilation(plan.compilation))
+                self._plan = plan
+                prepare_start(plan, self._start)
         except (Exception, SystemExit) as error:
             self._fail(error)
         return self._plan

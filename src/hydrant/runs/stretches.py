@@ -43,9 +43,8 @@ def _joined(parts: Sequence[tuple[int, dict[str, Any]]]) -> list[Stretch]:
     distinct = [part for n, part in enumerate(parts) if n == 0 or part[1] != parts[n - 1][1]]
     if len(distinct) == 1:
         return []
-    keys = [
-        key for key in sorted(distinct[0][1]) if any(part[1][key] != distinct[0][1][key] for part in distinct)
-    ]
+    first = distinct[0][1]
+    keys = [key for key in sorted(first) if any(values[key] != first[key] for _, values in distinct)]
     ends = [*(begin for begin, _ in distinct[1:]), None]
     return [
         Stretch(begin=begin, end=end, config={key: values[key] for key in keys})

@@ -27,11 +27,12 @@ _MAX_EVALUATIONS = 20  # that are shown, besides the first and the last
 
 def start_lines(job: Job, plan: Plan) -> dict[str, str]:
     """Return what the run trains, how and where, by the labels of the lines."""
-    clock = plan.clock
+    clock, (total, num_trained) = plan.clock, count_parameters(plan.task)
+    trained = "" if total == num_trained else f", {num_trained:,} trained"
     updates = f"{clock.total_updates:,} of {batch_sizes_text(plan)} samples"
     return {
         "data": f"{_choice(job, 'data')}: {_data(plan)}",
-        "model": f"{_choice(job, 'model')}: {_parameters(plan)}",
+        "model": f"{_choice(job, 'model')}: {total:,} parameters{trained}",
         "task": _choice(job, "task"),
         "optimizer": _optimizers(job, plan),
         "schedule": _schedules(job, plan),
@@ -51,11 +52,8 @@ def batch_sizes_text(plan: Plan) -> str:
 
 def is_shown(plan: Plan, num_updates: int) -> bool:
     """Return whether the terminal shows the evaluation after these updates; train.log has every one."""
-    number, is_end = (
-        plan.intervals.eval_every.count(num_updates),
-        num_updates in (0, plan.clock.total_updates),
-    )
-    return is_end or number % _evaluations_per_line(plan) == 0
+    number = plan.intervals.eval_every.count(num_updates)
+    return num_updates in (0, plan.clock.total_updates) or number % _evaluations_per_line(plan) == 0
 
 
 def _evaluations_per_line(plan: Plan) -> int:
@@ -140,11 +138,6 @@ def _data(plan: Plan) -> str:
     parts += [] if data.input_shape is None else ["shape " + "x".join(map(str, data.input_shape))]
     parts += [] if data.num_classes is None else [f"{data.num_classes:,} classes"]
     return "; ".join(parts)
-
-
-def _parameters(plan: Plan) -> str:
-    total, trained = count_parameters(plan.task)
-    return f"{total:,} parameters" + ("" if total == trained else f", {trained:,} trained")
 
 
 def _optimizers(job: Job, plan: Plan) -> str:

@@ -58,10 +58,8 @@ def _broken(text: str, stream: TextIO) -> str:
     width, lines = shutil.get_terminal_size().columns, list[str]()
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
-        parts = textwrap.wrap(
-            line, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
-        )
-        lines += parts if len(_BOLD.sub("", line)) > width else [line]
+        wrapper = textwrap.TextWrapper(width, "", indent, break_long_words=False, break_on_hyphens=False)
+        lines += wrapper.wrap(line) if len(_BOLD.sub("", line)) > width else [line]
     return "\n".join(lines)
 
 
@@ -104,7 +102,11 @@ def standard_streams() -> Generator[None]:
     that libraries write to it. Streams that have been replaced, as in a notebook, stay.
     """
     for descriptor in range(3):
-        _open_if_closed(descriptor)
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The new descriptor gets the lowest free number. Child processes inherit it, like any standard stream.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     previous = sys.stdout, sys.stderr
     if sys.stdout is sys.__stdout__:
         sys.stdout = _Output(1, sys.stdout)
@@ -185,11 +187,3 @@ class _Descriptor(io.FileIO):
         except OSError as error:
             self.error = error
             return len(data)
-
-
-def _open_if_closed(number: int) -> None:
-    try:
-        os.fstat(number)
-    except OSError:
-        # The new descriptor gets the lowest free number. Child processes inherit it, like any standard stream.
-        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

@@ -96,12 +96,9 @@ class ProgressBar:
             (f" {self._done:,}/{self._total:,}", "green"),
             (left, "cyan"),
         ]
-        metrics = [key for key in self._values if key not in ("loss", "lr")]
-        shown = {
-            key: f"  {key} {self._values[key]:.4g}" for key in ("loss", *metrics, "lr") if key in self._values
-        }
-        extras = [shown.pop("loss", ""), *(shown[key] for key in metrics)]
-        extras += [f"  {rate:.3g} {self._unit}/s" if rate else "", shown.get("lr", "")]
+        shown = {key: f"  {key} {value:.4g}" for key, value in self._values.items()}
+        loss, lr = shown.pop("loss", ""), shown.pop("lr", "")
+        extras = [loss, *shown.values(), f"  {rate:.3g} {self._unit}/s" if rate else "", lr]
         room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
         for text in extras:
             if len(text) <= room:
@@ -160,9 +157,8 @@ class _TerminalLine:
         live.start()
         console().show_cursor(True)  # a process that is killed would leave the terminal without one
         for handler, stream in self._streams.items():
-            handler.setStream(
-                sys.stdout if stream is getattr(sys.stdout, "rich_proxied_file", None) else sys.stderr
-            )
+            is_stdout = stream is getattr(sys.stdout, "rich_proxied_file", None)
+            handler.setStream(sys.stdout if is_stdout else sys.stderr)
         return live
 
 

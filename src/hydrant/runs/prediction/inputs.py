@@ -91,9 +91,8 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     """
     files = (*inputs.files, *_files_of_settings(plan.config["data"], (*_DATA_FILES, *_TEXT_FILES)))
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
-        raise ConfigError(
-            "--out", f"{out} holds samples, which the predictions would replace", remedy="give another file"
-        )
+        message = f"{out} holds samples, which the predictions would replace"
+        raise ConfigError("--out", message, remedy="give another file")
 
 
 def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", identity: Any = None) -> Inputs:

@@ -13,9 +13,7 @@ from hydrant.training.prediction import Arrays
 
 def write_arrays(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
     """Write an .npz file. (`numpy.savez` cannot name an array `file`.)"""
-    with zipfile.ZipFile(stream, "w") as file:
-        for name, array in arrays.items():
-            _write(file, name, array.dtype, array.shape, [array])
+    write_joined(stream, arrays, {}, list, 0)
 
 
 def write_joined(

@@ -93,9 +93,8 @@ class PartialFile:
                 return
             notice(f"{relative(path)} is damaged; starting again")
         elif not expected.startswith(head):  # else it was killed before the first record
-            notice(
-                f"{relative(path)} was made with other {_difference(head, identity, path)}; starting again"
-            )
+            other = _difference(head, identity, path)
+            notice(f"{relative(path)} was made with other {other}; starting again")
         self.num_rows, self.last = 0, {}
         self._file.truncate(0)
         self._file.write(expected)

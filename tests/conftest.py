@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gc
 import logging
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,9 +21,11 @@ os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 
 import pytest
 import torch
+from shared_configs import SharingComposer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli
+from hydrant.config import compose
 from hydrant.training import plotting
 
 pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
@@ -30,6 +33,21 @@ pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugi
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
 # device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.
 torch.ones(1, requires_grad=True).sum().backward()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector never visit what collecting makes: a million objects, which live on."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # else Triton's bindings report, at exit, what was not freed
 
 
 @pytest.fixture
@@ -132,6 +150,15 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
         if not draws:
             patch.setattr(plotting, "_save", save)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _configs_are_shared(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compose most configs from others, except in the tests of composing."""
+    with pytest.MonkeyPatch.context() as patch:
+        if Path(__file__).with_name("config") not in request.path.parents:
+            patch.setattr(compose, "Composer", SharingComposer)
         yield
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +24,8 @@ from safetensors.torch import load_file
 from training_runs import run_command
 
 from hydrant import cli
+from hydrant.training import loop
+from hydrant.training.trainer import Trainer
 
 Train = Callable[..., Path]
 
@@ -259,3 +262,24 @@ def test_compiled_code_is_built_and_launched(mode: str, optimizer: bool, workdir
     assert any(kind == "launch" and "triton" in detail for kind, detail, _ in calls)
     assert any(kind == "capture begin" for kind, *_ in calls) == (mode == "reduce_overhead")
     assert summary(workdir / "outputs/run")["compile"]["graphs"] >= 1
+
+
+@pytest.mark.cuda
+def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    def strict(trainer: Trainer, *, measure: bool) -> Any:
+        torch.cuda.set_sync_debug_mode("error" if trainer.state.num_updates > 1 else "default")
+        try:
+            return make_update(trainer, measure=measure)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    make_update = loop.make_update
+    monkeypatch.setattr(loop, "make_update", strict)
+    train(*DIGITS, "duration=8", "log_every=8", "max_grad_norm=1.0")
+
+
+@pytest.mark.cuda
+def test_fp8_on_the_device(train: Train) -> None:
+    words = (*BASE, "model.hidden=[32]", "duration=6")
+    exact, fp8 = (train(*words, f"precision={name}", name=name) for name in ("bf16", "fp8"))
+    assert rows(exact)[-1]["train/loss"] == pytest.approx(rows(fp8)[-1]["train/loss"], rel=0.1)

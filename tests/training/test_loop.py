@@ -150,20 +150,6 @@ def test_no_synchronisation_between_log_points(
     assert counts == [0] * 7
 
 
-@pytest.mark.cuda
-def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    def strict(trainer: Trainer, *, measure: bool) -> Any:
-        torch.cuda.set_sync_debug_mode("error" if trainer.state.num_updates > 1 else "default")
-        try:
-            return make_update(trainer, measure=measure)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    make_update = loop.make_update
-    monkeypatch.setattr(loop, "make_update", strict)
-    train(*DIGITS, "duration=8", "log_every=8", "max_grad_norm=1.0")
-
-
 class CountReads(TorchDispatchMode):
     """Counts how often the host reads a number from a tensor."""
 

@@ -62,13 +62,6 @@ def test_fp8_rounds_the_products_of_suitable_layers(recipe: str, train: Train) -
     assert one == pytest.approx(other, rel=0.1)
 
 
-@pytest.mark.cuda
-def test_fp8_on_the_device(train: Train) -> None:
-    exact = train(*SHORT, "precision=bf16", name="exact")
-    fp8 = train(*SHORT, "precision=fp8", name="fp8")
-    assert rows(exact)[-1]["train/loss"] == pytest.approx(rows(fp8)[-1]["train/loss"], rel=0.1)
-
-
 def test_every_constant_of_the_loss_scaler_is_a_key() -> None:
     keys = {"init_scale": 8.0, "growth_factor": 3.0, "backoff_factor": 0.25, "growth_interval": 5}
     words = [f"precision.{key}={value}" for key, value in keys.items()]

@@ -1,4 +1,4 @@
-"""The league of optimizers:    python -m benchmarks.league {run,collect,page} [MODEL...]"""
+"""The league of optimizers:    python -m benchmarks.league {run,collect,studies,page} [MODEL...]"""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import argparse
 from pathlib import Path
 
 from benchmarks.__main__ import environment
-from benchmarks.league import page, pictures, results, sweeps
+from benchmarks.league import page, pictures, results, studies, sweeps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.league", description=__doc__)
-    what = "run: train; collect: read multirun/ into results.json; page: write the page and its pictures"
-    parser.add_argument("what", choices=["run", "collect", "page"], help=what)
+    what = (
+        "run: train; collect: read multirun/ into results.json; studies: read its studies into studies.json; "
+    )
+    what += "page: write the page and its pictures"
+    parser.add_argument("what", choices=["run", "collect", "studies", "page"], help=what)
     names = [model.name for model in sweeps.MODELS]
     parser.add_argument("models", nargs="*", help=f"of {', '.join(names)}; none: all")
     options = parser.parse_args()
@@ -21,6 +24,8 @@ def main() -> None:
             sweeps.train(results.model_of(name))
     elif options.what == "collect":
         results.collect(Path("multirun"), environment())
+    elif options.what == "studies":
+        studies.collect(Path("multirun"))
     else:
         _, runs = results.load()
         tables = {name: results.standings(phases["tuning"], phases["fresh"]) for name, phases in runs.items()}

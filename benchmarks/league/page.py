@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.document import place
 from benchmarks.figures import rounded
+from benchmarks.league import studies
 from benchmarks.league.pictures import LOSSES, RATES
 from benchmarks.league.results import BASELINE, TOLERANCE, Standing, load, model_of, noise, standings
 from benchmarks.league.sweeps import MODELS, fresh_words, tuning_words
@@ -55,6 +56,7 @@ def text() -> str:
         "\n".join(_protocol(measured)),
         "\n".join(_results(tables)),
         "\n".join(_summary(tables)),
+        studies.section(),
         LIMITS,
     ]
     return "\n".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 
@@ -10,7 +11,7 @@ import yaml
 from repository import ROOT
 from scipy import stats
 
-from benchmarks.league import page, pictures, results
+from benchmarks.league import page, pictures, results, studies
 from benchmarks.league.sweeps import MODELS, Row, best_rates
 
 SWEEPS = results.load()[1]
@@ -20,6 +21,23 @@ def test_the_page_is_generated_from_the_results() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.text()
     for name in (pictures.RATES, pictures.LOSSES):
         assert (ROOT / "docs" / "images" / name).stat().st_size < 150_000
+
+
+def test_each_study_of_the_page_is_of_the_protocol_in_its_file() -> None:
+    sweeper = yaml.safe_load((ROOT / "conf" / "sweep" / "league.yaml").read_text(encoding="utf-8"))["hydra"][
+        "sweeper"
+    ]
+    contents = json.loads(studies.FILE.read_text(encoding="utf-8"))
+    assert contents.keys() <= {model.name for model in MODELS}
+    for content in contents.values():
+        protocol, names = content["protocol"], [row["name"] for row in content["contenders"]]
+        assert names == sweeper["params"]["optimizer"].split(",")
+        assert (protocol["rounds"], protocol["max_seeds"]) == (sweeper["rounds"], sweeper["seeds"])
+        assert (protocol["metric"], protocol["budget"]) == (
+            sweeper["params"]["best.metric"],
+            {"cpu_seconds": 180},
+        )
+        assert content["verdict"]["sentence"] in page.text()
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -340,6 +340,8 @@ def test_a_study_in_a_file_is_the_same_study(study: Study) -> None:
     assert study(runs, "sweep=study", *words)[0] == 0
     found = record()
     assert found["protocol"]["budget"] == {"runs": 60}
+    assert "sweep=study" in found["commands"][0]
+    assert "adamw,muon,lion" not in found["commands"][0], "what the file has"
     assert (found["verdict"]["winner"], len(runs.jobs)) == ("adamw", 12)
     again = WrittenRuns(accuracy)
     assert study(again, *SMALL, "--budget", "60runs", "--metric", "val/accuracy")[0] == 0

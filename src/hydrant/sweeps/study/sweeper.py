@@ -127,8 +127,10 @@ class StudySweeper(GridSweeper):
         flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
         own: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
         kept = [word for word in own if not word.startswith(("hydra/sweeper", "hydra.sweeper", "hydra.mode"))]
-        params = [f"{key}={value}" for key, value in self._params.items()]
         words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)
+        params = [f"{key}={value}" for key, value in self._params.items()]
+        if any(word.startswith("sweep=") for word in words) and not any(".params." in word for word in own):
+            params = []  # those of the file
         return shell_line(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
 
     def _train(self, jobs: Sequence[ComposedJob], number: int) -> None:

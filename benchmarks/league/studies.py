@@ -40,9 +40,9 @@ def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "## The same question by one command\n"
     yield "[`hydrant study`](../guides/study.md) tunes and tests in one command, whose protocol is"
     yield "[conf/sweep/league.yaml](../../conf/sweep/league.yaml). Its four optimizers were chosen after the tables"
-    yield "above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each tries the range that"
-    yield "its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the intervals hold"
-    yield "for all looks.\n"
+    yield "above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each tries the range"
+    yield "that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the intervals"
+    yield "hold for all looks.\n"
     for model in MODELS:
         if content := contents.get(model.name):
             yield f"### {model.title}, by study\n"

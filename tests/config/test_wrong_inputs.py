@@ -305,7 +305,7 @@ def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
     assert matches(
         "model: fails on samples ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4: return self.depth; "
-        "... has the traceback). Correct that line, or set its keys to this shape",
+        "... has the traceback). Correct that line, or set its sizes for this shape",
         message,
     )
     traceback = Path(message.partition("self.depth; ")[2].partition(" has the traceback")[0]).read_text()

@@ -59,6 +59,27 @@ def test_the_run_trains_a_copy_of_the_model() -> None:
         assert not torch.equal(weight, other)
 
 
+def test_the_seed_decides_the_weights_of_a_model_that_a_class_makes() -> None:
+    def weights(seed: int, name: str) -> torch.Tensor:
+        torch.manual_seed(torch.seed())  # the caller's generator does not matter, and stays
+        before = torch.get_rng_state()
+        run = train(name, f"seed={seed}", "duration=1", "optimizer.lr=1e-30", model=OwnModel, data=own_data())
+        assert torch.equal(torch.get_rng_state(), before)
+        assert run.evaluate() == hydrant.load_run(name, model=OwnModel, data=own_data()).evaluate()
+        return torch.cat([weight.flatten() for weight in run.model("last").parameters()])
+
+    first = weights(0, "first")
+    assert torch.equal(first, weights(0, "again"))
+    assert not torch.equal(first, weights(1, "other"))
+
+
+def test_a_finished_run_says_that_code_is_not_compared(
+    finished: hydrant.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(finished.folder, **objects())
+    assert "the code, samples and weights of model, data, task are not compared" in capsys.readouterr().out
+
+
 def test_each_object_replaces_its_group() -> None:
     """The task doubles the loss; the model of the config takes the shapes of the data that are passed."""
     usual = train("usual", "duration=2", data=own_data())
@@ -218,7 +239,9 @@ class WithExtraState(OwnModel):
 @pytest.mark.parametrize(
     ("passed", "key", "words"),
     [
-        ({"model": "mlp"}, "model", "needs a torch.nn.Module, not a str"),
+        ({"model": "mlp"}, "model", "needs a torch.nn.Module, or what makes one, not a str"),
+        ({"model": dict}, "model", "or what makes one, not a dict"),
+        ({"model": nn.Linear}, "model", "torch.*Linear is called without arguments: .*; pass lambda"),
         *slow(({"model": nn.LazyLinear(2)}, "model", "weight has no shape yet; call the model once")),
         ({"model": WithExtraState()}, "model", "_extra_state is not a tensor, so no checkpoint can hold it"),
         *slow(
@@ -234,7 +257,7 @@ class WithExtraState(OwnModel):
             )
         ),
     ],
-    ids=["model", "lazy", "extra_state", "data", "task", "no_task", "argument"],
+    ids=["model", "maker", "arguments", "lazy", "extra_state", "data", "task", "no_task", "argument"],
 )
 def test_a_wrong_object_is_refused(workdir: Path, passed: dict[str, Any], key: str, words: str) -> None:
     with pytest.raises(hydrant.ConfigError, match=words) as caught:

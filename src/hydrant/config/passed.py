@@ -11,6 +11,11 @@ PREFIX = "hydrant.training.passed_"
 """The start of their `_target_`; the name of the config group follows."""
 
 
+def is_passed(config: Mapping[str, Any], group: str) -> bool:
+    """Whether a group of a config is an object that was passed from Python."""
+    return str(config[group].get("_target_")).startswith(PREFIX)
+
+
 def check_passed_again(changes: Mapping[str, tuple[Any, Any]]) -> None:
     """Check that a config passes the objects that a saved config has.
 

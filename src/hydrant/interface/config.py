@@ -97,7 +97,7 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
         try:
             return Config(compose_run(words))
         except HYDRA_ERRORS as error:
-            raise explain(error) from error
+            raise explain(error) from None  # the message says all that Hydra's does
 
 
 @contextlib.contextmanager

@@ -181,7 +181,7 @@ class Run:
 def load_run(
     folder: str | Path,
     *,
-    model: nn.Module | None = None,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
     data: Data | tuple[Dataset[Any], Dataset[Any]] | None = None,
     task: Callable[[nn.Module], Task] | None = None,
     allow_targets: Sequence[str] = (),

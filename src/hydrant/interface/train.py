@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def train(
     config: Config,
     *,
-    model: nn.Module | None = None,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
     data: Data | tuple[Dataset[Any], Dataset[Any]] | None = None,
     task: Callable[[nn.Module], Task] | None = None,
     folder: str | Path | None = None,
@@ -37,7 +37,8 @@ def train(
 
     Args:
         config: from `hydrant.compose`.
-        model: replaces the config group `model`. The run trains a copy, from the weights that the model has now.
+        model: replaces the config group `model`. A class, or a function without arguments, makes the model, and the
+            key `seed` decides its weights. Of a module, the run trains a copy, from the weights that it has now.
         data: replaces the config group `data`: a `hydrant.data.Data`, or two map-style data sets of torch, for training
             and validation.
         task: replaces the config group `task`: a class or a function that takes the model.

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from hydrant.config.passed import is_passed
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
@@ -145,6 +146,10 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
     summary = start.run.recorded
     if world.is_rank_zero:
         say(f"already finished: {relative(job.folder)}, {summary['num_updates']} updates; nothing to do")
+        if passed := [group for group in ("model", "data", "task") if is_passed(job.config, group)]:
+            say(
+                f"  the code, samples and weights of {', '.join(passed)} are not compared: with others, give a new name"
+            )
         say_fields(next_commands(job, summary))
     return RunResult.finished((summary.get("best") or {}).get("value"))
 

@@ -163,7 +163,7 @@ class Classification(Task):
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
             given_logits = f"gives logits of shape {list(shape)} for a sample"
             message = f"{given_logits}, but task=classification needs one for each class"
-            remedy = "set model.num_classes, or use task.multi_label=true or task=regression"
+            remedy = "give it one for each class (model.num_classes), or use task.multi_label=true or task=regression"
             raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
@@ -180,7 +180,12 @@ class Classification(Task):
         if has_classes and not self._is_multi_label and given == without_classes:
             return f"{message}; class indices must be integers, but these are floats: give targets.long()"
         if has_classes:
-            return f"{message}; these targets need the same shape"
+            classes = (
+                ""
+                if self._is_multi_label
+                else ", or give classes as integers without a dimension: int(label)"
+            )
+            return f"{message}; these targets need the same shape{classes}"
         if given == shape:
             return f"{message}; several labels for a sample need task.multi_label=true"
         if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hydrant.config.best import declared_metric
-from hydrant.config.passed import PREFIX, not_passed
+from hydrant.config.passed import PREFIX, is_passed, not_passed
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.data import Data
 from hydrant.errors import ConfigError
@@ -40,7 +40,7 @@ def passing(objects: Mapping[str, Any]) -> Generator[None]:
 
 
 def passed_model(*, type: str, structure: str) -> nn.Module:
-    """Return a copy of the passed model, with its weights. So the next run starts from the same weights.
+    """Return the model that the passed class or function makes, or a copy of the passed model, with its weights.
 
     `structure` is a hash of the names and shapes of its layers: models of one class may differ in them.
 
@@ -48,7 +48,8 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
         ConfigError: no model was passed.
     """
     del structure
-    return copy.deepcopy(_object("model", type))
+    model = _object("model", type)
+    return copy.deepcopy(model) if isinstance(model, nn.Module) else model()
 
 
 def passed_data(
@@ -95,7 +96,7 @@ def check_passed(config: Mapping[str, Any], groups: Sequence[str]) -> None:
 
 def is_missing(config: Mapping[str, Any], group: str) -> bool:
     """Whether a saved config has an object in this group that was not passed now."""
-    return str(config[group].get("_target_")).startswith(PREFIX) and group not in _passed.get()
+    return is_passed(config, group) and group not in _passed.get()
 
 
 def _object(group: str, class_name: str) -> Any:
@@ -113,9 +114,16 @@ def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {group: _NODES[group](value) for group, value in objects.items()}
 
 
-def _model_node(model: Any) -> dict[str, Any]:
+def _model_node(passed: Any) -> dict[str, Any]:
+    model = passed
+    if callable(passed) and not isinstance(passed, nn.Module):
+        try:
+            model = passed()
+        except TypeError as error:  # such as a class whose arguments are missing
+            message = f"{class_path(passed)} is called without arguments: {error}"
+            raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
     if not isinstance(model, nn.Module):
-        raise ConfigError("model", f"needs a torch.nn.Module, not a {_name(model)}")
+        raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
     weights = model.state_dict()
     for name, weight in weights.items():
         if not isinstance(weight, Tensor):
@@ -127,7 +135,7 @@ def _model_node(model: Any) -> dict[str, Any]:
                 "model", f"{name} has no shape yet", remedy="call the model once with a batch first"
             )
     structure = _hash(repr(model), *(f"{name} {tuple(weight.shape)}" for name, weight in weights.items()))
-    return {"_target_": f"{PREFIX}model", "type": class_path(model), "structure": structure}
+    return {"_target_": f"{PREFIX}model", "type": class_path(passed), "structure": structure}
 
 
 def _data_node(data: Any) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def _explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
         shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
         message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {place(error)})"
         first = "Correct that line" if is_in_user_code(error) else "Choose another model"
-        remedy = f"{first}, or set its keys to this shape"
+        remedy = f"{first}, or set its sizes for this shape"
         raise ConfigError("model", message, remedy=remedy) from error
 
 

@@ -186,7 +186,7 @@ REPRODUCTIONS = (
         target=("val/loss", 0.2),
         findings=measures.batch_sizes,
         panels=measures.batch_sizes_panels,
-        miniature=("global_batch_size=8,16,256,512", "optimizer.lr=4e-2", "duration=400", "seed=0,1"),
+        miniature=("optimizer.lr=4e-2", "duration=400", "seed=0,1"),
         directions=(1,),
     ),
     Reproduction(

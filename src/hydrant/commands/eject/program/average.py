@@ -31,9 +31,8 @@ class Average:
     def update(self, model: nn.Module, num_updates: int) -> None:
         """Add the weights that the model has after so many updates."""
         if IS_TAIL:
-            count, rest = divmod(
-                num_updates - TAIL_START, TAIL_EVERY
-            )  # averaged weights, the latest among them
+            # how many weights are averaged, the latest among them
+            count, rest = divmod(num_updates - TAIL_START, TAIL_EVERY)
             if count > 0 and rest:
                 return
             weight = 1.0 / max(count, 1)  # until the tail begins, the average equals the model

@@ -71,9 +71,8 @@ def indices_from(update: int) -> Iterator[list[int]]:
 def loader(dataset: Dataset[Any], **options: Any) -> Loader:
     """Return a loader of batches."""
     options |= {"num_workers": NUM_WORKERS, "pin_memory": DEVICE.type == "cuda"}
-    options["multiprocessing_context"] = (
-        "fork" if NUM_WORKERS else None
-    )  # else Python 3.14 imports torch in each
+    # Else Python 3.14 imports torch in each.
+    options["multiprocessing_context"] = "fork" if NUM_WORKERS else None
     if COLLATES:
         options["collate_fn"] = collate
     return DataLoader(dataset, **options)

@@ -43,9 +43,8 @@ def read_sequences(tokens: Tokens, chosen: Tensor) -> tuple[Any, Tensor]:
     read = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
     if SEPARATES:
         numbers = documents_of(rows)
-        is_inside = torch.from_numpy(numbers[:, 1:] == numbers[:, :-1]).to(
-            DEVICE
-        )  # not the last of a document
+        # Whether a token is not the last of a document.
+        is_inside = torch.from_numpy(numbers[:, 1:] == numbers[:, :-1]).to(DEVICE)
         documents = with_cuts(numbers[:, :-1], lambda part: torch.from_numpy(part).to(DEVICE))
         return {"tokens": read[:, :-1], "documents": documents}, read[:, 1:].where(is_inside, IGNORED)
     return read[:, :-1], read[:, 1:]

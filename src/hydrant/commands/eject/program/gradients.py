@@ -99,9 +99,8 @@ def mean_loss(measured: list[tuple[int, Tensor]]) -> Tensor:
     for size, metrics in measured:
         sums += metrics[0].float() * size  # the loss of a float32 graph
     count = sum(size for size, _ in measured)
-    return sums / torch.as_tensor(
-        count, dtype=torch.float64, device=DEVICE
-    )  # CUDA rounds `/ count` in another way
+    # CUDA rounds `/ count` in another way.
+    return sums / torch.as_tensor(count, dtype=torch.float64, device=DEVICE)
 
 
 def step_with_closure(

@@ -18,9 +18,8 @@ from hydrant.commands.eject.program.settings import *
 
 def token_losses(model: Any, inputs: Any, targets: Tensor) -> Tensor:
     """Return the cross entropy of each token with its target, in nats."""
-    if (
-        REDUCES_PARTS
-    ):  # the logits of a part of the tokens at a time, and again in the backward pass: saves memory
+    if REDUCES_PARTS:
+        # The logits of a part of the tokens at a time, and again in the backward pass: saves memory.
         hidden = model(inputs, readout=False).flatten(0, -2)
         num_parts = max(math.ceil(len(hidden) * VOCAB_SIZE / MAX_LOGITS), 1)
         pairs = zip(hidden.chunk(num_parts), targets.flatten().chunk(num_parts), strict=True)

@@ -25,9 +25,8 @@ make_mixup: Callable[[], Any]  # timm's mixup
 make_model: Callable[[], nn.Module]  # with its first weights
 make_task: Callable[[], Any]  # the user's task with its model
 forward: Callable[[], Tensor]  # what the model returns
-loss_and_metrics: Callable[
-    [Tensor, Tensor], tuple[Tensor, Tensor]
-]  # the loss, shape (), and METRICS, float64
+# The loss, shape (), and METRICS, float64.
+loss_and_metrics: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 num_targets: Callable[[], int]  # by which the metrics are weighted
 sums_of: Callable[[Tensor, Tensor], Tensor]  # sums over a batch, of whose totals `values_of` makes metrics
 values_of: Callable[[Tensor], dict[str, float]]

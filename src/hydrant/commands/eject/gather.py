@@ -84,9 +84,8 @@ class Gathered:
             self.need(*self._parts.aliases[name])
         elif name in self._parts.written and name not in self.entries:
             written = self._parts.written[name]
-            self.entries[name] = entry = Entry(
-                written.text, written.section, (2, 0, 0), False, is_written=True
-            )
+            entry = Entry(written.text, written.section, (2, 0, 0), False, is_written=True)
+            self.entries[name] = entry
             self.origins[name] = module
             self._need_names(written.text, "", written.imports)
             entry.order = (2, 0, next(self._counter))  # after what it needs

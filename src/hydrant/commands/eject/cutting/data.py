@@ -40,10 +40,8 @@ def cut_own_data(collector: Collector, node: Mapping[str, Any]) -> None:
     """
     train = collector.plan.train
     if not isinstance(train, InMemorySource):
-        message = (
-            f"{node['_target_']} returns a {type(train).__name__}; only InMemorySource can be ejected yet"
-        )
-        raise ConfigError("data", message)
+        returned = f"{node['_target_']} returns a {type(train).__name__}"
+        raise ConfigError("data", f"{returned}; only InMemorySource can be ejected yet")
     collector.constant("MEAN", plain(train.mean), "of each channel", group=DATA)
     collector.constant("STD", plain(train.std), "standard deviation of each channel", group=DATA)
     check_source("data", node["_target_"])
@@ -94,10 +92,8 @@ def cut_data(collector: Collector) -> None:
 def _cut_in_memory(collector: Collector, node: Mapping[str, Any], train: InMemorySource) -> None:
     """Add how tensors on the device become batches."""
     if not (isinstance(train.inputs, Tensor) and isinstance(train.targets, Tensor)):
-        message = (
-            "samples of several tensors cannot be ejected yet; give one tensor of inputs and one of targets"
-        )
-        raise ConfigError("data", message)
+        remedy = "give one tensor of inputs and one of targets"
+        raise ConfigError("data", "samples of several tensors cannot be ejected yet", remedy=remedy)
     augments, is_bytes = bool(train.augment), train.inputs.dtype == torch.uint8
     floats = train.inputs.is_floating_point()
     changes = any(train.mean) or set(train.std) != {1}
@@ -112,9 +108,8 @@ def _cut_in_memory(collector: Collector, node: Mapping[str, Any], train: InMemor
     name, words = type(augment).__name__, f"max_shift={augment.max_shift}, flip={augment.flip}"
     if isinstance(augment, AlternatingFlip):
         words += ", num_samples=NUM_SAMPLES"
-    collector.write(
-        "augment", "data", f"augment = {name}({words})\n", **{name: (type(augment).__module__, name)}
-    )
+    origin: dict[str, Origin] = {name: (type(augment).__module__, name)}
+    collector.write("augment", "data", f"augment = {name}({words})\n", **origin)
 
 
 def _cut_digits(collector: Collector, node: Mapping[str, Any]) -> None:
@@ -153,9 +148,8 @@ def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
 def _cut_synthetic(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant("INPUT_SHAPE", plain(node["input_shape"]), group=DATA)
     collector.constant("NUM_CLASSES", node["num_classes"], group=DATA)
-    collector.constant(
-        "VAL_START", node["num_samples"], "the number of the first sample to evaluate on", group=DATA
-    )
+    comment = "the number of the first sample to evaluate on"
+    collector.constant("VAL_START", node["num_samples"], comment, group=DATA)
     _reads(collector, "data_synthetic", "make_samples", "Numbers")
 
 
@@ -179,9 +173,8 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
     is_single = isinstance(node["target"], str)
     collector.constant("DELIMITER", node["delimiter"], group=DATA)
     collector.constant("NUMBERS", layout.numbers, "the columns of numbers", group=DATA)
-    collector.constant(
-        "CATEGORIES", dict(layout.categories), "by column, in the order of the inputs", group=DATA
-    )
+    categories, comment = dict(layout.categories), "by column, in the order of the inputs"
+    collector.constant("CATEGORIES", categories, comment, group=DATA)
     collector.constant("TARGET", layout.targets[0], "the column to predict", group=DATA)
     collector.constant("TARGETS", layout.targets, "the columns to predict", group=DATA)
     collector.constant("CLASSES", layout.classes, group=DATA)
@@ -211,9 +204,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
         sources["test"] = plan.splits["test"].source
     for name, source in sources.items():
         write_corpus(source.shards.files)
-        files = [
-            (str(file.path), file.dtype.str, file.offset, file.num_tokens) for file in source.shards.files
-        ]
+        files = [(str(f.path), f.dtype.str, f.offset, f.num_tokens) for f in source.shards.files]
         comment = "path, type, bytes before the tokens, number of tokens" if name == "train" else ""
         collector.constant(f"{name.upper()}_FILES", plain(files), comment, group=DATA)
     collector.constant("SEQUENCE_LENGTH", node["sequence_length"], "tokens", group=DATA)

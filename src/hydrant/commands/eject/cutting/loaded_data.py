@@ -65,10 +65,8 @@ def cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
     images = {key: plain(node[key]) for key in ("interpolation", "mean", "std")}
     images = {"input_size": plain(node["input_shape"]), **images}
     if erases:  # which needs normalized floats
-        message = "cannot be ejected yet"
-        raise ConfigError(
-            "data.augment.re_prob", f"erasing ({augment['re_prob']}) {message}", remedy="give 0"
-        )
+        message = f"erasing ({augment['re_prob']}) cannot be ejected yet"
+        raise ConfigError("data.augment.re_prob", message, remedy="give 0")
     collector.know(IS_BYTES=True)
     collector.constant("IMAGES", images, "of timm's create_transform", group=DATA)
     collector.constant("AUGMENTATION", {**augment, "normalize": False}, "of training images", group=DATA)
@@ -86,9 +84,8 @@ def cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
     """
     for key in ("target", "collate"):
         if node[key] is not None:
-            raise ConfigError(
-                f"data.{key}", f"{node[key]!r} cannot be ejected yet; let items be pairs of tensors"
-            )
+            message, remedy = f"{node[key]!r} cannot be ejected yet", "let items be pairs of tensors"
+            raise ConfigError(f"data.{key}", message, remedy=remedy)
     _loads(collector, node, augments=True)
     source: Any = collector.plan.train
     batch = default_collate([source.samples[0]])

@@ -37,9 +37,7 @@ def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
     for kind in kinds:
         objects = [vars(module) for module in modules if type(module) is kind]
         attributes = [{**values, **values["_modules"], **values["_parameters"]} for values in objects]
-        constant = {
-            name: value for name, value in _equal(attributes).items() if not name.endswith("training")
-        }
+        constant = {n: value for n, value in _equal(attributes).items() if not n.endswith("training")}
         known[kind.__name__] = {**_equal(calls[kind]), "self": SimpleNamespace(**constant)}
     return known
 

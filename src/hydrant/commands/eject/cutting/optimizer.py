@@ -97,9 +97,7 @@ def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, impor
         words.append(f"fused={fused}")
     if base is not None:
         imports["partial"] = ("functools", "partial")
-        fields = {
-            key: value for key, value in base.items() if key != "lr"
-        }  # the same as that of the outer one
+        fields = {key: value for key, value in base.items() if key != "lr"}  # the outer one has it
         of_base = [_callee(base, imports), _arguments(collector, fields, "BASE", imports)]
         words.append(f"base=partial({', '.join(filter(None, of_base))})")
     return ", ".join(words)
@@ -118,9 +116,8 @@ def _cut_groups(collector: Collector, node: Mapping[str, Any]) -> bool:
         fields = {k: plain(v) for k, v in group.items() if k not in ("params", "name", "pattern")}
         pattern = _pattern(_names(group["params"], parameters), parameters)
         rows.append(f"    ({pattern_literal(pattern)}, {literal(fields)}),  {comment(group['name'])}")
-    source = "\n".join(
-        ["(  # patterns of the names of parameters, with the settings of their group", *rows, ")"]
-    )
+    begin = "(  # patterns of the names of parameters, with the settings of their group"
+    source = "\n".join([begin, *rows, ")"])
     collector.constant("GROUPS", None, group=_OPTIMIZER, source=source)
     return True
 

@@ -38,9 +38,8 @@ def check_collectives(plan: Plan) -> None:
     model, task = map(inspect.getsourcefile, parts)
     key = "task" if called[0].location.startswith(f"{task}:") and task != model else "model"
     message = f"its forward calls {called[0]}, which cannot be ejected, because ranks may have other numbers of batches"
-    raise ConfigError(
-        key, message, remedy="use only the samples of one rank there, or train with hydrant train"
-    )
+    remedy = "use only the samples of one rank there, or train with hydrant train"
+    raise ConfigError(key, message, remedy=remedy)
 
 
 def cut_ranks(collector: Collector) -> None:
@@ -74,9 +73,8 @@ def cut_ranks(collector: Collector) -> None:
         collector.know(SYNCS_ONCE=True)
         comment = "forward passes of each rank in an update"
         collector.constant("NUM_MICRO_STEPS", num_steps, comment, group=RUN)
-    settings = [
-        keyword(name, literal(node[name])) for name, usual in _OF_TORCH.items() if node[name] != usual
-    ]
+    given = {name: node[name] for name, usual in _OF_TORCH.items() if node[name] != usual}
+    settings = [keyword(name, literal(value)) for name, value in given.items()]
     if known["HAS_BUFFERS"]:  # which the ranks combine themselves
         settings.append(f"{buffer_setting()}=False")
     wrapper = "DistributedDataParallel"

@@ -28,9 +28,8 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.constant("DEVICE", spec.device, group=RUN, source=device)
     del collector.parts.known["DEVICE"]  # the program may run on another one
     collector.constant("SEED", config["seed"], "of all random numbers", group=RUN)
-    collector.constant(
-        "NUM_UPDATES", clock.total_updates, _with_duration("optimizer steps", config["duration"]), group=RUN
-    )
+    comment = _with_duration("optimizer steps", config["duration"])
+    collector.constant("NUM_UPDATES", clock.total_updates, comment, group=RUN)
     collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=RUN)
     batch_size = spec.batch_sizes.value(0)
     collector.constant("BATCH_SIZE", batch_size, "samples per update", group=RUN)
@@ -38,10 +37,7 @@ def cut_run(collector: Collector, folder: str) -> None:
     comment = "samples per forward pass in evaluations"
     eval_batch_size = config["eval_batch_size"] if config["test_at_end"] else plan.splits["val"].batch_size
     collector.constant("EVAL_BATCH_SIZE", eval_batch_size, comment, group=RUN)
-    collector.know(
-        ACCUMULATES=batch_size > spec.micro_batch_size,
-        IS_MAX=config["best"]["mode"] == "max",
-    )
+    collector.know(ACCUMULATES=batch_size > spec.micro_batch_size, IS_MAX=config["best"]["mode"] == "max")
     collector.know(ROUNDS_UP=True)
     for key, word in {"log_every": "LOGS", "eval_every": "EVALS", "save_every": "SAVES"}.items():
         interval: Interval = getattr(plan.intervals, key)
@@ -49,32 +45,24 @@ def cut_run(collector: Collector, folder: str) -> None:
         if interval.is_on:
             exact = interval.rounded is rounded_up or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
-            comment = _with_duration(
-                "updates" if interval.length.denominator == 1 else "updates, exact", config[key]
-            )
+            unit = "updates" if interval.length.denominator == 1 else "updates, exact"
             source = literal(interval.length)
             epochs = re.fullmatch(r"(\d+)ep", str(config[key]))
             if epochs and interval.length.denominator > 1:
                 source = f"Fraction({epochs[1]} * NUM_SAMPLES, BATCH_SIZE)"
-                assert interval.length == Fraction(
-                    int(epochs[1]) * plan.train.num_samples, spec.batch_sizes.value(0)
-                )
+                assert interval.length == Fraction(int(epochs[1]) * plan.train.num_samples, batch_size)
+            comment = _with_duration(unit, config[key])
             collector.constant(key.upper(), interval.length, comment, group=RUN, source=source)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)
-    collector.constant(
-        "PATIENCE", config["patience"], "evaluations without a new best that end the run", group=RUN
-    )
+    comment = "evaluations without a new best that end the run"
+    collector.constant("PATIENCE", config["patience"], comment, group=RUN)
     is_deterministic, times = config["deterministic"], config["cudnn_benchmark"]
-    collector.know(
-        DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
-    )
+    times_kernels = not is_deterministic if times == "auto" else times
+    collector.know(DETERMINISTIC=is_deterministic, TIMES_KERNELS=times_kernels)
     _cut_memory_format(collector)
-    kind = (
-        "whose gradients may overflow"
-        if config["precision"]["scale_loss"]
-        else "that may have NaN or infinity"
-    )
+    scales = config["precision"]["scale_loss"]
+    kind = "whose gradients may overflow" if scales else "that may have NaN or infinity"
     collector.constant("MAX_SKIPPED", config["max_skipped"], f"updates in a row {kind}", group=RUN)
 
 
@@ -125,9 +113,8 @@ def cut_averaging(collector: Collector) -> None:
             message = f"{node['every']} are {float(every):g} updates; only a whole number can be ejected yet"
             raise ConfigError("averaging.every", message)
         collector.constant("TAIL_START", start, "updates before the tail that is averaged", group=group)
-        collector.constant(
-            "TAIL_EVERY", every, "updates from one of the averaged weights to the next", group=group
-        )
+        comment = "updates from one of the averaged weights to the next"
+        collector.constant("TAIL_EVERY", every, comment, group=group)
         return
     start = plan.clock.updates(node["start_after"], "averaging.start_after")
     collector.know(EMA_WARMS_UP=node["warmup"], STARTS_LATER=start > 0)
@@ -143,9 +130,8 @@ def cut_compilation(collector: Collector) -> None:
     node = collector.config["compile"]
     compiles = not str(node["_target_"]).endswith("Eager")
     scope = node.get("scope")
-    collector.know(
-        COMPILES=compiles, COMPILES_LOSS=compiles and scope == "task", SAME_RANDOM=node.get("same_random")
-    )
+    collector.know(COMPILES=compiles, SAME_RANDOM=node.get("same_random"))
+    collector.know(COMPILES_LOSS=compiles and scope == "task")
     collector.know(COMPILES_MODEL=compiles and scope == "model", RUNS_COMPILED=compiles and scope != "task")
     if not compiles:
         return

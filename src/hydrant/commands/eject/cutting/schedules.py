@@ -140,12 +140,9 @@ class _Writer:
             first = f"{literal(starts)}, "
         name = f"{make.__name__}_of"
         self.imports[name] = (make.__module__, name)
-        parts = [
-            self.schedule(node, replace(clock.since(start), total_updates=length))
-            for node, start, length in zip(
-                nodes.values(), itertools.cycle(starts), lengths.values(), strict=False
-            )
-        ]
+        spans = zip(nodes.values(), itertools.cycle(starts), lengths.values(), strict=False)
+        clocks = [(node, replace(clock.since(start), total_updates=num)) for node, start, num in spans]
+        parts = [self.schedule(node, of_part) for node, of_part in clocks]
         return f"{name}({first}[{', '.join(parts)}])"
 
     def call(self, made: Any, first: Sequence[str], arguments: Mapping[str, Any]) -> str:
@@ -182,23 +179,18 @@ def _cut_stepped(collector: Collector) -> None:
     [entry] = plan.optimizers.entries.values()
     factory = instantiate_node(node)
     kind = factory.func
-    if not (
-        isinstance(kind, type) and issubclass(kind, LRScheduler) and kind.__module__.startswith("torch.")
-    ):
-        raise ConfigError(
-            "scheduler", f"{node['_target_']} cannot be ejected yet; only schedulers of torch can"
-        )
-    if collector.config["schedules"] or len(entry.optimizer.param_groups) > 1:
-        message = (
-            "a stepped scheduler can be ejected only for one group of parameters and without other schedules"
-        )
+    is_scheduler = isinstance(kind, type) and issubclass(kind, LRScheduler)
+    if not is_scheduler or not kind.__module__.startswith("torch."):
+        message = f"{node['_target_']} cannot be ejected yet; only schedulers of torch can"
         raise ConfigError("scheduler", message)
+    if collector.config["schedules"] or len(entry.optimizer.param_groups) > 1:
+        needed = "one group of parameters and without other schedules"
+        raise ConfigError("scheduler", f"a stepped scheduler can be ejected only for {needed}")
     replay: Any = Replay.of_config(factory, plan.clock)
     every, make = replay.keywords["every"].length, replay.args[0]
     if every.denominator > 1:
-        raise ConfigError(
-            "scheduler.every", f"{float(every):g} updates cannot be ejected yet", remedy="give a whole number"
-        )
+        message = f"{float(every):g} updates cannot be ejected yet"
+        raise ConfigError("scheduler.every", message, remedy="give a whole number")
     collector.constant("EVERY", int(every), "updates between two steps of the scheduler", group=_GROUP)
     fields = dict.fromkeys(field.name for field in plan.optimizers.schedules.fields.values())
     collector.constant("FIELDS", tuple(fields), "that the scheduler sets", group=_GROUP)

@@ -60,14 +60,11 @@ def _cut_timm(collector: Collector, node: Mapping[str, Any]) -> None:
     settings = {"in_chans": node["input_shape"][0], "num_classes": num_classes, **node["kwargs"]}
     if node["pretrained"]:
         settings["pretrained"] = True
-    words = [
-        f"{name}={collector.constant(name.upper(), plain(v), group=_MODEL)}" for name, v in settings.items()
-    ]
-    collector.express(
-        "make_model",
-        f"create_model({', '.join(['TIMM_MODEL', *words])})",
-        create_model=("timm", "create_model"),
-    )
+    words = ["TIMM_MODEL"]
+    for name, value in settings.items():
+        words.append(f"{name}={collector.constant(name.upper(), plain(value), group=_MODEL)}")
+    text = f"create_model({', '.join(words)})"
+    collector.express("make_model", text, create_model=("timm", "create_model"))
 
 
 def cut_loss(collector: Collector) -> None:
@@ -130,18 +127,14 @@ def _cut_own(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequen
         raise ConfigError("task", message, remedy="put it into the model")
     batch, outcome = _tried(plan, plan.task)
     if outcome.num_targets != len(batch.targets):
-        raise ConfigError(
-            "task", f"{path} has another number of targets than samples, which cannot be ejected yet"
-        )
+        message = f"{path} has another number of targets than samples, which cannot be ejected yet"
+        raise ConfigError("task", message)
     arguments = collector.arguments(node, _LOSS, "TASK")
     words = ", ".join(word for word in arguments.split(", ") if not word.startswith("metrics="))
     metrics = ", metrics={}" if "metrics" in node else ""
     name = target.__name__
-    collector.express(
-        "make_task",
-        f"{name}(model{', ' if words else ''}{words}{metrics})",
-        **{name: (target.__module__, name)},
-    )
+    text, origin = f"{name}(model{', ' if words else ''}{words}{metrics})", (target.__module__, name)
+    collector.express("make_task", text, **{name: origin})
     collector.express("forward", "outcome_of(model, inputs, targets)", outcome_of=(module, "outcome_of"))
     collector.know(HAS_LOSSES=len(outcome.losses) > 1)
     _cut_metrics(collector, node, "outputs.predictions")
@@ -193,17 +186,15 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     reduces = separate and sizes * plan.targets_per_sample * model.vocab_size > limit
     varies = not isinstance(plan.train, TokenSource) or plan.train.sampling == "documents"
     collector.know(REDUCES_PARTS=reduces, ADDS_BATCHES=True, VARIES=varies)
-    collector.know(
-        HAS_VOCABULARY=vocab_size is not None, HAS_BYTES=getattr(data, "token_bytes", None) is not None
-    )
+    has_bytes = getattr(data, "token_bytes", None) is not None
+    collector.know(HAS_VOCABULARY=vocab_size is not None, HAS_BYTES=has_bytes)
     collector.constant("VOCAB_SIZE", model.vocab_size if separate else vocab_size, group=_LOSS)
     collector.constant("MAX_LOGITS", limit, "logits that are computed at once", group=_LOSS)
     comment = "of the mean squared log of the softmax's denominator, which it keeps near 0"
     collector.constant("Z_LOSS", node["z_loss"], comment, group=_LOSS)
     collector.constant("IGNORED", node["ignore_index"], "targets that do not count", group=_LOSS)
-    collector.express(
-        "forward", "token_losses(model, inputs, targets)", token_losses=(module, "token_losses")
-    )
+    text = "token_losses(model, inputs, targets)"
+    collector.express("forward", text, token_losses=(module, "token_losses"))
     collector.express("num_targets", "(targets != IGNORED).sum()" if varies else "targets.numel()")
     collector.know(SUMS=True)
     collector.parts.aliases["sums_of"] = (module, "text_sums")

@@ -63,9 +63,8 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
-        if (link := str(error).removeprefix("Symlink loop from ")) != str(
-            error
-        ):  # by pathlib, before Python 3.13
+        # By pathlib, before Python 3.13.
+        if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
             return _report(ConfigError("", f"{link} is a link to itself"))
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 

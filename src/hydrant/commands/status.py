@@ -46,9 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     if wants_json():
         states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
         listed = {f: runs if options.all else _urgent(runs) for f, runs in progress.items()}
-        answer(
-            {"states": states, "folders": {f: [asdict(run) for run in runs] for f, runs in listed.items()}}
-        )
+        plain = {folder: [asdict(run) for run in runs] for folder, runs in listed.items()}
+        answer({"states": states, "folders": plain})
     else:
         _print_tables(progress, lists_all=options.all)
     return 0

@@ -79,9 +79,8 @@ def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
     with hydra_settings(settings):
         logs = OmegaConf.to_container(settings.job_logging, resolve=True), settings.verbose
         variables: Any = OmegaConf.to_container(settings.job.env_set, resolve=True)
-    os.environ.update(
-        variables
-    )  # before `job_of` imports torch, which reads some; `hydrant.cli` restores them
+    # Before `job_of` imports torch, which reads some. `hydrant.cli` restores them.
+    os.environ.update(variables)
     return job_of(config, placed), variables, logs
 
 

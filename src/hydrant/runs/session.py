@@ -121,11 +121,8 @@ class Session:
         """
         is_built = False
         try:
-            with (
-                explain_out_of_memory(TRAINING_REMEDY),
-                explain_unknown_class(),
-                self._built(stop) as trainer,
-            ):
+            explained = explain_out_of_memory(TRAINING_REMEDY)
+            with explained, explain_unknown_class(), self._built(stop) as trainer:
                 is_built = True
                 yield trainer
             result = RunResult.finished()

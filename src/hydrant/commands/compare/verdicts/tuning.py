@@ -74,9 +74,8 @@ def _method(name: str, groups: Sequence[Group], mode: str, budget: int, worst: f
 
 
 def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:
-    sentences = [
-        f"A trial is one setting of {', '.join(found.tuned)}; its result is the mean over its seeds."
-    ]
+    keys = ", ".join(found.tuned)
+    sentences = [f"A trial is one setting of {keys}; its result is the mean over its seeds."]
     numbers = {method.name: method.num_trials for method in found.methods}
     if len(set(numbers.values())) > 1:
         most = max(numbers, key=numbers.__getitem__)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hydrant.clock import Steps
+from hydrant.config.resolvers import class_folders
 from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
 from hydrant.errors import ConfigError, DataError
 
@@ -107,6 +108,17 @@ def test_sizes_and_shapes_are_those_of_the_folder(image_root: Path) -> None:
     assert (data.train.num_samples, data.val.num_samples) == (21, 9)
     assert (data.input_shape, data.num_classes) == ((3, 16, 20), 3)
     assert data.class_names == tuple(sorted(path.name for path in (image_root / "train").iterdir()))
+
+
+def test_hidden_files_and_folders_are_left_out(image_root: Path) -> None:
+    image = next((image_root / "train" / "bee").iterdir())
+    for folder in (image_root / "train" / ".ipynb_checkpoints", image_root / "train" / "bee" / ".thumbnails"):
+        folder.mkdir()
+        shutil.copy(image, folder)
+    shutil.copy(image, image.parent / f"._{image.name}")
+    data = build(image_root)
+    assert (data.train.num_samples, data.num_classes, len(data.class_names or ())) == (21, 3, 3)
+    assert class_folders(str(image_root / "train")) == 3
 
 
 def test_further_folders_are_further_splits(image_root: Path) -> None:

@@ -98,6 +98,28 @@ def test_codes_are_integers_and_unknown_categories_are_zero(houses: Path, tmp_pa
     assert one_hot.tolist() == [[0, 0, 1], [0, 0, 0]]
 
 
+@pytest.mark.parametrize("first", [0, 1, 17])
+def test_a_column_that_numbers_the_lines_is_told(
+    first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [f"{first + n},{n * n % 7},{n % 3}.5" for n in range(12)]
+    (path := tmp_path / "index.csv").write_text("\n".join([",area,price", *lines]))
+    read(path)
+    assert "the column '' numbers the lines" in caplog.text
+    assert "data.features=[area]" in caplog.text
+    caplog.clear()
+    read(path, features=["", "area"])  # it is meant
+    read(path, features=["area"])
+    path.write_text("\n".join([",area,price", *lines[1:], lines[0]]))
+    read(path)
+    assert not caplog.text
+
+
+def test_a_feature_that_is_named_twice_is_refused(houses: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.features: names the column 'area' twice"):
+        read(houses, features=["area", "area"])
+
+
 @pytest.mark.parametrize(
     ("cells", "setting", "names", "indices"),
     [

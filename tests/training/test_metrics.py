@@ -54,6 +54,33 @@ def test_the_meters_of_several_ranks_are_merged() -> None:
     assert one.read() == {"loss": pytest.approx((3 + 6 + 4 + 16) / 9)}
 
 
+def test_names_that_change_before_a_read_are_refused() -> None:
+    meter = Meter(CPU)
+    meter.add({"loss": torch.tensor(1.0)}, 1)
+    with pytest.raises(
+        ConfigError, match=r"^task: gives accuracy for some batches only; give the same names"
+    ):
+        meter.add({"loss": torch.tensor(3.0), "accuracy": torch.tensor(1.0)}, 1)
+    with pytest.raises(ConfigError, match="gives accuracy for some batches only"):
+        meter.add_sums(["loss", "accuracy"], torch.tensor([3.0, 1.0]), torch.tensor(1))
+    meter.read()
+    meter.add({"loss": torch.tensor(3.0), "accuracy": torch.tensor(1.0)}, torch.tensor(1))
+    with pytest.raises(ConfigError, match="changing order"):
+        meter.add({"accuracy": torch.tensor(1.0), "loss": torch.tensor(3.0)}, torch.tensor(1))
+    assert meter.read() == {"loss": 3.0, "accuracy": 1.0}
+
+
+def test_a_run_whose_task_was_changed_begins_its_row_at_the_checkpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before, after = Meter(CPU), Meter(CPU)
+    before.add({"loss": torch.tensor(1.0)}, 1)
+    after.load_state_dict(before.state_dict())
+    after.add({"loss": torch.tensor(3.0), "accuracy": torch.tensor(1.0)}, 1)
+    assert after.read() == {"loss": 3.0, "accuracy": 1.0}
+    assert "the task measures other values than before" in caplog.text
+
+
 def test_the_first_non_finite_is_named() -> None:
     meter = Meter(CPU)
     assert meter.first_non_finite() is None

@@ -93,7 +93,7 @@ def largest(value: Any) -> Any:
 
 
 def class_folders(path: str) -> int:
-    """Return the number of classes of an image folder: its subfolders.
+    """Return the number of classes of an image folder: its subfolders that are not hidden.
 
     Raises:
         ConfigError: The folder does not exist.
@@ -102,4 +102,4 @@ def class_folders(path: str) -> int:
     if not folder.is_dir():
         message = f"{folder} is not a folder; it should hold one folder of images per class"
         raise ConfigError("data.root", message)
-    return sum(1 for entry in folder.iterdir() if entry.is_dir())
+    return sum(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())

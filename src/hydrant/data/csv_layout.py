@@ -24,6 +24,9 @@ _NUMBER_SIGNS = re.compile(r"[,%$€£'\s\u2212]")
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most this many different values may be classes or numbers."""
 
+_MIN_NUMBERED_LINES = 10
+"""In fewer lines, numbers that follow each other may be chance."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -65,6 +68,8 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     features = settings["features"]
     names = [n for n in table.columns if n not in targets] if features is None else list(features)
     table.check_columns(names, "data.features")
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError("data.features", f"names the column {double!r} twice")
     if not targets or not names or set(names) & set(targets):
         message = f"{names} with data.target={targets}: one or more of each are needed, and none in both"
         raise ConfigError("data.features", message)
@@ -91,6 +96,23 @@ def number_like_columns(layout: Layout, table: Table, listed: Collection[str]) -
             reason = f"{cells[texts[0]]!r} is no number, so each text of the column is a {kind}"
             remedy = f"correct or empty the cell, or if that is meant, set {key}"
             yield f"{table.place(texts[0], name)}: {reason}; {remedy}"
+
+
+def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:
+    """Yield a message for each column of inputs that numbers the lines, such as the index that pandas writes."""
+    inputs = (*layout.numbers, *layout.categories)
+    for name in layout.numbers:
+        cells = table.columns[name]
+        if (
+            len(inputs) > 1
+            and len(cells) >= _MIN_NUMBERED_LINES
+            and np.array_equal(cells, cells[0] + np.arange(len(cells)))
+        ):
+            others = ",".join(other for other in inputs if other != name)
+            reason = (
+                f"the column {name!r} numbers the lines, so it tells their order, but nothing of new lines"
+            )
+            yield f"{table.path}: {reason}; leave it out by data.features=[{others}]"
 
 
 def columns_with_two_spellings(layout: Layout, table: Table) -> Iterator[str]:

@@ -179,8 +179,22 @@ class _Images:
 def _scan(
     root: Path, split_dir: str, key: str, decoder: Decoder, *, may_lack_images: bool
 ) -> tuple[_Images, tuple[str, ...]]:
-    """Return the images of a split and its classes. `may_lack_images`: the folder of a class may be empty."""
-    from torchvision.datasets.folder import ImageFolder
+    """Return the images of a split and its classes. `may_lack_images`: the folder of a class may be empty.
+
+    Hidden files and folders, such as `.ipynb_checkpoints`, are left out.
+    """
+    from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder, has_file_allowed_extension
+
+    class Visible(ImageFolder):
+        def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+            found = [name for name in super().find_classes(directory)[0] if not name.startswith(".")]
+            if not found:
+                raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
+            return found, {name: index for index, name in enumerate(found)}
+
+    def is_image(path: str) -> bool:
+        is_hidden = any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
+        return has_file_allowed_extension(path, IMG_EXTENSIONS) and not is_hidden
 
     folder = root / split_dir
     if not root.is_dir():
@@ -189,7 +203,7 @@ def _scan(
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     try:
-        dataset = ImageFolder(folder, allow_empty=may_lack_images)
+        dataset = Visible(folder, is_valid_file=is_image, allow_empty=may_lack_images)
     except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
         raise ConfigError(key, f"{folder}: {error}") from error
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]

@@ -17,7 +17,13 @@ from hydrant.batch import Tensors
 from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.data.csv_layout import Layout, columns_with_two_spellings, number_like_columns, read_layout
+from hydrant.data.csv_layout import (
+    Layout,
+    columns_with_two_spellings,
+    number_like_columns,
+    numbering_columns,
+    read_layout,
+)
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError, DataError, log, typed_line
 from hydrant.files.csv_text import is_number
@@ -74,7 +80,9 @@ def csv(
         }
     )
     meant = [*categorical, *(layout.targets if classes is True else ())]
-    doubts = number_like_columns(layout, table, meant), columns_with_two_spellings(layout, table)
+    doubts = [number_like_columns(layout, table, meant), columns_with_two_spellings(layout, table)]
+    if features is None:
+        doubts.append(numbering_columns(layout, table))
     for message in chain.from_iterable(doubts):
         log.warning("%s", message)
     _check_shapes(layout, input_shape, num_classes)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import AllReduce
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.training.profiling import synchronize
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches
@@ -40,16 +40,19 @@ class Meter:
         self._pending: list[Tensor] = []  # not yet in the sums: the values of one call after the other
         self._pending_weight = 0  # of each of these calls
         self._last_sums = self._sums  # of this rank, at the last read
+        self._is_restored = False  # whether what is not read yet is that of a checkpoint
 
     def add(self, values: Mapping[str, Tensor], weight: int | Tensor) -> None:
         """Add the means of `weight` targets: scalars, shape (), or bool tensors of any shape.
 
-        The names must not change before the next read. Weight 0 only registers the names, because a mean over no
-        targets is NaN. If the weight is a tensor, shape (), the means are finite.
+        Weight 0 only registers the names, because a mean over no targets is NaN. If the weight is a tensor, shape (),
+        the means are finite.
+
+        Raises:
+            ConfigError: the names have changed since the last read.
         """
         if self._names != list(values):
-            self._names, self._pending = list(values), []
-            self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
+            self._register(list(values))
         if isinstance(weight, Tensor):
             row = torch.stack([_column(name, [value.detach()])[0] for name, value in values.items()])
             self._sums = self._sums + row * weight
@@ -73,12 +76,27 @@ class Meter:
             weight: the number of all these targets.
         """
         if self._names != list(names):
-            self._names, self._pending = list(names), []
-            self._sums = torch.zeros(len(names), dtype=torch.float64, device=self._device)
+            self._register(list(names))
         if self._pending:
             self._fold()
         self._sums = self._sums + sums
         self._weight = self._weight + weight
+
+    def _register(self, names: list[str]) -> None:
+        """Take the names of the next calls. What a checkpoint had under others is left out, with its weight.
+
+        Raises:
+            ConfigError: values with other names were added since the last read, so no mean would be over all targets.
+        """
+        is_used = isinstance(self._weight, Tensor) or self._weight or self._pending
+        if is_used and not self._is_restored:
+            some = sorted({*names} ^ {*self._names})
+            what = f"{', '.join(some)} for some batches only" if some else "its values in changing order"
+            raise ConfigError("task", f"gives {what}", remedy="give the same names for every batch")
+        if is_used:
+            log.warning("the task measures other values than before: the next row begins at the checkpoint")
+        self._names, self._pending, self._weight, self._is_restored = names, [], 0, False
+        self._sums = torch.zeros(len(names), dtype=torch.float64, device=self._device)
 
     def read(self, unreduced: Mapping[str, Tensor] = {}) -> dict[str, float]:
         """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""
@@ -91,6 +109,7 @@ class Meter:
         numbers: list[float] = torch.cat([self._all_reduce(weighted), *extra]).tolist()
         count = len(self._names)
         self._last_sums, self._sums, self._weight = self._sums, torch.zeros_like(self._sums), 0
+        self._is_restored = False
         if not numbers[count]:
             return {}
         means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
@@ -107,7 +126,7 @@ class Meter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._names, self._weight = list(state["names"]), state["weight"]
+        self._names, self._weight, self._is_restored = list(state["names"]), state["weight"], True
         self._sums = state["sums"].to(self._device)
         self._pending = list(state["pending"].to(self._device).flatten().unbind())
         self._pending_weight = state["pending_weight"]

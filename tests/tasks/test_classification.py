@@ -51,6 +51,49 @@ def test_class_probabilities_are_one_target(shape: tuple[int, ...]) -> None:
     assert outcome.num_targets == indices.numel()
 
 
+@pytest.mark.parametrize(
+    ("targets", "settings", "message"),
+    [
+        ([[1, -1]], {"multi_label": True}, "a target is -1, but labels are 0 or 1"),
+        ([[0, 255]], {"multi_label": True}, "a target is 255, but labels are 0 or 1"),
+        ([[2.0, -1.0]], {}, "a target is -1, but floats in the shape of the logits are probabilities"),
+        ([[0.5, 0.5], [1.0, 1.0]], {}, "the class probabilities of a target add up to 2 instead of 1"),
+        (
+            [[0.5, 0.25]],
+            {},
+            "add up to 0.75 instead of 1; divide them by their sum, or use task.multi_label=true",
+        ),
+    ],
+)
+def test_targets_that_are_no_probabilities_are_refused(
+    targets: Any, settings: dict[str, Any], message: str
+) -> None:
+    batch = Batch(torch.zeros(len(targets), 2), torch.tensor(targets))
+    task = make_task(**settings)
+    task(batch)  # in training, numbers are not read
+    task.reads_values = True
+    with pytest.raises(ConfigError, match=message):
+        task(batch)
+
+
+@pytest.mark.parametrize(
+    ("targets", "settings"),
+    [
+        ([[1, -1]], {"multi_label": True, "ignore_index": -1}),
+        ([[-1, -1]], {"multi_label": True, "ignore_index": -1}),
+        ([[True, False]], {"multi_label": True}),
+        ([[0.3, 0.7]], {}),
+        ([[0.0, 0.0]], {}),  # none
+        ([[7.0, -2.0]], {"loss": lambda outputs, targets: (outputs - targets).mean()}),
+        ([1], {}),
+    ],
+)
+def test_targets_that_are_probabilities_are_taken(targets: Any, settings: dict[str, Any]) -> None:
+    task = make_task(**settings)
+    task.reads_values = True
+    task(Batch(torch.zeros(1, 2), torch.tensor(targets)))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 def test_ignored_targets_do_not_count(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -70,6 +70,9 @@ class Task(nn.Module):
     best_metric: ClassVar[str] = (
         DEFAULT_METRIC  # decides the best checkpoint unless the config names another one
     )
+    reads_values = (
+        False  # True while a run is checked on the host, before it starts: `forward` may read numbers
+    )
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count

@@ -13,7 +13,7 @@ from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
-from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
+from hydrant.tasks.entropy import binary_cross_entropy, check_probabilities, cross_entropy
 from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
 from hydrant.tasks.predictions import class_predictions, label_predictions
 
@@ -132,10 +132,18 @@ class Classification(Task):
         logits = logits.movedim(-1, 1) if self._class_dim == -1 else logits
         return label_predictions(logits) if self._is_multi_label else class_predictions(logits)
 
+    @property
+    def own_loss(self) -> Loss | None:
+        """What replaces the cross entropy."""
+        return self._own_loss
+
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
+        if self.reads_values and targets.is_floating_point():
+            counting = targets if valid is None else targets[valid]
+            check_probabilities(counting, each_alone=self._is_multi_label)
         if (weights := self.class_weights) is not None:
             if len(weights) != (num_classes := logits.shape[1]):
                 message = f"has {len(weights)} numbers, but the model has {num_classes} classes"

@@ -12,6 +12,7 @@ from torch import Tensor
 from hydrant.errors import ConfigError
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")
+_ROUNDING = 0.01  # of probabilities in 16 bits
 _NO_INDEX = -(2**31)  # a value that no target has
 
 
@@ -44,6 +45,28 @@ def cross_entropy(
         logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
     )
     return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
+
+
+def check_probabilities(targets: Tensor, *, each_alone: bool) -> None:
+    """Check that targets are probabilities: of a label if `each_alone`, else of the classes in dimension 1.
+
+    Raises:
+        ConfigError: a number is outside of 0..1, or those of a target do not add up to 1 (nor to 0, for none).
+    """
+    if not targets.numel():
+        return
+    low, high = float(targets.min()), float(targets.max())
+    if low < 0 or high > 1 + _ROUNDING:
+        what = "labels are 0 or 1" if each_alone else "floats in the shape of the logits are probabilities"
+        wrong = low if low < 0 else high
+        raise ConfigError("data", f"a target is {wrong:g}, but {what}", remedy="convert the targets")
+    if each_alone:
+        return
+    sums = targets.sum(dim=1)
+    if (is_wrong := (sums - sums.round().clamp(max=1)).abs() > _ROUNDING).any():
+        message = f"the class probabilities of a target add up to {float(sums[is_wrong][0]):g} instead of 1"
+        remedy = "divide them by their sum, or use task.multi_label=true if a sample may have several labels"
+        raise ConfigError("data", message, remedy=remedy)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,12 @@ import torch
 from torch import nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.data import Data, Indices, StreamSpec
+from hydrant.data import Data, Indices, InMemorySource, StreamSpec
 from hydrant.data.base import Stream
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
-from hydrant.tasks import Classification
+from hydrant.tasks import Classification, Supervised, Task
 from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, read_samples
 
 
@@ -124,3 +125,47 @@ IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
 def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
     dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [], batch)
     assert dry.costs == (tokens, 300)
+
+
+def points() -> Data:
+    inputs = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    source = InMemorySource(inputs, torch.tensor([0, 1, 0, 1, 1, 0]))
+    return Data(source, source, (4,), 2)
+
+
+def summed(outputs: torch.Tensor, targets: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    return scale * nn.functional.cross_entropy(outputs, targets, reduction="sum")
+
+
+class SummedTask(Task):
+    def forward(self, batch: Batch) -> Outcome:
+        outputs = self.model(batch.inputs)
+        return Outcome({"total": summed(outputs, batch.targets)}, {}, outputs.detach(), len(outputs))
+
+
+@pytest.mark.parametrize(
+    ("make_task", "key"),
+    [
+        (lambda model: Supervised(model, loss=summed, metrics={}), "task.loss"),
+        (lambda model: Supervised(model, loss=partial(summed, scale=0.1), metrics={}), "task.loss"),
+        (lambda model: Classification(model, label_smoothing=0.0, loss=summed, metrics={}), "task.loss"),
+        (SummedTask, "task"),
+    ],
+)
+def test_a_loss_that_is_a_sum_is_refused(make_task: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}: gives a sum over the samples .* for two copies of it"):
+        dry_forward(make_task(nn.Linear(4, 2)), points())
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
+        lambda outputs, targets: outputs.sum() * 0,
+        lambda outputs, targets: outputs.square().mean() + torch.rand(()),
+    ],
+)
+def test_other_losses_of_users_are_taken(loss: Any) -> None:
+    task = Supervised(nn.Linear(4, 2), loss=loss, metrics={})
+    dry_forward(task, points())
+    assert not task.reads_values

@@ -28,6 +28,7 @@ from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
+_SMALL = 1e-6  # a loss whose rounding says nothing
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -166,7 +167,9 @@ def dry_forward(task: Any, data: Data) -> DryForward:
             fit the task.
     """
     batch = read_samples(data, data.val, 1)
-    outcome = _evaluate(task, batch, "samples")
+    with _values_read(task):
+        outcome = _evaluate(task, batch, "samples")
+    _check_means(task, batch, outcome)
     for name, value in outcome.measurements.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
@@ -185,9 +188,41 @@ def dry_forward(task: Any, data: Data) -> DryForward:
         message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
         raise ConfigError(f"task.metrics.{double}", message)
     pair = read_samples(data, data.train, 2)
-    with _explain_failure(task, pair, "samples in training mode"):
+    with _values_read(task), _explain_failure(task, pair, "samples in training mode"):
         flops = count_flops(task, pair)
     return DryForward(*flops, batch, outcome, metric_names, pair)
+
+
+@contextlib.contextmanager
+def _values_read(task: Any) -> Generator[None]:
+    """Let a task read the numbers of a batch, to check them."""
+    task.reads_values = True
+    try:
+        yield
+    finally:
+        task.reads_values = False
+
+
+def _check_means(task: Any, batch: Batch, outcome: Outcome) -> None:
+    """Check that a loss in code of the user's is no sum over the samples, by which two copies would count twice.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    loss = getattr(task, "loss", None) or getattr(task, "own_loss", None)
+    parts = (type(task), getattr(loss, "func", loss if hasattr(loss, "__name__") else type(loss)))
+    is_own = any(not str(part.__module__).startswith(("hydrant.", "torch.", "builtins")) for part in parts)
+    if not is_own or not all(isinstance(tree, torch.Tensor) for tree in batch):
+        return
+    twice = _evaluate(task, Batch(*(torch.cat([tensor, tensor]) for tensor in batch)), "samples")
+    if int(twice.num_targets) != 2 * int(outcome.num_targets):
+        return
+    for name, value in outcome.losses.items():
+        one, two = float(value), float(twice.losses[name])
+        if abs(one) > _SMALL and math.isclose(two, 2 * one, rel_tol=1e-4):
+            message = f"gives a sum over the samples as {name!r}: {one:g} for one sample, {two:g} for two copies of it"
+            reason = "the result would depend on micro_batch_size and eval_batch_size"
+            raise ConfigError("task.loss" if loss else "task", f"{message}; {reason}", remedy="give the mean")
 
 
 def check_split(task: Any, data: Data, source: Source, split: str) -> None:

@@ -45,23 +45,23 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     assert len(modes) == 1
 
 
-def names_in_safetensors(path: Path) -> str:
+def texts_in_safetensors(path: Path) -> dict[str, str]:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        return file.metadata()["class_names"]
+        return file.metadata()
 
 
-def names_in_torch_export(path: Path) -> str:
-    files = {"class_names": ""}
+def texts_in_torch_export(path: Path) -> dict[str, str]:
+    files = {"class_names": "", "preparation": ""}
     torch.export.load(path, extra_files=files)
-    return files["class_names"]
+    return files
 
 
-def names_in_onnx(path: Path) -> str:
+def texts_in_onnx(path: Path) -> dict[str, str]:
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(path)).get_modelmeta().custom_metadata_map["class_names"]
+    return onnxruntime.InferenceSession(str(path)).get_modelmeta().custom_metadata_map
 
 
 def load_safetensors(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -86,11 +86,11 @@ def load_onnx(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tenso
 
 
 @pytest.mark.parametrize(
-    ("file_format", "suffix", "load", "names"),
+    ("file_format", "suffix", "load", "texts"),
     [
-        ("safetensors", "safetensors", load_safetensors, names_in_safetensors),
-        ("torch_export", "pt2", load_torch_export, names_in_torch_export),
-        ("onnx", "onnx", load_onnx, names_in_onnx),
+        ("safetensors", "safetensors", load_safetensors, texts_in_safetensors),
+        ("torch_export", "pt2", load_torch_export, texts_in_torch_export),
+        ("onnx", "onnx", load_onnx, texts_in_onnx),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -99,7 +99,7 @@ def test_an_exported_model_gives_the_outputs_of_the_trained_model(
     file_format: str,
     suffix: str,
     load: Callable[[Path, Path], Any],
-    names: Callable[[Path], str],
+    texts: Callable[[Path], dict[str, str]],
 ) -> None:
     from hydrant.models import ConvNet
 
@@ -110,4 +110,6 @@ def test_an_exported_model_gives_the_outputs_of_the_trained_model(
     with torch.no_grad():
         exported = load(trained / "export" / f"model.{suffix}", trained)(inputs)
         torch.testing.assert_close(exported, model(inputs), rtol=1e-4, atol=1e-5)
-    assert json.loads(names(trained / "export" / f"model.{suffix}")) == [str(n) for n in range(10)]
+    found = texts(trained / "export" / f"model.{suffix}")
+    assert json.loads(found["class_names"]) == [str(n) for n in range(10)]
+    assert json.loads(found["preparation"]) == {"mean": [0.3053], "std": [0.376]}

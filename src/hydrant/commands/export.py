@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydrant.checks import check_known
 from hydrant.config.command_line import Flags, is_override, writing_to
@@ -50,12 +50,26 @@ def main(arguments: Sequence[str]) -> int:
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
     names = saved.plan.data.class_names
     metadata = {} if names is None else {"class_names": json.dumps(names)}
+    if prepared := _preparation(saved):
+        metadata["preparation"] = json.dumps(prepared)
     difference = _write(options.format, model, _sample_inputs(saved), metadata, path)
     file, checkpoint = relative(path.resolve()), relative(saved.checkpoint)
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
+    note = "; it takes prepared samples: the numbers are in the file as 'preparation'" if prepared else ""
     content = {"file": file, "format": options.format, "checkpoint": checkpoint}
-    tell(f"{file}: {options.format} of {checkpoint}; {equal}", {**content, "largest_difference": difference})
+    tell(
+        f"{file}: {options.format} of {checkpoint}; {equal}{note}",
+        {**content, "largest_difference": difference},
+    )
     return 0
+
+
+def _preparation(saved: SavedRun) -> dict[str, Any]:
+    """Return by which numbers the data prepare what the model takes; empty if they do not."""
+    source: Any = saved.plan.val
+    parts = {key: list(getattr(source, key, None) or ()) for key in ("mean", "std")}
+    is_normalized = any(parts["mean"]) or any(value != 1 for value in parts["std"])
+    return (parts if is_normalized else {}) | dict(saved.plan.data.statistics)
 
 
 def _write(

@@ -18,9 +18,11 @@ from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.terminal.console import notice
 from hydrant.training.plan import Plan
+
+_MARGIN = 0.01  # by which rounding may leave 0..1
 
 KEY = "inputs"
 """Names the inputs in error messages."""
@@ -113,6 +115,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
     _check_types(plan, source, title)
+    _warn_of_range(source, title)
     return Inputs(source, title, identity)
 
 
@@ -127,6 +130,19 @@ def _check_types(plan: Plan, source: Source, title: str) -> None:
         if _kind(given) != _kind(other):
             message = f"{title} has numbers of the type {given}, but the run needs {other}"
             raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
+
+
+def _warn_of_range(source: Source, title: str) -> None:
+    """Warn of floats that are normalized as pixels in 0..1, but are not in this range."""
+    if not isinstance(source, InMemorySource) or not isinstance(source.inputs, torch.Tensor):
+        return
+    is_normalized = any(source.mean) or any(value != 1 for value in source.std)
+    if not is_normalized or not source.inputs.is_floating_point():
+        return
+    low, high = (float(value) for value in source.inputs.aminmax())
+    if low < -_MARGIN or high > 1 + _MARGIN:
+        message = f"{title} has numbers from {low:g} to {high:g}, but the run normalizes pixels in 0..1"
+        log.warning("%s: divide them by their range, or give bytes", message)
 
 
 def _kind(dtype: torch.dtype) -> str:

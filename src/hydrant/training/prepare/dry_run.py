@@ -200,7 +200,7 @@ def _values_read(task: Any) -> Generator[None]:
     try:
         yield
     finally:
-        task.reads_values = False
+        del task.reads_values  # the class says False; lanes of a stack must have the same attributes
 
 
 def _check_means(task: Any, batch: Batch, outcome: Outcome) -> None:

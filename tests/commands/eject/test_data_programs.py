@@ -133,6 +133,17 @@ def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:
     check_equal(f"data=image_folder data.root=images {sizes} limit_train_samples=null {words}", workdir)
 
 
+def test_a_hidden_file_among_images_is_refused(
+    image_root: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run leaves it out, but torchvision's folder would read it."""
+    (image_root / "train" / "bee" / "._1.jpg").touch()
+    words = ["data=image_folder", f"data.root={image_root}", "data.input_shape=[3,16,16]", "model=convnet"]
+    assert cli.main(["eject", *words, "global_batch_size=6", "--out", "run.py"]) == 2
+    assert "._1.jpg is hidden, which a run leaves out" in capsys.readouterr().err
+    assert not Path("run.py").exists()
+
+
 def test_the_run_of_a_folder_with_a_relative_path_to_its_data(train: Train, workdir: Path) -> None:
     write_houses(Path("houses.csv"), 90)
     table = ("data=csv", "data.train=houses.csv", "data.target=price", "task=regression")

@@ -51,8 +51,13 @@ def cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
     """Add folders of images.
 
     Raises:
-        ConfigError: the config erases parts of images.
+        ConfigError: the config erases parts of images, or a folder holds hidden files, which the file would read.
     """
+    splits = [Path(node["root"], node[key]) for key in ("train_dir", "val_dir", "test_dir") if node[key]]
+    hidden = next((path for split in splits for path in split.rglob(".*")), None)
+    if hidden is not None:
+        message = f"{hidden} is hidden, which a run leaves out, but the file does not"
+        raise ConfigError("data.root", message, remedy="remove it")
     _loads(collector, node, augments=True)
     augment = {key: plain(value) for key, value in node["augment"].items() if key[0] != "_"}
     erases = augment["re_prob"] > 0

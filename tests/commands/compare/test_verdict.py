@@ -52,7 +52,7 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     "a tie": (
         {"adamw": [0.91, 0.93, 0.92], "sgd": [0.93, 0.91, 0.917]}, "undecided",
         "Undecided: adamw leads sgd by 0.001 over 3 paired seeds, but either may be better: the 95 % interval of the "
-        "lead is -0.049 to 0.051. If this lead is real, about 3,166 paired seeds in all would show it.",
+        "lead is -0.049 to 0.051. If this lead is real, about 3200 seeds of each, these included, would show it.",
     ),
     "one seed each": (
         {"adamw": [0.95], "sgd": [0.90]}, "undecided",
@@ -67,15 +67,15 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.93, 0.95, 0.94, 0.94]},
         "undecided",
         "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
-        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 349 paired seeds in all "
-        "would show it.",
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 350 seeds of each, "
+        "these included, would show it.",
     ),
     "a third that is beaten": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.85, 0.83, 0.84, 0.85]},
         "undecided",
         "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
-        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 197 paired seeds in all "
-        "would show it. adamw is better than lion.",
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 200 seeds of each, "
+        "these included, would show it. adamw is better than lion.",
     ),
     "a failed run": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",

@@ -110,8 +110,8 @@ class Protocol:
             )
         if seeds_needed is not None and seeds_needed > (paid or self.seeds):
             found.append(
-                f"about {seeds_needed} fresh seeds would tell, by the results so far, and at most {paid or self.seeds} "
-                f"fit; give --seeds {seeds_needed}, and a budget for them"
+                f"about {seeds_needed} fresh seeds would show it, by the results so far, and at most "
+                f"{paid or self.seeds} fit; give --seeds {seeds_needed}, and a budget for them"
             )
         return found
 

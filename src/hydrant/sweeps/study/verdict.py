@@ -258,8 +258,9 @@ def _undecided(found: Comparison, rule: Rule) -> str:
 
 def _advice(seeds: int | None, found: Comparison) -> str:
     if seeds is not None:
-        return f" About {seeds:,} paired seeds would tell."
-    return f" Even {MAX_PAIRS:,} paired seeds would hardly tell." if found.std > 0.0 else ""
+        about = f"{float(f'{seeds:.2g}'):.0f}"
+        return f" If this lead is real, about {about} seeds of each, these included, would show it."
+    return f" Even {MAX_PAIRS:,} seeds of each would hardly show which." if found.std > 0.0 else ""
 
 
 def _seeds_needed(found: Comparison, rule: Rule) -> int | None:

@@ -224,10 +224,10 @@ class _Case:
 
     @property
     def _advice(self) -> str:
-        kind = "paired seeds" if self.versus.num_pairs else "seeds of each"
         if self.seeds is not None:
-            return f" If this lead is real, about {self.seeds:,} {kind} in all would show it."
-        return "" if self._std is None else f" Even {MAX_SEEDS:,} {kind} would hardly show which."
+            seeds = two_digits(self.seeds)
+            return f" If this lead is real, about {seeds} seeds of each, these included, would show it."
+        return "" if self._std is None else f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
 
 
 def short_name(group: Group) -> str:

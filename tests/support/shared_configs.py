@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from hydrant.config.compose import ENTRY, Composer
@@ -25,23 +20,16 @@ _jobs: list[JobComposer] = []
 """One, once it is made, which keeps what it has composed."""
 
 
-_loaded: dict[object, bytes] = {}
-"""Configs of sweeps and of their first jobs, by their words."""
-
-
 class SharingComposer(Composer):
     """Composes a config as a job of one sweep with the others that are of Hydrant's files alone.
 
     tests/config/test_job_composer.py compares such configs with those that Hydra composes.
     """
 
-    @property
-    def loader(self) -> Any:
-        return _SharingLoader(super().loader)
-
     def compose(self, overrides: Iterable[str], *, sends_results: bool = True) -> DictConfig:
         words = list(overrides)
-        if self.name == ENTRY and self.loader.reads_hydrants and not any("hydra" in word for word in words):
+        folders = {element.path for element in self.loader.get_search_path().get_path()}
+        if self.name == ENTRY and folders == _HYDRANTS and not any("hydra" in word for word in words):
             try:
                 return self._compose_shared(words)
             except Exception:  # what is wrong is said below
@@ -55,28 +43,4 @@ class SharingComposer(Composer):
         config = _jobs[0].compose(words)
         config.hydra.runtime.cwd = str(Path.cwd())
         check_hydra_node(config, self.words)  # by the words of this command
-        return config
-
-
-@dataclass
-class _SharingLoader:
-    """Loads a config of Hydrant's files alone once for all that have the same words."""
-
-    own: ConfigLoader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
-
-    @property
-    def reads_hydrants(self) -> bool:
-        return {element.path for element in self.own.get_search_path().get_path()} == _HYDRANTS
-
-    def load_configuration(self, name: str, words: list[str], mode: RunMode) -> DictConfig:
-        if not self.reads_hydrants or any(part in word for word in words for part in ("searchpath", "env_")):
-            return self.own.load_configuration(name, words, mode)
-        key = (name, mode, *words)
-        if key not in _loaded:
-            _loaded[key] = pickle.dumps(self.own.load_configuration(name, words, mode))
-        config: DictConfig = pickle.loads(_loaded[key])
-        config.hydra.runtime.cwd = str(Path.cwd())
         return config

@@ -41,8 +41,8 @@ def test_the_terminal_shows_the_verdict_and_what_casts_doubt_on_it(compare_plant
     ]
     assert places == sorted(places)
     assert text.startswith(
-        "Undecided: optimizer=lion scheduler=wsd has a better mean than optimizer=adamw scheduler=cosine, but 2 of the "
-        "5 runs of optimizer=lion scheduler=wsd have no result (2 failed).\n"
+        "Undecided: lion wsd has a better mean than adamw cosine, but 2 of the "
+        "5 runs of lion wsd have no result (2 failed).\n"
     )
     assert "The best complete group is the baseline. A single p is optimistic: the same results" in text
     assert (

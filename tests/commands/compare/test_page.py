@@ -24,8 +24,8 @@ def test_the_page_shows_the_comparison(page: Page, planted: Path, comparing: Com
     assert [text.partition(": ")[2] for text in warnings] == [warning.text for warning in comparison.warnings]
     verdict = page.get_by_role("region", name="Verdict")
     expect(verdict).to_contain_text(
-        "Undecided: optimizer=lion scheduler=wsd has a better mean than optimizer=adamw scheduler=cosine, but 2 of the "
-        "5 runs of optimizer=lion scheduler=wsd have no result (2 failed)."
+        "Undecided: lion wsd has a better mean than adamw cosine, but 2 of the "
+        "5 runs of lion wsd have no result (2 failed)."
     )
     assert column(page, "n", "groups-table") == ["3/5", "5/5", "5/5", "4/5"]
     assert column(page, "mean", "groups-table") == ["0.9704", "0.9504", "0.9284", "0.9001"]

@@ -231,11 +231,11 @@ class _Case:
 
 
 def short_name(group: Group) -> str:
-    """Return the option alone if the groups differ in one config group: `adamw` of `optimizer=adamw`."""
-    if len(group.labels) != 1:
-        return group.name
-    [(key, value)] = group.labels.items()
-    return value if key in config_groups(group.runs) and value != "null" else group.name
+    """Return the name of a group with options alone: `adamw optimizer.lr=0.1` of `optimizer=adamw optimizer.lr=0.1`."""
+    options = config_groups(group.runs)
+    labels = group.labels.items()
+    words = [value if key in options and value != "null" else f"{key}={value}" for key, value in labels]
+    return " ".join(words) or group.name
 
 
 def _shortfall(group: Group) -> str:

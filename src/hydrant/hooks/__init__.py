@@ -21,4 +21,19 @@ if TYPE_CHECKING:
     from hydrant.hooks.text_samples import TextSamples as TextSamples
     from hydrant.hooks.whitening import Whitening as Whitening
 
-__getattr__, __dir__ = lazy_exports(__name__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Diagnostics": "hydrant.hooks.diagnostics",
+        "Freeze": "hydrant.hooks.freeze",
+        "GradientNoise": "hydrant.hooks.gradient_noise",
+        "Lookahead": "hydrant.hooks.lookahead",
+        "LrFinder": "hydrant.hooks.lr_finder",
+        "Samples": "hydrant.hooks.samples",
+        "Sharpness": "hydrant.hooks.sharpness",
+        "StopAt": "hydrant.hooks.stop_at",
+        "StopIf": "hydrant.hooks.stop_if",
+        "TextSamples": "hydrant.hooks.text_samples",
+        "Whitening": "hydrant.hooks.whitening",
+    },
+)

@@ -1,10 +1,19 @@
 """Optimizers beyond `torch.optim`: a function or class called with the parameter groups."""
 
-from hydrant.optimizers.ema import Ema as Ema
-from hydrant.optimizers.ema import NoAveraging as NoAveraging
-from hydrant.optimizers.ema import TailAverage as TailAverage
-from hydrant.optimizers.library import library_optimizer as library_optimizer
-from hydrant.optimizers.muon import MuonWithAdamW as MuonWithAdamW
-from hydrant.optimizers.normuon import NorMuonWithAdamW as NorMuonWithAdamW
-from hydrant.optimizers.sam import Sam as Sam
-from hydrant.optimizers.timm import timm_optimizer as timm_optimizer
+from hydrant.optimizers.ema import Ema, NoAveraging, TailAverage
+from hydrant.optimizers.library import library_optimizer
+from hydrant.optimizers.muon import MuonWithAdamW
+from hydrant.optimizers.normuon import NorMuonWithAdamW
+from hydrant.optimizers.sam import Sam
+from hydrant.optimizers.timm import timm_optimizer
+
+__all__ = [
+    "Ema",
+    "MuonWithAdamW",
+    "NoAveraging",
+    "NorMuonWithAdamW",
+    "Sam",
+    "TailAverage",
+    "library_optimizer",
+    "timm_optimizer",
+]

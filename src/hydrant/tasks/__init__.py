@@ -1,11 +1,22 @@
 """Tasks: a model with its losses and measurements in one module."""
 
-from hydrant.tasks.base import Task as Task
-from hydrant.tasks.classification import Classification as Classification
-from hydrant.tasks.distillation import Distillation as Distillation
-from hydrant.tasks.gan import Gan as Gan
-from hydrant.tasks.language_modeling import LanguageModeling as LanguageModeling
-from hydrant.tasks.regression import R2 as R2
-from hydrant.tasks.regression import Regression as Regression
-from hydrant.tasks.supervised import Supervised as Supervised
-from hydrant.tasks.two_models import TwoModels as TwoModels
+from hydrant.tasks.base import Task
+from hydrant.tasks.classification import Classification
+from hydrant.tasks.distillation import Distillation
+from hydrant.tasks.gan import Gan
+from hydrant.tasks.language_modeling import LanguageModeling
+from hydrant.tasks.regression import R2, Regression
+from hydrant.tasks.supervised import Supervised
+from hydrant.tasks.two_models import TwoModels
+
+__all__ = [
+    "R2",
+    "Classification",
+    "Distillation",
+    "Gan",
+    "LanguageModeling",
+    "Regression",
+    "Supervised",
+    "Task",
+    "TwoModels",
+]

@@ -15,4 +15,13 @@ if TYPE_CHECKING:
     from hydrant.trackers.trackio import TrackioTracker as TrackioTracker
     from hydrant.trackers.wandb import WandbTracker as WandbTracker
 
-__getattr__, __dir__ = lazy_exports(__name__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "NullTracker": "hydrant.trackers.base",
+        "MlflowTracker": "hydrant.trackers.mlflow",
+        "TensorBoardTracker": "hydrant.trackers.tensorboard",
+        "TrackioTracker": "hydrant.trackers.trackio",
+        "WandbTracker": "hydrant.trackers.wandb",
+    },
+)

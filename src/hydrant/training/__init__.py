@@ -21,4 +21,20 @@ if TYPE_CHECKING:
     from hydrant.training.profiling.base import NoProfiler as NoProfiler
     from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
 
-__getattr__, __dir__ = lazy_exports(__name__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Compile": "hydrant.training.compile.compiled_task",
+        "Ddp": "hydrant.training.distributed.ddp",
+        "Eager": "hydrant.training.compile.base",
+        "Fsdp": "hydrant.training.distributed.fsdp",
+        "NoProfiler": "hydrant.training.profiling.base",
+        "Precision": "hydrant.training.precision",
+        "Single": "hydrant.training.distributed.base",
+        "TorchProfiler": "hydrant.training.profiling.trace",
+        "passed_data": "hydrant.training.passed_objects",
+        "passed_model": "hydrant.training.passed_objects",
+        "passed_task": "hydrant.training.passed_objects",
+        "with_weights": "hydrant.training.checkpoint.weights",
+    },
+)

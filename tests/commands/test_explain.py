@@ -87,6 +87,19 @@ def test_an_option_of_one_s_own_comes_first(
 
 
 @pytest.mark.parametrize(
+    "content",
+    ["defaults: [/optimizer/adamw, mlp, _self_]", "defaults: [_missing]", "[1, 2]", "a: [", "x: !unknown 1"],
+)
+def test_a_group_is_listed_whatever_its_files_hold(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explain: Explain
+) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "mine.yaml").write_text(f"# A model of my own.\n{content}\n")
+    monkeypatch.setenv("HYDRANT_CONF", str(tmp_path / "conf"))
+    assert "A model of my own." in explain("model")
+
+
+@pytest.mark.parametrize(
     ("program", "command"),
     [("train.py", "python train.py"), ("/bin/hydrant", "hydrant train"), ("mine.py", "python mine.py")],
 )

@@ -20,7 +20,7 @@ from hydrant.config.groups import (
     option_path,
     options_with,
 )
-from hydrant.editor.option_files import Key, read_option
+from hydrant.editor.option_files import Key, first_comment, read_option
 from hydrant.errors import ConfigError, first_line
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
@@ -94,7 +94,7 @@ def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
     if group not in groups or "." in group:
         return _Explained(keys=_key(group, groups))
     if not equals:
-        comments = {name: read_option(group, name).comment for name in groups[group]}
+        comments = {name: first_comment(_text(option_path(group, name))) for name in groups[group]}
         without_examples = {name: comment.partition("    ")[0] for name, comment in comments.items()}
         return _Explained(group=group, options=without_examples)
     check_known("", f"{group} option", option, groups[group])

@@ -32,7 +32,11 @@ _GLOBAL_GROUPS = ("experiment", "debug", "sweep")
 
 _ANYWHERE: Schema = {
     "anyOf": [
-        {"type": "string", "pattern": r"\$\{", "description": "an interpolation: ${data.num_classes}"},
+        {
+            "type": "string",
+            "pattern": r"\$\{",
+            "description": "an interpolation, such as ${data.num_classes}",
+        },
         {"type": "string", "const": "???", "description": "must be given"},
         {"type": "object", "required": ["_target_"], "description": "an object that a _target_ creates"},
     ]
@@ -263,7 +267,7 @@ def _either(schemas: Sequence[Schema]) -> Schema:
     either = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     if any(default != notes["default"][0] for default in notes.get("default", [])):
         del notes["default"]
-    return {**either, **{name: values[0] for name, values in sorted(notes.items(), reverse=True)}}
+    return {**either, **{name: notes[name][0] for name in ("description", "default") if name in notes}}
 
 
 def _only(properties: Mapping[str, Any]) -> Schema:

@@ -59,9 +59,13 @@ def _read(path: Path, group: str, name: str) -> OptionFile:
     keys = dict[str, Key]()
     for item in content.get("defaults", []):
         keys |= _included(group, item)
+    return OptionFile(name, first_comment(text), keys | {key: own[key] for key in own if key != "defaults"})
+
+
+def first_comment(text: str) -> str:
+    """Return the first comment line of a file that is not `@package`."""
     comments = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
-    comment = next((line for line in comments if line and not line.startswith("@package")), "")
-    return OptionFile(name, comment, keys | {key: own[key] for key in own if key != "defaults"})
+    return next((line for line in comments if line and not line.startswith("@package")), "")
 
 
 def _included(group: str, item: Any) -> dict[str, Key]:
@@ -69,7 +73,7 @@ def _included(group: str, item: Any) -> dict[str, Key]:
     [(path, value)] = item.items() if isinstance(item, dict) else [(item, None)]
     if "@" in path:  # it is placed at a key
         return {path.partition("@")[2].partition(".")[0]: Key()}
-    if value is not None or path == "_self_" or not group:
+    if value is not None or path == "_self_" or path.startswith("/") or not group:
         return {}
     return dict(read_option(group, path).keys)
 

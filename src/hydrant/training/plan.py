@@ -74,7 +74,7 @@ class Plan:
     def check_evaluates(self, why: str) -> None:
         """Raise ConfigError, which says why, if the run has no evaluations."""
         if not self.intervals.eval_every.is_on:
-            raise ConfigError("eval_every", why, remedy="give one, such as 1ep")
+            raise ConfigError("eval_every", why, remedy="give one, such as 10%")
 
     def check_metric(self, key: str, metric: str, reason: str = "no evaluation gives") -> None:
         """Raise ConfigError, which says why, if no evaluation gives the metric that `key` names."""

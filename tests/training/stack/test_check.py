@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from hydrant.sweeps.stack_trial import plan_group
 from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
+from hydrant.training.stack.forward import StackedTask
 
 REFUSED = {
     "precision": ["precision=fp16"],
@@ -150,3 +152,28 @@ def test_the_trial_finds_what_trains_otherwise(kind: str) -> None:
         plan.task.model = Reassigning() if kind == "reassigned" else Own([1.0, 5.0][n % 2])
     with pytest.raises(CannotStack):
         try_lanes(plans)
+
+
+class Failing(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise RuntimeError
+
+
+class CallsACopy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Failing()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return copy.deepcopy(self.inner)(inputs)  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    ("task", "part"),
+    [
+        (nn.Sequential(nn.Identity(), Failing()), "1 (Failing)"),
+        (CallsACopy(), "a copy made in forward (Failing)"),
+    ],
+)
+def test_the_module_that_fails_is_named(task: nn.Module, part: str) -> None:
+    assert StackedTask(task, []).failing_part(lambda: task(torch.zeros(1))) == part

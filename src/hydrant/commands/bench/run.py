@@ -68,8 +68,13 @@ def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path
     repeat = f"{options.warmup} warmup, {options.updates} measured updates"
     notice(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
     with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
-        counts = {"repeats": options.repeats, "num_updates": options.updates, "warmup": options.warmup}
-        for result in measure_cells(results, **counts, cache_dir=Path(cache_dir)):
+        for result in measure_cells(
+            results,
+            repeats=options.repeats,
+            num_updates=options.updates,
+            warmup=options.warmup,
+            cache_dir=Path(cache_dir),
+        ):
             outcome = result.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
             notice(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
 

@@ -110,8 +110,9 @@ def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
     configs = variants.timed()
     cells = with_baselines(CellResult({"compile": name}, config) for name, config in configs.items())
     with tempfile.TemporaryDirectory(prefix="hydrant-diagnose-", ignore_cleanup_errors=True) as folder:
-        counts = {"repeats": _REPEATS, "num_updates": num_updates, "warmup": _WARMUP}
-        for cell in measure_cells(cells, **counts, cache_dir=Path(folder)):
+        for cell in measure_cells(
+            cells, repeats=_REPEATS, num_updates=num_updates, warmup=_WARMUP, cache_dir=Path(folder)
+        ):
             _print_progress(f"measured compile={cell.labels['compile']}, {len(cell.repeats)} of {_REPEATS}")
     return cells
 

@@ -119,7 +119,7 @@ def remaining_records(records: Iterable[Any], num_sent: int, folder: Path) -> li
     return kept
 
 
-_BESTS: Mapping[str, Callable[[float, float], float]] = {"last": lambda _, new: new, "min": min, "max": max}
+_KEPT: Mapping[str, Callable[[float, float], float]] = {"last": lambda _, new: new, "min": min, "max": max}
 """What the summary holds of some metrics, as the tracker defines it, made of what it held before and a new value."""
 
 
@@ -187,4 +187,4 @@ def _summarized(value: float, before: dict[str, float] | float | None) -> dict[s
     """Return what the summary holds of a metric after a value: the value, or a dict with the best one too."""
     if not isinstance(before, dict):
         return value
-    return {name: _BESTS[name](before[name], value) for name in before}
+    return {name: _KEPT[name](before[name], value) for name in before}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import IO
 
 import numpy as np
@@ -13,15 +14,15 @@ from hydrant.training.prediction import Arrays
 
 def write_arrays(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
     """Write an .npz file. (`numpy.savez` cannot name an array `file`.)"""
-    write_joined(stream, arrays, {}, list, 0)
+    write_joined(stream, arrays)
 
 
 def write_joined(
     stream: IO[bytes],
     whole: Mapping[str, np.ndarray],
-    like: Mapping[str, np.ndarray],
-    parts: Callable[[], Iterable[Mapping[str, np.ndarray]]],
-    num_rows: int,
+    like: Mapping[str, np.ndarray] = MappingProxyType({}),
+    parts: Callable[[], Iterable[Mapping[str, np.ndarray]]] = tuple,
+    num_rows: int = 0,
 ) -> None:
     """Write an .npz file of whole arrays, and of arrays whose rows are in several parts.
 

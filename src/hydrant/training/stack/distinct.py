@@ -11,6 +11,8 @@ def distinct(keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
     >>> distinct(["a", "b", "a"])
     ([0, 1], [0, 1, 0])
     """
-    numbers = dict[Hashable, int]()
-    groups = [numbers.setdefault(key, len(numbers)) for key in keys]
-    return [groups.index(number) for number in range(len(numbers))], groups
+    first = dict[Hashable, int]()
+    for position, key in enumerate(keys):
+        first.setdefault(key, position)
+    numbers = {key: number for number, key in enumerate(first)}
+    return list(first.values()), [numbers[key] for key in keys]

@@ -98,7 +98,10 @@ class StackedTask(nn.Module):
                 hooks.enter_context(module.register_forward_hook(leave))
             with contextlib.suppress(Exception):  # the same one again
                 error_in()
-        return f"{names[entered[-1]]} ({type(entered[-1]).__name__})" if entered else "the task"
+        if not entered:
+            return "the task"
+        name = names.get(entered[-1], "a copy made in forward")  # it has the hooks of the original
+        return f"{name} ({type(entered[-1]).__name__})"
 
     @contextlib.contextmanager
     def _with_numbers(self, values: Sequence[Tensor]) -> Generator[None]:

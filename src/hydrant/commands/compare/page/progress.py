@@ -71,8 +71,8 @@ def _waiting(runs: Sequence[Run]) -> Iterable[str]:
         if sweep not in began:
             is_running = (sweep / SWEEP_PLAN).exists() and is_in_use(sweep)
             began[sweep] = usable_plan(sweep)[0].began if is_running else None
-        last = 0.0 if run.state == RunStatus.MISSING else RunFolder(run.folder).summary_time
-        if (start := began[sweep]) is not None and last < start:
+        is_missing = run.state == RunStatus.MISSING
+        if (start := began[sweep]) is not None and (is_missing or RunFolder(run.folder).summary_time < start):
             yield run.name
 
 

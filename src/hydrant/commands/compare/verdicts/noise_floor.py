@@ -87,10 +87,8 @@ def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: flo
         sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
     if difference is not None:
         sizes.insert(0, (difference, "--difference"))
-    pairs, num = (
-        floor.paired if floor.paired is not None and floor.paired.std else None,
-        floor.num_comparisons,
-    )
+    num = floor.num_comparisons
+    pairs = floor.paired if floor.paired is not None and floor.paired.std else None
     return [
         Need(size, about, pairs and _seeds(size, pairs, 1.0, num), _seeds(size, floor.unpaired, 2**0.5, num))
         for size, about in sizes

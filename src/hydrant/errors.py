@@ -60,8 +60,9 @@ _MARKS = ("; ", ". ")  # with which a suggestion begins
 _ADVICE = re.compile(
     r"[;.?:] ((?:add|ask|begin|change|check|choose|close|continue|convert|copy|correct|define|delete|did you mean"
     r"|export|give|if you trust it|is it|it has|it should|keep|leave|lengthen|let|lower|make|move|name (?:a|each|the)"
-    r"|pad|pass|pip install|put|raise|remove|rename|repair|repeat|replace|restore|run|save|see|set|shorten|skip|sort"
-    r"|start|stop|take|the shortest|there are|these do|to (?:add|change|choose)|train|try|unset|use|wait|write)\b.*"
+    r"|pad|pass|pip install|put|raise|remove|rename|repair|repeat|replace|restore|run(?! \d)|save|see|set|shorten|skip"
+    r"|sort|start|stop|take|the shortest|there are|these do|to (?:add|change|choose)|train|try|unset|use|wait|write)"
+    r"(?=[ ,:])(?! (?:does|failed|has|is|was)\b).*"
     r"|(?:arguments|flags|keys of \S+|options): .*|hydrant [a-z]+ .*)"
     r"|[;.] ([\w.@/+~-]+=\S.*)|: (\"[\w.@/+~-]+=.*)|\((choose from .*)\)",
     re.IGNORECASE | re.DOTALL,
@@ -74,6 +75,8 @@ def remedy_in(message: str) -> str:
 
     >>> remedy_in("lr: 0 is too small; give 1, or leave it out"), remedy_in("x=1: is nested too deeply")
     ('give 1, or leave it out', '')
+    >>> remedy_in("data.train: train.csv has no column 'q'"), remedy_in("x: run 3 failed"), remedy_in("a: Give a run")
+    ('', '', 'Give a run')
     """
     found = _ADVICE.search(message)
     return found[found.lastindex or 0] if found else ""

@@ -161,7 +161,7 @@ def test_tensors_are_prepared_as_in_an_evaluation(
     assert "normalizes pixels" not in caplog.text
     np.save("e.npy", 16 * inputs.numpy())  # as scikit-learn has them
     predict(digits, "e.npy")
-    assert "numbers from 0 to 16, but the run normalizes pixels in 0..1" in caplog.text
+    assert "are from 0 to 16, but the run normalizes pixels in 0..1" in caplog.text
 
 
 def test_images_are_named_and_sorted(pets: hydrant.Run, predict: Predict, tmp_path: Path) -> None:

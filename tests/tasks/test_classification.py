@@ -57,11 +57,10 @@ def test_class_probabilities_are_one_target(shape: tuple[int, ...]) -> None:
         ([[1, -1]], {"multi_label": True}, "a target is -1, but labels are 0 or 1"),
         ([[0, 255]], {"multi_label": True}, "a target is 255, but labels are 0 or 1"),
         ([[2.0, -1.0]], {}, "a target is -1, but floats in the shape of the logits are probabilities"),
-        ([[0.5, 0.5], [1.0, 1.0]], {}, "the class probabilities of a target add up to 2 instead of 1"),
         (
-            [[0.5, 0.25]],
+            [[0.5, 0.5], [1.0, 1.0]],
             {},
-            "add up to 0.75 instead of 1; divide them by their sum, or use task.multi_label=true",
+            "add up to 2 instead of 1; divide them by their sum, or use task.multi_label=true",
         ),
     ],
 )
@@ -84,6 +83,9 @@ def test_targets_that_are_no_probabilities_are_refused(
         ([[True, False]], {"multi_label": True}),
         ([[0.3, 0.7]], {}),
         ([[0.0, 0.0]], {}),  # none
+        ([[0.5, 0.25]], {}),  # a lower weight
+        ([[1.0, -1e-8]], {}),
+        ([[1.0, -1e-8]], {"multi_label": True}),
         ([[7.0, -2.0]], {"loss": lambda outputs, targets: (outputs - targets).mean()}),
         ([1], {}),
     ],

@@ -115,6 +115,12 @@ def test_what_is_no_mean_is_refused(kind: str, reduction: str) -> None:
         Supervised(nn.Identity(), loss=getattr(nn, kind)(reduction=reduction), metrics={})
 
 
+def test_a_function_of_torch_that_is_no_mean_is_refused() -> None:
+    loss = partial(nn.functional.multi_margin_loss, reduction="sum")
+    with pytest.raises(ConfigError, match=r"^task\.loss\.reduction: sum is no mean"):
+        Supervised(nn.Identity(), loss=loss, metrics={})
+
+
 @pytest.mark.parametrize("name", ["weight", "pos_weight"])
 def test_a_weight_of_each_sample_of_a_batch_is_refused(name: str) -> None:
     task = Supervised(nn.Identity(), loss=nn.BCEWithLogitsLoss(**{name: torch.ones(12)}), metrics={})

@@ -51,19 +51,19 @@ def check_probabilities(targets: Tensor, *, each_alone: bool) -> None:
     """Check that targets are probabilities: of a label if `each_alone`, else of the classes in dimension 1.
 
     Raises:
-        ConfigError: a number is outside of 0..1, or those of a target do not add up to 1 (nor to 0, for none).
+        ConfigError: a number is outside of 0..1, or those of a target add up to more than 1. (Less is a lower weight.)
     """
     if not targets.numel():
         return
     low, high = float(targets.min()), float(targets.max())
-    if low < 0 or high > 1 + _ROUNDING:
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
         what = "labels are 0 or 1" if each_alone else "floats in the shape of the logits are probabilities"
-        wrong = low if low < 0 else high
+        wrong = low if low < -_ROUNDING else high
         raise ConfigError("data", f"a target is {wrong:g}, but {what}", remedy="convert the targets")
     if each_alone:
         return
     sums = targets.sum(dim=1)
-    if (is_wrong := (sums - sums.round().clamp(max=1)).abs() > _ROUNDING).any():
+    if (is_wrong := sums > 1 + _ROUNDING).any():
         message = f"the class probabilities of a target add up to {float(sums[is_wrong][0]):g} instead of 1"
         remedy = "divide them by their sum, or use task.multi_label=true if a sample may have several labels"
         raise ConfigError("data", message, remedy=remedy)

@@ -48,9 +48,11 @@ def checked_loss(loss: object) -> Loss:
         example = f"write '+task.loss={{_target_: {path}}}'"
         raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
     given: Any = _as_module(loss)
-    if not isinstance(given, nn.Module) or not type(given).forward.__module__.startswith("torch.nn."):
+    made_by = given.func if isinstance(given, partial) else getattr(type(given), "forward", None)
+    if not str(getattr(made_by, "__module__", "")).startswith("torch.nn."):
         return given  # the user's own function, which must be a mean
-    reduction = getattr(given, "reduction", "mean")
+    arguments = given.keywords if isinstance(given, partial) else vars(given)
+    reduction = arguments.get("reduction", "mean")
     if reduction not in _MEANS:
         message = f"{reduction} is no mean over the targets, so the result would depend on micro_batch_size; give mean"
         raise ConfigError("task.loss.reduction", message)
@@ -62,7 +64,7 @@ def checked_loss(loss: object) -> Loss:
         )
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
         raise ConfigError("task.loss.weight", message, remedy=remedy)
-    return MeanOfValid(given)
+    return MeanOfValid(given)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
 
 
 def _as_module(loss: Callable[..., Any]) -> Loss:

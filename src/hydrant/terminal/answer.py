@@ -89,7 +89,8 @@ def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -
 
 
 _NEEDED = re.compile(
-    r"(?:needs|must be) ([^;:]+?)(?:, (?:not|but|because|which) | \(|[;:]|$)|but (an? [^;:]+) is needed"
+    r"(?:needs|must be(?= (?:an?|one of|from|\d)\b)) ([^;:]+?)(?:, (?:not|but|because|which) | \(|[;:]|$)"
+    r"|but (an? [^;:]+) is needed"
 )
 
 

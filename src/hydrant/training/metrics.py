@@ -52,7 +52,12 @@ class Meter:
             ConfigError: the names have changed since the last read.
         """
         if self._names != list(values):
-            self._register(list(values))
+            if isinstance(weight, int) and not weight and self._is_used:
+                return
+            if {*self._names} == values.keys():
+                values = {name: values[name] for name in self._names}
+            else:
+                self._register(list(values))
         if isinstance(weight, Tensor):
             row = torch.stack([_column(name, [value.detach()])[0] for name, value in values.items()])
             self._sums = self._sums + row * weight
@@ -88,15 +93,19 @@ class Meter:
         Raises:
             ConfigError: values with other names were added since the last read, so no mean would be over all targets.
         """
-        is_used = isinstance(self._weight, Tensor) or self._weight or self._pending
-        if is_used and not self._is_restored:
-            some = sorted({*names} ^ {*self._names})
-            what = f"{', '.join(some)} for some batches only" if some else "its values in changing order"
-            raise ConfigError("task", f"gives {what}", remedy="give the same names for every batch")
-        if is_used:
+        if self._is_used and not self._is_restored:
+            message = f"gives {', '.join(names)} for a batch and {', '.join(self._names)} for others"
+            remedy = "give the same names for every batch; a loss that does not count yet is 0"
+            raise ConfigError("task", message, remedy=remedy)
+        if self._is_used:
             log.warning("the task measures other values than before: the next row begins at the checkpoint")
         self._names, self._pending, self._weight, self._is_restored = names, [], 0, False
         self._sums = torch.zeros(len(names), dtype=torch.float64, device=self._device)
+
+    @property
+    def _is_used(self) -> bool:
+        """Whether values were added since the last read."""
+        return isinstance(self._weight, Tensor) or bool(self._weight or self._pending)
 
     def read(self, unreduced: Mapping[str, Tensor] = {}) -> dict[str, float]:
         """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
@@ -49,7 +50,7 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     """
     del structure
     model = _object("model", type)
-    return copy.deepcopy(model) if isinstance(model, nn.Module) else model()
+    return copy.deepcopy(model if isinstance(model, nn.Module) else model())
 
 
 def passed_data(
@@ -118,10 +119,12 @@ def _model_node(passed: Any) -> dict[str, Any]:
     model = passed
     if callable(passed) and not isinstance(passed, nn.Module):
         try:
-            model = passed()
-        except TypeError as error:  # such as a class whose arguments are missing
+            with contextlib.suppress(ValueError):  # a type in C has no signature
+                inspect.signature(passed).bind()
+        except TypeError as error:
             message = f"{class_path(passed)} is called without arguments: {error}"
             raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
+        model = passed()
     if not isinstance(model, nn.Module):
         raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
     weights = model.state_dict()

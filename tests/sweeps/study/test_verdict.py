@@ -93,7 +93,10 @@ def test_a_clear_but_small_difference_is_said_to_be_small() -> None:
         ({"a": [0.9, 0.91], "b": [0.8, 0.82]}, "a leads b by 0.095, but 2 fresh seeds can decide nothing"),
         ({"a": [0.9] * 6, "b": [0.8] * 6}, "a leads b by 0.1 with each of 6 seeds alike, so no noise is known"),
         ({"a": [0.9] * 6, "b": [0.9] * 6}, "a and b have the same mean of val/accuracy"),
-        ({"a": [0.9, 0.8, 0.9, 0.7, 0.9], "b": [0.8, 0.85, 0.9, 0.75, 0.8]}, "all seeds are used. If this lead is real, about 240 seeds"),
+        (
+            {"a": [0.9, 0.8, 0.9, 0.7, 0.9], "b": [0.8, 0.85, 0.9, 0.75, 0.8]},
+            "all seeds are used. If this lead is real, about 240 seeds",
+        ),
         ({"a": [0.9, 0.91], "b": [None, None]}, "only a has results, so there is nothing to compare it with"),
         ({"a": [None], "b": [None]}, "no result; all seeds are used; a failed with fresh seed 1; b failed with"),
         ({"a": [], "b": []}, "Undecided: no result; all seeds are used."),

@@ -18,7 +18,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification, Supervised, Task
-from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, read_samples
+from hydrant.training.prepare.dry_run import DryForward, _check_means, dry_forward, dry_mixing, read_samples
 
 
 @dataclass
@@ -153,8 +153,29 @@ class SummedTask(Task):
     ],
 )
 def test_a_loss_that_is_a_sum_is_refused(make_task: Any, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{key}: gives a sum over the samples .* for two copies of it"):
+    with pytest.raises(ConfigError, match=rf"^{key}: gives a sum over the samples .* for each;"):
         dry_forward(make_task(nn.Linear(4, 2)), points())
+
+
+class WithPairs(Task):
+    """Its loss of all pairs of a batch has as many terms as targets squared; it has other attributes called loss."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.register_buffer("loss", torch.zeros(3))
+        self.num_calls = 0
+
+    def forward(self, batch: Batch) -> Outcome:
+        outputs = self.model(batch.inputs)
+        pairs = nn.functional.softplus(outputs @ outputs.mT).sum() / len(outputs)
+        self.num_calls += 1
+        extra = {"rare": pairs} if self.num_calls % 2 else {"vector": outputs[:, 0]}
+        return Outcome({"pairs": pairs} | extra, {}, outputs.detach(), len(outputs))
+
+
+def test_a_loss_of_pairs_is_no_sum() -> None:
+    model = nn.Linear(4, 2)
+    _check_means(WithPairs(model), read_samples(points(), points().train, 2))
 
 
 @pytest.mark.parametrize(

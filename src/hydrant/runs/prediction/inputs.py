@@ -115,7 +115,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
     _check_types(plan, source, title)
-    _warn_of_range(source, title)
+    _warn_of_range(plan, source, title)
     return Inputs(source, title, identity)
 
 
@@ -132,16 +132,22 @@ def _check_types(plan: Plan, source: Source, title: str) -> None:
             raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
 
 
-def _warn_of_range(source: Source, title: str) -> None:
-    """Warn of floats that are normalized as pixels in 0..1, but are not in this range."""
+def _warn_of_range(plan: Plan, source: Source, title: str) -> None:
+    """Warn of floats that are normalized as pixels in 0..1, but are not in this range as those of the run are."""
     if not isinstance(source, InMemorySource) or not isinstance(source.inputs, torch.Tensor):
         return
     is_normalized = any(source.mean) or any(value != 1 for value in source.std)
     if not is_normalized or not source.inputs.is_floating_point():
         return
     low, high = (float(value) for value in source.inputs.aminmax())
+    own = next(iter(plan.splits.values())).source
+    floats = own.inputs if isinstance(own, InMemorySource) else None
+    if isinstance(floats, torch.Tensor) and floats.is_floating_point() and float(floats.max()) > 1 + _MARGIN:
+        return
     if low < -_MARGIN or high > 1 + _MARGIN:
-        message = f"{title} has numbers from {low:g} to {high:g}, but the run normalizes pixels in 0..1"
+        message = (
+            f"the numbers of {title} are from {low:g} to {high:g}, but the run normalizes pixels in 0..1"
+        )
         log.warning("%s: divide them by their range, or give bytes", message)
 
 

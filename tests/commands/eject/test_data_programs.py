@@ -15,6 +15,7 @@ from hydrant import cli
 
 __all__ = ["image_root", "published", "unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
+IMAGES = ("data=image_folder", "data.input_shape=[3,16,16]", "model=convnet", "global_batch_size=6")
 
 
 def words_of(published: Published) -> str:
@@ -133,15 +134,24 @@ def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:
     check_equal(f"data=image_folder data.root=images {sizes} limit_train_samples=null {words}", workdir)
 
 
-def test_a_hidden_file_among_images_is_refused(
-    image_root: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["bee/._1.jpg", "bee/.old/1.JPG", ".empty/.gitkeep"])
+def test_a_hidden_image_or_class_is_refused(
+    name: str, image_root: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run leaves it out, but torchvision's folder would read it."""
-    (image_root / "train" / "bee" / "._1.jpg").touch()
-    words = ["data=image_folder", f"data.root={image_root}", "data.input_shape=[3,16,16]", "model=convnet"]
-    assert cli.main(["eject", *words, "global_batch_size=6", "--out", "run.py"]) == 2
-    assert "._1.jpg is hidden, which a run leaves out" in capsys.readouterr().err
+    (file := image_root / "train" / name).parent.mkdir(exist_ok=True)
+    file.touch()
+    assert cli.main(["eject", *IMAGES, f"data.root={image_root}", "--out", "run.py"]) == 2
+    hidden = name.removesuffix("/.gitkeep")
+    assert f"{hidden} is hidden, which a run leaves out" in capsys.readouterr().err
     assert not Path("run.py").exists()
+
+
+def test_hidden_files_that_are_no_images_are_no_matter(image_root: Path, workdir: Path) -> None:
+    for name in (".DS_Store", "bee/.DS_Store", "bee/.gitkeep", "bee/.cache/index"):
+        (file := image_root / "train" / name).parent.mkdir(exist_ok=True)
+        file.touch()
+    assert cli.main(["eject", *IMAGES, f"data.root={image_root}", "--out", "run.py"]) == 0
 
 
 def test_the_run_of_a_folder_with_a_relative_path_to_its_data(train: Train, workdir: Path) -> None:

@@ -47,17 +47,28 @@ def cut_memmap(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.load("data_loading", "loaders(Arrays(TRAIN), Arrays(VAL))", "test_loader(Arrays(TEST))")
 
 
+def _check_hidden(split: str) -> None:
+    """Refuse hidden class folders and hidden images: torchvision reads them, a run does not."""
+    from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+
+    classes, indices = find_classes(split)
+    images = make_dataset(split, indices, IMG_EXTENSIONS, allow_empty=True)
+    paths = [*(f"{split}/{name}" for name in classes), *(path for path, _ in images)]
+    hidden = next((path for path in paths if "/." in path.removeprefix(split)), None)
+    if hidden is not None:
+        message = f"{hidden} is hidden, which a run leaves out, but the file does not"
+        raise ConfigError("data.root", message, remedy="remove it")
+
+
 def cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
     """Add folders of images.
 
     Raises:
-        ConfigError: the config erases parts of images, or a folder holds hidden files, which the file would read.
+        ConfigError: the config erases parts of images, or a folder holds hidden images, which the file would read.
     """
-    splits = [Path(node["root"], node[key]) for key in ("train_dir", "val_dir", "test_dir") if node[key]]
-    hidden = next((path for split in splits for path in split.rglob(".*")), None)
-    if hidden is not None:
-        message = f"{hidden} is hidden, which a run leaves out, but the file does not"
-        raise ConfigError("data.root", message, remedy="remove it")
+    for key in ("train_dir", "val_dir", "test_dir"):
+        if node[key]:
+            _check_hidden(str(Path(node["root"], node[key])))
     _loads(collector, node, augments=True)
     augment = {key: plain(value) for key, value in node["augment"].items() if key[0] != "_"}
     erases = augment["re_prob"] > 0

@@ -116,8 +116,25 @@ def test_a_column_that_numbers_the_lines_is_told(
 
 
 def test_a_feature_that_is_named_twice_is_refused(houses: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^data\.features: names the column 'area' twice"):
+    with pytest.raises(ConfigError, match=r"^data\.features: names the column 'area' twice; name it once"):
         read(houses, features=["area", "area"])
+
+
+def test_names_of_many_columns_are_not_compared_in_pairs(tmp_path: Path) -> None:
+    num_comparisons = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal num_comparisons
+            num_comparisons += 1
+            return str.__eq__(self, other)
+
+    names = [f"c{n}" for n in range(200)]
+    (file := tmp_path / "wide.csv").write_text(f"{','.join(names)},price\n{'1,' * 200}1.5\n")
+    read(file, features=list(map(Name, names)))
+    assert num_comparisons < 200 * 20
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,9 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     features = settings["features"]
     names = [n for n in table.columns if n not in targets] if features is None else list(features)
     table.check_columns(names, "data.features")
-    if double := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError("data.features", f"names the column {double!r} twice")
+    double = next((name for name, count in Counter(names).items() if count > 1), None)
+    if double is not None:
+        raise ConfigError("data.features", f"names the column {double!r} twice", remedy="name it once")
     if not targets or not names or set(names) & set(targets):
         message = f"{names} with data.target={targets}: one or more of each are needed, and none in both"
         raise ConfigError("data.features", message)

@@ -308,7 +308,7 @@ class _Encoder:
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """Return a column of numbers, float32 (N,), standardized if it is one of these."""
         cells = _as_numbers(table, name)
-        if name in self._layout.numbers:
+        if name not in self._layout.targets:  # few names
             self._check_filled(table, name, missing_rows(cells))
             cells = np.where(np.isnan(cells), self._mean[name], cells)
         if name in self._standardized:

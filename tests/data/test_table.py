@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from sources import joined, spec
 from training_runs import Train
 
@@ -106,13 +109,27 @@ def test_a_column_that_numbers_the_lines_is_told(
     (path := tmp_path / "index.csv").write_text("\n".join([",area,price", *lines]))
     read(path)
     assert "the column '' numbers the lines" in caplog.text
-    assert "data.features=[area]" in caplog.text
+    assert """leave it out by "data.features=['area']", or name it in data.features if""" in caplog.text
     caplog.clear()
     read(path, features=["", "area"])  # it is meant
     read(path, features=["area"])
     path.write_text("\n".join([",area,price", *lines[1:], lines[0]]))
     read(path)
     assert not caplog.text
+
+
+def test_the_columns_to_keep_can_be_pasted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ["sepal length (cm)", "it's", "größe", "1", "a", "b", "c", "d", "e", "f", "g"]
+
+    def remedy(others: list[str]) -> str:
+        lines = [",".join([str(n), *[f"{n}.5"] * len(others), "1.5"]) for n in range(20)]
+        (path := tmp_path / "index.csv").write_text("\n".join([",".join(["id", *others, "price"]), *lines]))
+        read(path)
+        return re.findall(r"'id' .* leave it out (.*), or name", caplog.text)[-1]
+
+    _, word = shlex.split(remedy(names[:10]))
+    assert OverridesParser.create().parse_override(word).value() == names[:10]
+    assert remedy(names) == "of data.features"
 
 
 def test_a_feature_that_is_named_twice_is_refused(houses: Path) -> None:

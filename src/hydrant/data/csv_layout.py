@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, shown
 from hydrant.files.csv_text import is_number
+from hydrant.terminal.shell import shell_line
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,6 +27,9 @@ MAX_GUESSED_CLASSES = 20
 
 _MIN_NUMBERED_LINES = 10
 """In fewer lines, numbers that follow each other may be chance."""
+
+_MAX_LISTED = 10
+"""A command with more names is too long to read."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +113,12 @@ def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:
             and len(cells) >= _MIN_NUMBERED_LINES
             and np.array_equal(cells, cells[0] + np.arange(len(cells)))
         ):
-            others = ",".join(other for other in inputs if other != name)
             reason = (
                 f"the column {name!r} numbers the lines, so it tells their order, but nothing of new lines"
             )
-            yield f"{table.path}: {reason}; leave it out by data.features=[{others}]"
+            word = f"data.features={shown([other for other in inputs if other != name])}"
+            remedy = f"by {shell_line([word])}" if len(inputs) <= _MAX_LISTED + 1 else "of data.features"
+            yield f"{table.path}: {reason}; leave it out {remedy}, or name it in data.features if it is meant"
 
 
 def columns_with_two_spellings(layout: Layout, table: Table) -> Iterator[str]:
@@ -183,8 +188,8 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
         return None
     if len(values) > 1 and np.array_equal(values, np.arange(len(values))):
         return tuple(str(int(value)) for value in values)
-    shown = f"{int(values[0])} to {int(values[-1])}"
-    message = f"the target {name!r} has {len(values)} whole numbers from {shown}"
+    span = f"{int(values[0])} to {int(values[-1])}"
+    message = f"the target {name!r} has {len(values)} whole numbers from {span}"
     raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
 
 

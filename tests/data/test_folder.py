@@ -121,6 +121,22 @@ def test_hidden_files_and_folders_are_left_out(image_root: Path) -> None:
     assert class_folders(str(image_root / "train")) == 3
 
 
+def test_hidden_class_folders_are_told_if_they_hold_images(
+    image_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("bee/.thumbnails/1.jpg", ".empty/list.txt"):
+        (file := image_root / "train" / name).parent.mkdir()
+        file.touch()
+    build(image_root)
+    assert not caplog.text
+    for name in (".45acp", ".22lr"):
+        shutil.copytree(image_root / "train" / "bee", image_root / "train" / name)
+    build(image_root)
+    (record,) = caplog.records
+    told = "train: left out hidden folders: .22lr, .45acp; rename them if they are classes"
+    assert record.getMessage().endswith(told)
+
+
 def test_further_folders_are_further_splits(image_root: Path) -> None:
     data = build(image_root, val_dir=None, test_dir="val", extra_val={"seen": "train"})
     assert data.test is not None

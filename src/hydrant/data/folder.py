@@ -16,7 +16,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
@@ -183,18 +183,19 @@ def _scan(
 
     Hidden files and folders, such as `.ipynb_checkpoints`, are left out.
     """
-    from torchvision.datasets.folder import IMG_EXTENSIONS, ImageFolder, has_file_allowed_extension
+    from torchvision.datasets.folder import ImageFolder, is_image_file
 
     class Visible(ImageFolder):
         def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-            found = [name for name in super().find_classes(directory)[0] if not name.startswith(".")]
+            names = super().find_classes(directory)[0]
+            found = [name for name in names if not name.startswith(".")]
+            _tell_hidden(folder, sorted({*names} - {*found}))
             if not found:
                 raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
             return found, {name: index for index, name in enumerate(found)}
 
     def is_image(path: str) -> bool:
-        is_hidden = any(part.startswith(".") for part in Path(path).relative_to(folder).parts)
-        return has_file_allowed_extension(path, IMG_EXTENSIONS) and not is_hidden
+        return is_image_file(path) and "/." not in path.removeprefix(str(folder))
 
     folder = root / split_dir
     if not root.is_dir():
@@ -209,6 +210,21 @@ def _scan(
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
     images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
+
+
+def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
+    """Warn of these class folders that hold images."""
+    from torchvision.datasets.folder import is_image_file
+
+    found = [
+        name
+        for name in names
+        if any(is_image_file(f) for _, _, files in os.walk(folder / name) for f in files)
+    ]
+    if found:
+        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        listed = ", ".join(found[:10]) + more
+        log.warning("%s: left out hidden folders: %s; rename them if they are classes", folder, listed)
 
 
 def _images(files: Sequence[Path], decoder: Decoder) -> _Images:

@@ -54,7 +54,7 @@ class Meter:
         if self._names != list(values):
             if isinstance(weight, int) and not weight and self._is_used:
                 return
-            if {*self._names} == values.keys():
+            if set(self._names) == set(values):
                 values = {name: values[name] for name in self._names}
             else:
                 self._register(list(values))

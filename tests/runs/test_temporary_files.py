@@ -8,6 +8,7 @@ from pathlib import Path
 
 from training_runs import DIGITS, Train
 
+from hydrant.runs.folder import SWEEP_LOCK
 from hydrant.sweeps.sweep import Sweep
 
 
@@ -35,4 +36,4 @@ def test_a_sweep_removes_only_old_temporary_files(tmp_path: Path) -> None:
     os.utime(old, (hour_ago, hour_ago))
     with Sweep().active(tmp_path, {}):
         pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "sweep.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, SWEEP_LOCK, "sweep.json"]

@@ -84,7 +84,16 @@ def _takes_flash_attention(query: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result
+def _constant(function: Any) -> Any:
+    """Let graphs take what a function returns as a constant.
+
+    `torch.compiler.assume_constant_result` does only this, but imports torch._dynamo, which takes a second (2026-11).
+    """
+    function._dynamo_marked_constant = True
+    return function
+
+
+@_constant
 def _has_flash_attention(gpu: int) -> bool:
     return torch.backends.cuda.flash_sdp_enabled() and torch.cuda.get_device_capability(gpu) >= (8, 0)
 

@@ -70,6 +70,13 @@ def test_the_loop_imports_no_config_library() -> None:
     assert {"hydra", "omegaconf", "yaml"} & packages == set()
 
 
+def test_a_misspelt_key_is_refused_without_torch() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run([TRAIN, "optimizer.lrr=1"])
+    assert "did you mean 'lr'?" in refused.value.stderr
+    assert imported(refused.value.stderr) & SLOW == set()
+
+
 @pytest.mark.parametrize("command", CALLS)
 def test_help_and_completion_import_nothing_slow(command: str) -> None:
     process = run(*CALLS[command])

@@ -175,16 +175,16 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if not siblings:
         return ConfigError(key, f"no such key, because {parent} has no keys")
     unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
-    if "_target_" not in siblings or own_words(key, ""):
+    is_misspelt, having = nearest(name, map(str, siblings)), options_with(parent, name)
+    if "_target_" not in siblings or own_words(key, "") or (is_misspelt and not having):
         return unknown
-    if takes(siblings["_target_"], name):
-        is_misspelt = nearest(name, map(str, siblings))
+    if takes(siblings["_target_"], name):  # imports its library
         return (
             unknown
             if is_misspelt
             else ConfigError(key, unknown.reason, remedy=f"To add it, write +{key}=<value>")
         )
-    if having := options_with(parent, name):
+    if having:
         has = "has" if len(having) == 1 else "have"
         words = f"{parent}={' or '.join(having)} {has} it"
         return ConfigError(key, f"{unknown.reason.rstrip('.')}. {words}", remedy=words)

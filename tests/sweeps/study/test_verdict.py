@@ -108,6 +108,13 @@ def test_an_open_study_says_why(results: Results, words: str) -> None:
     assert words in text
 
 
+def test_an_open_study_says_who_is_out() -> None:
+    results: Results = {"a": A, "b": [value + 0.001 * (-1) ** n for n, value in enumerate(A)], "c": C}
+    verdict = find_verdict(judge(results, rule(num=3)), results, rule(num=3), {}, None)
+    assert verdict.status == "undecided"
+    assert verdict.sentence.endswith(" is better than c.")
+
+
 def test_a_failed_contender_that_was_better_leaves_the_study_undecided() -> None:
     results: Results = {**CLEAR, "lion": [0.99, 0.98, None]}
     verdict = find_verdict(judge(results, rule(num=3)), results, rule(num=3), {"soap": "9 failed"}, None)

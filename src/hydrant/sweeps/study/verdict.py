@@ -207,7 +207,11 @@ def find_verdict(
         status, winner, seeds = "undecided", None, _seeds_needed(rival, rule) if ended else None
         text = f"{_undecided(rival, rule)}{'' if why_ended is None else f'; {why_ended[1]}'}"
     advice = _advice(seeds, rival) if status == "undecided" and ended else ""
-    return Verdict(status, f"{text}{silent}.{advice}", ended, winner, leader, rival.names[1], lead, seeds)
+    beaten = () if status == "decided" else standing.beaten.items()
+    out = "".join(f" {by} is better than {name}." for name, (by, _) in beaten if by not in standing.failed)
+    return Verdict(
+        status, f"{text}{silent}.{advice}{out}", ended, winner, leader, rival.names[1], lead, seeds
+    )
 
 
 def _rival(

@@ -133,8 +133,8 @@ def test_hidden_class_folders_are_told_if_they_hold_images(
         shutil.copytree(image_root / "train" / "bee", image_root / "train" / name)
     build(image_root)
     (record,) = caplog.records
-    told = "train: left out hidden folders: .22lr, .45acp; rename them if they are classes"
-    assert record.getMessage().endswith(told)
+    end = "train: left out hidden folders: .22lr, .45acp; rename them if they are classes"
+    assert record.getMessage().endswith(end)
 
 
 def test_further_folders_are_further_splits(image_root: Path) -> None:

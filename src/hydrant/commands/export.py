@@ -66,10 +66,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _preparation(saved: SavedRun) -> dict[str, Any]:
     """Return by which numbers the data prepare what the model takes; empty if they do not."""
+    from hydrant.data.base import changes_samples  # imports torch
+
     source: Any = saved.plan.val
     parts = {key: list(getattr(source, key, None) or ()) for key in ("mean", "std")}
-    is_normalized = any(parts["mean"]) or any(value != 1 for value in parts["std"])
-    return (parts if is_normalized else {}) | dict(saved.plan.data.statistics)
+    return (parts if changes_samples(**parts) else {}) | dict(saved.plan.data.statistics)
 
 
 def _write(

@@ -257,6 +257,11 @@ def check_normalization(mean: Sequence[float], std: Sequence[float], num_channel
         raise ConfigError("data.std", f"{list(std)} contains a number that is not above 0; 1 does not scale")
 
 
+def changes_samples(mean: Sequence[float], std: Sequence[float]) -> bool:
+    """Return whether these numbers normalize: an offset that is not 0, or a scale that is not 1."""
+    return any(mean) or any(value != 1 for value in std)
+
+
 @dataclass
 class SampleOrder:
     """The endless stream of draws: a seeded permutation of all samples for each epoch."""

@@ -18,7 +18,8 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification, Supervised, Task
-from hydrant.training.prepare.dry_run import DryForward, _check_means, dry_forward, dry_mixing, read_samples
+from hydrant.training.prepare.check_means import check_means
+from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, read_samples
 
 
 @dataclass
@@ -174,8 +175,9 @@ class WithPairs(Task):
 
 
 def test_a_loss_of_pairs_is_no_sum() -> None:
-    model = nn.Linear(4, 2)
-    _check_means(WithPairs(model), read_samples(points(), points().train, 2))
+    task = WithPairs(nn.Linear(4, 2))
+    with torch.no_grad():
+        check_means(task, read_samples(points(), points().train, 2), task)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
+from hydrant.data.base import changes_samples
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError, log
@@ -136,8 +137,7 @@ def _warn_of_range(plan: Plan, source: Source, title: str) -> None:
     """Warn of floats that are normalized as pixels in 0..1, but are not in this range as those of the run are."""
     if not isinstance(source, InMemorySource) or not isinstance(source.inputs, torch.Tensor):
         return
-    is_normalized = any(source.mean) or any(value != 1 for value in source.std)
-    if not is_normalized or not source.inputs.is_floating_point():
+    if not changes_samples(source.mean, source.std) or not source.inputs.is_floating_point():
         return
     low, high = (float(value) for value in source.inputs.aminmax())
     own = next(iter(plan.splits.values())).source

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -26,10 +26,10 @@ from hydrant.training.distributed.collectives import Collective, CollectiveRecor
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
+from hydrant.training.prepare.check_means import check_means
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
-_SMALL = 1e-6  # a loss whose rounding says nothing
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -188,7 +188,7 @@ def dry_forward(task: Any, data: Data) -> DryForward:
         message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
         raise ConfigError(f"task.metrics.{double}", message)
     pair = read_samples(data, data.train, 2)
-    _check_means(task, pair)
+    check_means(task, pair, partial(_evaluate, task, what="samples"))
     with _values_read(task), _explain_failure(task, pair, "samples in training mode"):
         flops = count_flops(task, pair)
     return DryForward(*flops, batch, outcome, metric_names, pair)
@@ -202,34 +202,6 @@ def _values_read(task: Any) -> Generator[None]:
         yield
     finally:
         del task.reads_values  # the class says False; lanes of a stack must have the same attributes
-
-
-def _check_means(task: Any, pair: Batch) -> None:
-    """Check that a loss in code of the user's is no sum over the samples: that of two is not the sum of those of each.
-
-    Raises:
-        ConfigError: it is one.
-    """
-    losses = (getattr(task, name, None) for name in ("loss", "own_loss"))
-    loss: Any = next((part for part in losses if callable(part) and not inspect.ismethod(part)), None)
-    parts = (type(task), getattr(loss, "func", loss if hasattr(loss, "__name__") else type(loss)))
-    is_own = any(not str(part.__module__).startswith(("hydrant.", "torch.", "builtins")) for part in parts)
-    if not is_own or not all(isinstance(tree, torch.Tensor) for tree in pair):
-        return
-    both = _evaluate(task, pair, "samples")
-    each = [_evaluate(task, Batch(*(tree[n : n + 1] for tree in pair)), "samples") for n in range(2)]
-    if int(both.num_targets) != sum(int(one.num_targets) for one in each):
-        return
-    for name, value in both.losses.items():
-        values: list[Any] = [value, *(one.losses.get(name) for one in each)]
-        if not all(isinstance(v, torch.Tensor) and v.numel() == 1 for v in values):
-            continue
-        two, *ones = map(float, values)
-        if abs(two) > _SMALL and math.isclose(two, sum(ones), rel_tol=1e-4):
-            message = f"gives a sum over the samples as {name!r}: {two:g} for two, {ones[0]:g} and {ones[1]:g} for each"
-            reason = "the result would depend on micro_batch_size and eval_batch_size"
-            remedy = "give the mean" if loss else "give the mean, or num_targets=1 if the batch is one target"
-            raise ConfigError("task.loss" if loss else "task", f"{message}; {reason}", remedy=remedy)
 
 
 def check_split(task: Any, data: Data, source: Source, split: str) -> None:

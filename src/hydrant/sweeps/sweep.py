@@ -80,10 +80,8 @@ class Sweep:
         self.ended_by = ""  # the limit that has ended the sweep, for its users
         self.is_out_of_time = False
         self._processor_seconds = 0.0  # of the processes of jobs
-        self._total = self._counted = (
-            0.0,
-            0.0,
-        )  # wall and processor seconds: of all starts, and of this one in it
+        # Wall and processor seconds: of all starts, and what is in it of this one.
+        self._total = self._counted = 0.0, 0.0
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`

@@ -188,12 +188,9 @@ class Classification(Task):
         if has_classes and not self._is_multi_label and given == without_classes:
             return f"{message}; class indices must be integers, but these are floats: give targets.long()"
         if has_classes:
-            classes = (
-                ""
-                if self._is_multi_label
-                else ", or give classes as integers without a dimension: int(label)"
-            )
-            return f"{message}; these targets need the same shape{classes}"
+            if self._is_multi_label:
+                return f"{message}; these targets need the same shape"
+            return f"{message}; give one number for each class, or the class as an integer: int(label)"
         if given == shape:
             return f"{message}; several labels for a sample need task.multi_label=true"
         if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):

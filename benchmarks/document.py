@@ -118,12 +118,37 @@ def not_measured(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def newest_results() -> Results:
-    """Return the newest results."""
+    """Return the newest results. What one lacks is taken from an earlier one of the same GPU and torch."""
     newest: Results = {}
     for results in sorted(all_results(), key=lambda results: results["measured"]["time"]):
+        measured = results["measured"]
         for name, benchmark in results["benchmarks"].items():
-            newest["gpu" if results["measured"]["gpu"] else "cpu", name] = (results["measured"], benchmark)
+            key = "gpu" if measured["gpu"] else "cpu", name
+            earlier = newest.get(key)
+            if earlier and measured["gpu"] and all(earlier[0][of] == measured[of] for of in ("gpu", "torch")):
+                benchmark = completed(benchmark, *earlier)
+            newest[key] = (measured, benchmark)
     return newest
+
+
+def completed(
+    benchmark: Mapping[str, Any], measured: Mapping[str, Any], earlier: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return a result with the cells that only an earlier one has. `earlier` says when those were measured."""
+    old, new = earlier.get("cells", {}), benchmark.get("cells", {})
+    lacking = [title for title, state in new.items() if state is None and old.get(title)]
+    rows = {
+        section: [row for row in earlier.get(section, []) if row.get("cell") in lacking]
+        + benchmark.get(section, [])
+        for section in ("figures", "failures", "profiles")
+    }
+    when = earlier.get("earlier", {})
+    return {
+        **benchmark,
+        **rows,
+        "cells": new | {title: old[title] for title in lacking},
+        "earlier": {title: when.get(title, place(measured)) for title in lacking},
+    }
 
 
 def section(name: str, measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
@@ -136,11 +161,12 @@ def section(name: str, measured: Mapping[str, Any], benchmark: Mapping[str, Any]
 
 
 def unmeasured(benchmark: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a list of what failed and of the parts that were not measured, if there are any."""
+    """Yield a list of what failed, and of the parts that were not measured or only earlier, if there are any."""
     lines = [
         f"- failed: {row['what']}: `{(row['error'].splitlines() or [''])[-1]}`"
         for row in benchmark.get("failures", [])
     ]
+    lines += [f"- {title}: measured {where}" for title, where in benchmark.get("earlier", {}).items()]
     lines += [
         f"- not measured: {title}" for title, state in benchmark.get("cells", {}).items() if state is None
     ]

@@ -103,6 +103,40 @@ def test_the_page_shows_goals_failures_gaps_and_profiles_of_a_gpu(
     assert "- GPU, `vit_speed`" not in text
 
 
+def test_the_page_keeps_the_parts_that_a_later_result_of_the_same_gpu_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "RESULTS", tmp_path)
+    measured = json.loads(max(RESULTS.glob("*-cpu.json")).read_text(encoding="utf-8"))["measured"]
+    cells = {"eager": "faster than eager fp32", "compiled": "faster than timm's script, compiled"}
+
+    def write(day: int, speeds: dict[str, float], gpu: str = "NVIDIA H200") -> str:
+        figures = [
+            {"cell": cell, **Figure(cells[cell], speed, "x", ">= 1").as_dict()}
+            for cell, speed in speeds.items()
+        ]
+        benchmark = {
+            "seconds": 9, "cells": {cell: "measured" if cell in speeds else None for cell in cells},
+            "figures": figures, "failures": [], "profiles": [],
+        }  # fmt: skip
+        results = {
+            "measured": measured | {"gpu": gpu, "time": f"2026-01-0{day} 12:00 UTC"},
+            "benchmarks": {"vit_speed": benchmark},
+        }
+        (tmp_path / f"{day}.json").write_text(json.dumps(results), encoding="utf-8")
+        return document.pages()[document.DOCS / "performance.md"]
+
+    write(1, {"eager": 6.5, "compiled": 1.5})
+    write(2, {"eager": 7.5})
+    text = write(3, {"eager": 8.5})  # what day 2 has from day 1 is still of day 1
+    assert "Measured 2026-01-03" in text
+    assert "- compiled: measured 2026-01-01" in text
+    assert all(
+        f"| {cells[cell]} | {speed} x |" in text for cell, speed in (("eager", 8.5), ("compiled", 1.5))
+    )
+    assert "- not measured: compiled" in write(4, {"eager": 9.5}, gpu="NVIDIA H100")
+
+
 @pytest.mark.parametrize("title", tracking_cost.RUNS)
 def test_the_features_that_tracking_cost_switches_off_exist(title: str) -> None:
     for name in tracking_cost.RUNS[title]["switched"]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 import numpy as np
 
-from benchmarks.mup_transfer import best_lr
 from benchmarks.reproductions.finding import Finding, Heat, Lines, Panel, Row, groups, of_each_seed
 
 TITLES = {"sgd": "SGD with L2", "adam": "Adam with L2", "adamw": "AdamW"}
@@ -66,44 +64,6 @@ def separability_panels(rows: Sequence[Row]) -> Sequence[Panel]:
             },
         )
         for part in TITLES
-    ]
-
-
-def _losses(rows: Sequence[Row]) -> dict[float, float]:
-    return {row["optimizer.lr"]: row["val/loss"] for row in rows}
-
-
-def transfer(rows: Sequence[Row]) -> list[Finding]:
-    """How the best learning rate changes when the width doubles. At an end of the tried rates, it is that end."""
-    found = list[Finding]()
-    for part, of_part in groups(rows, "part").items():
-        octaves = list[float]()
-        for of_seed in groups(of_part, "seed").values():
-            losses = [_losses(of_width) for of_width in groups(of_seed, "model.width").values()]
-            best = [best_lr(one) or min(one, key=one.__getitem__) for one in losses]
-            octaves += [math.log2(after / before) for before, after in itertools.pairwise(best)]
-        what = f"`{part}`: octaves of the best lr when the width doubles"
-        found.append(Finding(what, octaves, -0.5, 0.5, "doublings"))
-    return found
-
-
-def transfer_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    """The loss over the learning rate for each width."""
-    return [
-        Lines(
-            f"{part} with muP",
-            "learning rate",
-            "val/loss",
-            {
-                f"width {width}": {
-                    lr: [row["val/loss"] for row in of_lr]
-                    for lr, of_lr in groups(of_width, "optimizer.lr").items()
-                }
-                for width, of_width in groups(of_part, "model.width").items()
-            },
-            log="x",
-        )
-        for part, of_part in groups(rows, "part").items()
     ]
 
 

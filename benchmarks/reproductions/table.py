@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.reproductions import crowded_valley, measures
+from benchmarks.reproductions import crowded_valley, measures, widths
 from benchmarks.reproductions.finding import Finding, Panel, Row
 
 
@@ -120,8 +120,31 @@ REPRODUCTIONS = (
         },
         keys=("model.width", "optimizer.lr", "seed"),
         metrics=("val/loss",),
-        findings=measures.transfer,
-        panels=measures.transfer_panels,
+        findings=widths.transfer,
+        panels=widths.transfer_panels,
+        miniature=("duration=3", "eval_every=3", "model.width=16,32", "optimizer.lr=8e-3,1.6e-2", "seed=0,1"),
+    ),
+    Reproduction(
+        name="mup_standard",
+        paper="Yang et al., 2022",
+        title="muP beside the standard parametrization",
+        sweeps={
+            f"{optimizer}_{name}": (*words, *without, "model.width=16,32,64,128")
+            for optimizer, words in {
+                "adamw": ("optimizer.lr=1e-3,2e-3,4e-3,8e-3,1.6e-2,3.2e-2",),
+                "muon": (
+                    "optimizer=muon",
+                    "~optimizer.betas",
+                    "mup=muon",
+                    "optimizer.lr=4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2,0.128",
+                ),
+            }.items()
+            for name, without in {"mup": (), "standard": ("mup=null", "model.mup_base_width=null")}.items()
+        },
+        keys=("model.width", "optimizer.lr", "seed"),
+        metrics=("val/loss",),
+        findings=widths.parametrizations,
+        panels=widths.parametrizations_panels,
         miniature=("duration=3", "eval_every=3", "model.width=16,32", "optimizer.lr=8e-3,1.6e-2", "seed=0,1"),
     ),
     Reproduction(

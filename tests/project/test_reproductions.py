@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from benchmarks.reproductions import __main__, finding, measures, page, pictures, runner
+from benchmarks.reproductions import __main__, finding, measures, page, pictures, runner, widths
 from benchmarks.reproductions.table import NOT_RUN, REPRODUCTIONS, Reproduction
 from hydrant import cli
 from hydrant.sweeps.plan import read_plan
@@ -94,6 +94,6 @@ def test_a_damaged_result_is_named_with_what_writes_it_again(
         page.text()
 
 
-@pytest.mark.parametrize("module", [finding, measures])
+@pytest.mark.parametrize("module", [finding, measures, widths])
 def test_the_examples_in_docstrings_are_correct(module: ModuleType) -> None:
     assert not doctest.testmod(module).failed

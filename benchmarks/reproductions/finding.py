@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.figures import rounded
-from hydrant.commands.compare.statistics import Estimate, estimate
+from hydrant.commands.compare.statistics import CONFIDENCE, Estimate, estimate
+from hydrant.sweeps.study import sequential
 
 Row = Mapping[str, Any]
 """A run: its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""
@@ -24,6 +25,7 @@ class Finding:
         low: the least value that agrees with the claim; -inf: any small one.
         high: the greatest value that agrees with the claim; inf: any large one.
         over: what each value is of.
+        has_looks: their number depends on them, as in a study. The interval holds after each of them.
     """
 
     what: str
@@ -31,10 +33,15 @@ class Finding:
     low: float
     high: float
     over: str = "seeds"
+    has_looks: bool = False
 
     @property
     def estimate(self) -> Estimate:
-        return estimate(self.values)
+        found = estimate(self.values)
+        if not self.has_looks:
+            return found
+        looked = sequential.estimate(self.values, 1 - CONFIDENCE)
+        return replace(found, low=looked.low, high=looked.high)
 
     @property
     def agrees(self) -> bool:
@@ -49,12 +56,14 @@ class Finding:
         ['yes', 'undecided', 'no']
         >>> Finding("loss", [1.0, 1.0], 0.5, 2.0).verdict  # equal values have no interval
         'yes'
+        >>> Finding("loss", [1.0, 1.1, 0.9], 0.0, 2.0, has_looks=True).verdict  # a study of three seeds bounds nothing
+        'undecided'
         """
         found = self.estimate
         low, high = (found.mean if end is None else end for end in (found.low, found.high))
         assert low is not None
         assert high is not None
-        if found.num < 2:
+        if found.num < 2 or (self.has_looks and found.low is None):
             return "undecided"
         if self.low <= low and high <= self.high:
             return "yes"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.reproductions import crowded_valley, measures, widths
+from benchmarks.reproductions import crowded_valley, decay, measures, widths
 from benchmarks.reproductions.finding import Finding, Panel, Row
 
 
@@ -79,13 +79,29 @@ REPRODUCTIONS = (
         },
         keys=("optimizer.lr", "optimizer.weight_decay", "seed"),
         metrics=("val/loss", "val/accuracy"),
-        findings=measures.separability,
-        panels=measures.separability_panels,
+        findings=decay.separability,
+        panels=decay.separability_panels,
         miniature=(
             "seed=0,1",
             "duration=150",
             "optimizer.lr=2e-2,3.2e-2",
             "optimizer.weight_decay=1e-3,1e-2",
+        ),
+    ),
+    Reproduction(
+        name="adamw_study",
+        paper="Loshchilov and Hutter, 2019",
+        title="AdamW and Adam, tuned equally",
+        sweeps={"study": ()},
+        keys=("optimizer._target_", "optimizer.lr", "optimizer.weight_decay", "seed"),
+        metrics=("val/loss", "val/accuracy"),
+        findings=decay.study,
+        panels=decay.study_panels,
+        miniature=(
+            "hydra.sweeper.tune=['optimizer.lr=8e-3,1.6e-2']",
+            "hydra.sweeper.seeds=4",
+            "duration=20",
+            "eval_every=20",
         ),
     ),
     Reproduction(

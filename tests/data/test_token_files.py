@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from token_folders import write_bin
 
 from hydrant.data.docstrings import BYTES
 from hydrant.data.token_files import fingerprint, read_vocabulary, token_files
+from hydrant.data.token_writer import new_folder
 from hydrant.errors import DataError
 
 
@@ -91,3 +93,16 @@ def test_a_damaged_vocabulary_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text(text)
     with pytest.raises(DataError, match=r"tokens\.json"):
         read_vocabulary(tmp_path)
+
+
+def test_a_new_folder_removes_what_killed_processes_have_left_of_it(tmp_path: Path) -> None:
+    (left := tmp_path / ".tokens.abcdefgh.tmp").mkdir()
+    (left / "train_000000.bin").write_bytes(b"half")
+    (other := tmp_path / ".tokens_2.abcdefgh.tmp").mkdir()
+    (link := tmp_path / ".tokens.ijklmnop.tmp").symlink_to(other)
+    with new_folder(tmp_path / "tokens"):
+        [own] = {*tmp_path.iterdir()} - {other, link}
+        with new_folder(tmp_path / "tokens") as second:
+            assert {*tmp_path.iterdir()} == {own, second, other, link}
+        shutil.rmtree(tmp_path / "tokens")
+    assert {*tmp_path.iterdir()} == {tmp_path / "tokens", other, link}

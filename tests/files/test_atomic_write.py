@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrant.data.archive import _download_lock
-from hydrant.files.atomic_write import locked, replace_file, replacing
+from hydrant.files.atomic_write import locked, remove_temporary, replace_file, replacing
 
 NOTES = "my notes\n"
 
@@ -37,6 +37,32 @@ def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
         file.writelines([b"half", "text"])  # pyright: ignore[reportArgumentType]
     assert path.read_text() == "old\n"
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_write_removes_what_killed_writes_of_the_same_file_have_left(mine: Path, tmp_path: Path) -> None:
+    left = [tmp_path / f".result.json.{pid}.tmp" for pid in (123, os.getpid())]
+    kept = [tmp_path / name for name in (".other.json.123.tmp", ".result.json.tmp", "result.json.123.tmp")]
+    for file in (*left, *kept):
+        file.write_text("half")
+    (link := tmp_path / ".result.json.4.tmp").symlink_to(mine)
+    os.mkfifo(pipe := tmp_path / ".result.json.5.tmp")
+    replace_file(tmp_path / "result.json", "new\n")
+    assert {*tmp_path.iterdir()} == {*kept, link, pipe, mine, tmp_path / "result.json"}
+    assert mine.read_text() == NOTES
+
+
+def test_a_file_that_is_being_written_is_no_left_one(tmp_path: Path) -> None:
+    path, mine = tmp_path / "result.json", os.getpid()
+    with replacing(path) as file:
+        [temporary] = tmp_path.iterdir()
+        other = temporary.rename(tmp_path / f".result.json.{mine + 1}.tmp")  # as of another process
+        replace_file(path, "faster\n")
+        remove_temporary(tmp_path)
+        assert {*tmp_path.iterdir()} == {path, other}
+        other.rename(temporary)
+        file.write(b"slower\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+    assert path.read_text() == "slower\n"
 
 
 PLANTED: dict[str, Callable[[Path, Path], object]] = {

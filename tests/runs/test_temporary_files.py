@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 from training_runs import DIGITS, Train
 
+from hydrant.files.atomic_write import replacing
 from hydrant.runs.folder import SWEEP_LOCK
 from hydrant.sweeps.sweep import Sweep
 
@@ -27,13 +26,12 @@ def test_a_run_removes_the_temporary_files_of_a_killed_one_and_nothing_else(
     assert all(path.exists() for path in (*kept, hydra.parent / ".mine.1.tmp"))
 
 
-def test_a_sweep_removes_only_old_temporary_files(tmp_path: Path) -> None:
+def test_a_sweep_removes_the_temporary_files_that_nobody_is_writing(tmp_path: Path) -> None:
     """Another sweep in the same folder may be writing the others."""
-    old, new = tmp_path / ".sweep.json.1.tmp", tmp_path / ".sweep.csv.2.tmp"
-    for file in (old, new):
-        file.write_text("{")
-    hour_ago = time.time() - 3600
-    os.utime(old, (hour_ago, hour_ago))
-    with Sweep().active(tmp_path, {}):
-        pass
-    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, SWEEP_LOCK, "sweep.json"]
+    left = tmp_path / ".sweep.json.1.tmp"
+    with replacing(tmp_path / "sweep.csv"):
+        [written] = tmp_path.iterdir()
+        left.write_text("{")
+        with Sweep().active(tmp_path, {}):
+            pass
+        assert {path.name for path in tmp_path.iterdir()} == {written.name, SWEEP_LOCK, "sweep.json"}

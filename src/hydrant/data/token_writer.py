@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -13,7 +16,7 @@ from typing import BinaryIO, Self
 import numpy as np
 
 from hydrant.data.token_files import HEADER, MAGIC
-from hydrant.files.atomic_write import sync
+from hydrant.files.atomic_write import remove_unlocked, sync
 
 MAX_SHARD_TOKENS = 2**31 - 1
 """The largest number of tokens in a file, because the header counts them by an int32."""
@@ -23,12 +26,21 @@ MAX_SHARD_TOKENS = 2**31 - 1
 def new_folder(folder: Path) -> Generator[Path]:
     """Yield a temporary folder that becomes `folder` at the end of the block. If the block raises, it is removed.
 
+    What killed processes have left of the same folder is removed first.
+
     Raises:
         OSError: it cannot be made, or `folder` holds something.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
+    left = re.compile(rf"\.{re.escape(folder.name)}\.[a-z0-9_]{{8}}\.tmp")
+    for path in folder.parent.iterdir():
+        if left.fullmatch(path.name) and path.is_dir():
+            remove_unlocked(path)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield temporary
         for file in temporary.iterdir():
             sync(file)
@@ -36,6 +48,7 @@ def new_folder(folder: Path) -> Generator[Path]:
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
 
 
 class TokenWriter:

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shutil
-import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +17,7 @@ from typing import IO, Any
 from hydrant.errors import naming
 from hydrant.files.redaction import redacted
 
-_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -52,19 +51,33 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
+    remove_temporary(path.parent, path.name)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with contextlib.suppress(FileNotFoundError):  # left by a process of the same number, or planted
-            temporary.unlink()
-        with naming(path), temporary.open("xb") as file:  # never the file that a link names
+        with naming(path), _new_file(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            temporary.replace(
+                path
+            )  # while it is locked, so that no other process takes it for one that was left
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _new_file(temporary: Path) -> IO[bytes]:
+    """Make a temporary file, which is locked while it is open: the others were left by processes that were killed."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # left by a process of the same number, or planted
+            temporary.unlink()
+        file = temporary.open("xb")  # never the file that a link names
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.lexists(temporary):  # else another process has removed it before it was locked
+            return file
+        file.close()
 
 
 def open_beside(path: Path, flags: int) -> int:
@@ -93,17 +106,36 @@ def locked(path: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def remove_temporary(folder: Path, min_age_seconds: float = 0.0) -> None:
+def remove_temporary(folder: Path, name: str = "") -> None:
     """Remove the temporary files in a folder that killed processes have left.
 
     Args:
-        min_age_seconds: where other processes may write: longer than writing takes.
+        name: only those of the file with this name.
     """
-    for file in folder.glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):  # another process removes it too
-            age = time.time() - file.stat().st_mtime
-            if _TEMPORARY.fullmatch(file.name) and file.is_file() and age >= min_age_seconds:
-                file.unlink()
+    with (
+        contextlib.suppress(OSError),
+        os.scandir(folder) as entries,
+    ):  # writing will say what is wrong with it
+        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        for match in filter(None, map(_TEMPORARY.fullmatch, names)):
+            if match["name"] == name or not name:
+                remove_unlocked(folder / match.string)
+
+
+def remove_unlocked(temporary: Path) -> None:
+    """Remove a temporary file or folder, unless it is locked: a process of any machine is writing it."""
+    with contextlib.suppress(
+        OSError
+    ):  # another process removes it too, or it is locked, or not a file of Hydrant
+        is_folder = temporary.is_dir()
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags) if is_folder else open_beside(temporary, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), temporary.stat(follow_symlinks=False)):
+                remove(temporary)
+        finally:
+            os.close(descriptor)
 
 
 def remove(path: Path) -> None:

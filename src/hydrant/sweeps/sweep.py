@@ -51,10 +51,6 @@ from hydrant.terminal.console import is_terminal, notice, relative, say, show_ac
 from hydrant.terminal.styled import console, say_fields
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
-_TEMPORARY_SECONDS = 60.0
-"""A temporary file that is at least this old was left by a killed process. Newer ones may belong to other processes."""
-
-
 _OUTCOMES: Mapping[str, str] = {
     RunStatus.PREEMPTED: "saved",
     RunStatus.PRUNED: "finished",
@@ -104,7 +100,7 @@ class Sweep:
         check_is_of_a_sweep(folder)
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
-            remove_temporary(folder, _TEMPORARY_SECONDS)
+            remove_temporary(folder)
         self._write_plan(folder)
         self._has_table = is_terminal(sys.stdout)
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():

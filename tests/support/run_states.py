@@ -35,12 +35,16 @@ def sweep_in_all_states(folder: Path) -> Path:
     jobs = list[PlannedJob]()
     for name, summary in summaries.items():
         run = folder / name
-        jobs.append(PlannedJob(run, [f"model={name}", "seed=0"], "no GPU" if name == "refused" else ""))
+        earlier = began + 50 if name == "before" else 0.0
+        reason = "no GPU" if name == "refused" else ""
+        jobs.append(PlannedJob(run, [f"model={name}", "seed=0"], reason, earlier))
         if summary is not None:
             run.mkdir()
             (run / "summary.json").write_text(json.dumps(summary))
             text = "".join(f"{json.dumps(row)}\n" for row in rows) + incomplete_line
             (run / "metrics.jsonl").write_text(text)
-    os.utime(folder / "before" / "summary.json", (began - 50, began - 50))
+    # The clock was set back after the sweep had begun, so times alone do not tell what was recorded before.
+    os.utime(folder / "before" / "summary.json", (began + 50, began + 50))
+    os.utime(folder / "failed" / "summary.json", (began - 50, began - 50))
     write_plan(folder, Plan(began, jobs))
     return folder

@@ -24,6 +24,7 @@ class PlannedJob:
     folder: Path
     overrides: Sequence[str]
     refused: str = ""  # why the job could not start
+    earlier: float = 0.0  # when its summary was written before the newest command, in unix seconds; 0: never
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ class Plan:
     processor_seconds: float = 0.0
 
 
-class _Job(TypedDict):
+class _Recorded(TypedDict, total=False):
+    earlier: float
+
+
+class _Job(_Recorded):
     run: str
     overrides: list[str]
     refused: str | None
@@ -63,7 +68,8 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     root, jobs = sweep.resolve(), list[dict[str, Any]]()
     for job in plan.jobs:
         run = os.path.relpath(job.folder.resolve(), root)
-        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None})
+        earlier = {"earlier": job.earlier} if job.earlier else {}
+        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None, **earlier})
     writer = {"pid": os.getpid(), "machine": this_machine(), "host": platform.node()}
     seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
     write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **seconds, "jobs": jobs})
@@ -78,7 +84,10 @@ def read_plan(sweep: Path) -> Plan:
     plan = read_json(sweep / SWEEP_PLAN, _File, "; the same command writes it again")
     if plan is None:
         return Plan(0.0, [])
-    jobs = [PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in plan["jobs"]]
+    jobs = [
+        PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "", job.get("earlier", 0.0))
+        for job in plan["jobs"]
+    ]
     return Plan(
         plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""),
         max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),

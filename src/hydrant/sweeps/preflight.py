@@ -58,7 +58,10 @@ def trained_elsewhere(folder: Path) -> str:
         return ""
     seconds = time.time() - run.record_time
     where = f"{relative(folder)} holds a run on {run.summary['host']}"
-    message = f"{where}, which wrote its record {seconds:.0f} s ago"
+    when = (
+        f"{seconds:.0f} s ago" if seconds >= 0 else f"{-seconds:.0f} s in the future of this machine's clock"
+    )
+    message = f"{where}, which wrote its record {when}"
     if seconds < _LOST_SECONDS:
         remedy = f"if that machine is lost, it continues here {_LOST_SECONDS:.0f} s after its last record"
         return f"{message}; wait for it; {remedy}"

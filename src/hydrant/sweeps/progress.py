@@ -53,19 +53,19 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
     if is_run_folder(folder):
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
-    began = plan.began if is_in_use(folder) else None
+    is_at_work = is_in_use(folder)
     others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
-    jobs = (_job_progress(job, folder, began) for job in plan.jobs)
+    jobs = (_job_progress(job, folder, is_at_work=is_at_work) for job in plan.jobs)
     return [*jobs, *(_run_progress(run, folder) for run in others)]
 
 
-def _job_progress(job: PlannedJob, sweep: Path, began: float | None) -> RunProgress:
-    """Return the progress of a job; `began` is when its sweep started, None if no process runs the sweep."""
+def _job_progress(job: PlannedJob, sweep: Path, *, is_at_work: bool) -> RunProgress:
+    """Return the progress of a job; `is_at_work`: a process runs its sweep."""
     run = RunFolder(job.folder, job.overrides)
     progress = _run_progress(run, sweep)
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)
-    is_queued = began is not None and run.summary_time < began and progress.state != RunStatus.FINISHED
+    is_queued = is_at_work and run.summary_time == job.earlier and progress.state != RunStatus.FINISHED
     if not is_queued or progress.is_running:
         return progress
     return replace(progress, state=RunStatus.QUEUED, message=f"{run.state} before" if run.has_begun else "")

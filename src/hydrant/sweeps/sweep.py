@@ -98,7 +98,7 @@ class Sweep:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
         check_is_of_a_sweep(folder)
-        self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
+        self._jobs |= {path: _planned(path, overrides) for path, overrides in jobs.items()}
         with _print_write_errors(folder):
             remove_temporary(folder)
         self._write_plan(folder)
@@ -109,7 +109,7 @@ class Sweep:
     def add(self, job: Job, number: int, environment: Mapping[str, str]) -> SweepJob:
         """Plan a job, if it is not planned yet, and return it for `run_all`."""
         if (path := job.folder.resolve()) not in self._jobs:
-            self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
+            self._jobs[path] = _planned(path, job.overrides)
             self._write_plan(job.sweep_folder or path.parent)
         self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
@@ -129,7 +129,6 @@ class Sweep:
         Raises:
             Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
         """
-        began = time.time()
         results = {j.number: done for j in sweep_jobs if (done := _result_if_finished(j)) is not None}
         unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
         if not unfinished:
@@ -144,8 +143,8 @@ class Sweep:
                 for first, result_of_first in ended:
                     self.has_run = True
                     self.count(result_of_first)
-                    lanes_of_first = list(lane_results(first, result_of_first, began))
-                    self.record(lanes_of_first, began)
+                    lanes_of_first = list(lane_results(first, result_of_first, self.earlier))
+                    self.record(lanes_of_first)
                     for sweep_job, result in lanes_of_first:
                         results[sweep_job.number] = result
                         has_printed = isinstance(executor, Sequential) or self._has_table or self._is_brief
@@ -229,7 +228,11 @@ class Sweep:
         for line in [] if self._is_brief else self._stacks.describe(numbers):
             say(line)
 
-    def record(self, ended: Sequence[tuple[SweepJob, RunResult]], began: float) -> None:
+    def earlier(self, job: Job) -> float:
+        """Return when the summary of a job was written before this start, in unix seconds; 0: never."""
+        return self._jobs[job.folder.resolve()].earlier
+
+    def record(self, ended: Sequence[tuple[SweepJob, RunResult]]) -> None:
         """Write the results of jobs that have ended into the files of the sweep, and print why some failed."""
         for sweep_job, result in ended:
             job = sweep_job.job
@@ -240,7 +243,7 @@ class Sweep:
                 self._write_plan(job.sweep_folder or path.parent)
             elif 0 < result.exit_status < 128:
                 self._failed.add(job.folder.resolve())
-                _record_failure(job, result, began)
+                _record_failure(job, result, self.earlier(job))
         for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
             self._refresh(folder)
         for sweep_job, result in ended:
@@ -347,10 +350,14 @@ def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
     return list(parts.values())
 
 
-def _record_failure(job: Job, result: RunResult, began: float) -> None:
+def _planned(folder: Path, overrides: Sequence[str]) -> PlannedJob:
+    return PlannedJob(folder, redacted(list(overrides)), earlier=RunFolder(folder).summary_time)
+
+
+def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
     """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
     run = RunFolder(job.folder)
-    if run.status == RunStatus.FAILED and run.summary_time >= began:
+    if run.status == RunStatus.FAILED and run.summary_time != earlier:
         return
     # Not if another start of this sweep has begun to train it.
     with _print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):

@@ -143,30 +143,30 @@ def result_from_folder(job: Job, message: str) -> RunResult:
 
 
 def lane_results(
-    sweep_job: SweepJob, result: RunResult, began: float
+    sweep_job: SweepJob, result: RunResult, earlier: Callable[[Job], float]
 ) -> Iterator[tuple[SweepJob, RunResult]]:
     """Yield a job that has ended and the other lanes of its stack, each with its result.
 
     Args:
         result: of the job. If its process died, it has no results of lanes: those are read from their folders.
-        began: when the sweep began; what a folder recorded before does not count.
+        earlier: returns when the summary of a job was written before the sweep; what it recorded then does not count.
     """
     if not sweep_job.others:
         yield sweep_job, result
         return
     for lane in sweep_job.lanes:
         known = result.lanes.get(_key(lane.job))
-        yield replace(lane, others=()), known or _recorded(lane.job, result, began)
+        yield replace(lane, others=()), known or _recorded(lane.job, result, earlier(lane.job))
 
 
-def _recorded(job: Job, otherwise: RunResult, began: float) -> RunResult:
+def _recorded(job: Job, otherwise: RunResult, earlier: float) -> RunResult:
     """Return the result that a run folder records; `otherwise` if it records no end of the run."""
     run = RunFolder(job.folder)
-    if run.status == RunStatus.FAILED and run.summary_time >= began:
+    is_old = run.summary_time == earlier  # the machine's clock does not tell: it may be set back meanwhile
+    if run.status == RunStatus.FAILED and not is_old:
         return RunResult.failed(run.error)
-    is_old = run.status == RunStatus.PREEMPTED and run.summary_time < began
     recorded = result_from_folder(job, "its stack ended without it")
-    if recorded.status != RunStatus.FAILED and not is_old:
+    if recorded.status != RunStatus.FAILED and not (run.status == RunStatus.PREEMPTED and is_old):
         return recorded
     return recorded if otherwise.status == RunStatus.FINISHED else otherwise
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -59,7 +58,6 @@ class SearchLoop:
     ) -> None:
         self._trials, self._limits, self._sweep, self._compose_job = trials, limits, sweep, compose_job
         self._space, self._objectives = trials.search.space, trials.search.objectives
-        self._began = time.time()
         self._pending: dict[int, PendingTrial] = {}  # the trials that run, by number
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
         self._stopped_status = 0  # exit status of a trial that received a signal itself
@@ -131,8 +129,8 @@ class SearchLoop:
         if result is None:
             remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
             return
-        ended = list(lane_results(sweep_job, result, self._began))
-        self._sweep.record(ended, self._began)
+        ended = list(lane_results(sweep_job, result, self._sweep.earlier))
+        self._sweep.record(ended)
         for lane, result_of_lane in ended:
             self._record(trials[lane.number], lane, result_of_lane)
 

@@ -63,16 +63,16 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 def _waiting(runs: Sequence[Run]) -> Iterable[str]:
     """Yield the names of the jobs that running sweeps will still start."""
-    began: dict[Path, float | None] = {}
+    earlier: dict[Path, dict[Path, float]] = {}  # of the jobs of running sweeps, by folder
     for run in runs:
         if run.folder is None or run.state in (*_RUNNING, *_DONE):
             continue
         sweep = run.folder.parent
-        if sweep not in began:
+        if sweep not in earlier:
             is_running = (sweep / SWEEP_PLAN).exists() and is_in_use(sweep)
-            began[sweep] = usable_plan(sweep)[0].began if is_running else None
-        is_missing = run.state == RunStatus.MISSING
-        if (start := began[sweep]) is not None and (is_missing or RunFolder(run.folder).summary_time < start):
+            jobs = usable_plan(sweep)[0].jobs if is_running else []
+            earlier[sweep] = {job.folder.resolve(): job.earlier for job in jobs}
+        if RunFolder(run.folder).summary_time == earlier[sweep].get(run.folder.resolve()):
             yield run.name
 
 

@@ -120,23 +120,25 @@ def test_predictions_are_the_most_probable_tokens() -> None:
     assert torch.equal(whole["prediction"], parts["prediction"])
 
 
-def test_measures_are_those_of_all_tokens_of_a_split() -> None:
+@pytest.mark.parametrize("ignored", [-100, 0, 2])
+def test_measures_are_those_of_all_tokens_of_a_split_that_count(ignored: int) -> None:
     torch.manual_seed(0)
     token_bytes = [0, 1, 2, 5]
-    metrics = [Perplexity(), BitsPerByte(token_bytes), UnigramEntropy(4)]
+    metrics = [Perplexity(ignored), BitsPerByte(token_bytes, ignored), UnigramEntropy(4, ignored)]
     losses, targets = torch.rand(7, 10), torch.randint(4, (7, 10))
     targets[torch.rand(7, 10) < 0.3] = -100
-    losses[targets < 0] = 0
+    is_counted = (targets >= 0) & (targets != ignored)
+    losses[~is_counted] = 0
     for metric in metrics:
         for part in (slice(0, 2), slice(2, 7)):
             metric.update(losses[part], targets[part])
-    counted = targets[targets >= 0]
+    counted = targets[is_counted]
     num_bytes = sum(token_bytes[token] for token in counted.tolist())
     frequencies = counted.bincount(minlength=4) / len(counted)
     expected = [
         math.exp(float(losses.sum()) / len(counted)),
-        float(losses[targets > 0].sum()) / math.log(2) / num_bytes,
-        -float((frequencies * frequencies.log()).sum()),
+        float(losses[is_counted & (targets > 0)].sum()) / math.log(2) / num_bytes,
+        -float(frequencies.xlogy(frequencies).sum()),
     ]
     assert [float(metric.compute()) for metric in metrics] == pytest.approx(expected, rel=1e-5)
 

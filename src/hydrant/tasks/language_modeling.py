@@ -16,6 +16,9 @@ from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
 from hydrant.tasks.sums import MetricOfSums
 
+_NO_TARGET = -100
+"""The `ignore_index` of torch's own losses, for a task in which every target counts."""
+
 
 @runtime_checkable
 class SeparateReadout(Protocol):
@@ -65,17 +68,18 @@ class LanguageModeling(Task):
         check_number("task.z_loss", z_loss, least=0)
         check_number("task.max_logits_gib", max_logits_gib, above=0)
         self._z_loss, self.ignore_index = z_loss, ignore_index
+        self._ignored = _NO_TARGET if ignore_index is None else ignore_index
         self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None
         self._max_logits = math.inf if max_logits_gib is None else max_logits_gib * 2**30 / 4
 
     def receive_data(self, data: Any) -> None:
         """Take the number of bytes of each token, and the size of the vocabulary."""
         super().receive_data(data)
-        self.metrics["perplexity"] = Perplexity()
+        self.metrics["perplexity"] = Perplexity(self._ignored)
         if (vocab_size := getattr(data, "vocab_size", None)) is not None:
-            self.metrics["unigram_entropy"] = UnigramEntropy(vocab_size)
+            self.metrics["unigram_entropy"] = UnigramEntropy(vocab_size, self._ignored)
         if (token_bytes := getattr(data, "token_bytes", None)) is not None:
-            self.metrics["bits_per_byte"] = BitsPerByte(token_bytes)
+            self.metrics["bits_per_byte"] = BitsPerByte(token_bytes, self._ignored)
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are the next tokens, (B, L) integers. The predictions are their losses, (B, L) float32."""
@@ -118,11 +122,10 @@ class LanguageModeling(Task):
 
     def _assess(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = self._logits(hidden).float()
-        ignored = -100 if self.ignore_index is None else self.ignore_index
-        losses = F.cross_entropy(logits, targets, ignore_index=ignored, reduction="none")
+        losses = F.cross_entropy(logits, targets, ignore_index=self._ignored, reduction="none")
         if not self._z_loss:
             return losses, torch.zeros_like(losses)
-        return losses, logits.logsumexp(-1).square() * (targets != ignored)
+        return losses, logits.logsumexp(-1).square() * (targets != self._ignored)
 
     def _hidden(self, inputs: Tensors) -> Tensor:
         """Return the input of `_logits`: hidden states, or the logits of a model without a separate readout."""
@@ -140,11 +143,24 @@ class LanguageModeling(Task):
         return tokens.chunk(max(math.ceil(num_logits / self._max_logits), 1))
 
 
+def _counts(targets: Tensor, ignored: int) -> Tensor:
+    """Return which targets count: negative ones, as behind the end of a document, never do."""
+    return (targets >= 0) & (targets != ignored)
+
+
 class Perplexity(MetricOfSums):
-    """The exponential of the mean cross entropy of the tokens that count."""
+    """The exponential of the mean cross entropy of the tokens that count.
+
+    Args:
+        ignored: targets of this number do not count.
+    """
+
+    def __init__(self, ignored: int) -> None:
+        super().__init__()
+        self._ignored = ignored
 
     def sums(self, values: Tensor, targets: Tensor) -> Tensor:
-        return torch.stack([values.double().sum(), (targets >= 0).sum()])
+        return torch.stack([values.double().sum(), _counts(targets, self._ignored).sum()])
 
     def value(self, sums: Tensor) -> Tensor:
         return (sums[0] / sums[1]).exp()
@@ -155,16 +171,18 @@ class BitsPerByte(MetricOfSums):
 
     Args:
         token_bytes: the number of bytes of each token. Tokens of 0 bytes, which are no text, do not count.
+        ignored: targets of this number do not count.
     """
 
     token_bytes: Tensor
 
-    def __init__(self, token_bytes: Any) -> None:
+    def __init__(self, token_bytes: Any, ignored: int) -> None:
         super().__init__()
+        self._ignored = ignored
         self.register_buffer("token_bytes", torch.as_tensor(token_bytes).long(), persistent=False)
 
     def sums(self, values: Tensor, targets: Tensor) -> Tensor:
-        num_bytes = self.token_bytes[targets.clamp(min=0)] * (targets >= 0)
+        num_bytes = self.token_bytes[targets.clamp(min=0)] * _counts(targets, self._ignored)
         return torch.stack([(values.double() * (num_bytes > 0)).sum(), num_bytes.sum()])
 
     def value(self, sums: Tensor) -> Tensor:
@@ -172,15 +190,15 @@ class BitsPerByte(MetricOfSums):
 
 
 class UnigramEntropy(MetricOfSums):
-    """The entropy of the frequencies of the tokens, in nats."""
+    """The entropy of the frequencies of the tokens that count, in nats."""
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, ignored: int) -> None:
         super().__init__()
-        self._vocab_size = vocab_size
+        self._vocab_size, self._ignored = vocab_size, ignored
 
     def sums(self, values: Tensor, targets: Tensor) -> Tensor:
         counts = torch.zeros(self._vocab_size + 1, dtype=torch.int64, device=targets.device)
-        tokens = targets.where(targets >= 0, self._vocab_size).flatten()
+        tokens = targets.where(_counts(targets, self._ignored), self._vocab_size).flatten()
         return counts.scatter_add_(0, tokens, torch.ones_like(tokens))[:-1]
 
     def value(self, sums: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def text_sums(losses: Tensor, targets: Tensor) -> Tensor:
     """Return the sums over a batch that `text_metrics` needs."""
     if Z_LOSS:
         losses = losses[0]  # the cross entropies
-    counts = targets >= 0
+    counts = (targets >= 0) & (targets != IGNORED)
     sums = torch.stack([losses.double().sum(), counts.sum()])
     if HAS_BYTES:
         num_bytes = token_bytes()[targets.clamp(min=0)] * counts

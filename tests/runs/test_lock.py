@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -28,10 +29,13 @@ from hydrant.runs.lock import (
     is_held,
     is_in_use,
     must_wait,
+    note_no_lock,
     remove_dead_lease,
     shared,
     wait_until_free,
 )
+from hydrant.runs.prediction.partial_file import PartialFile
+from hydrant.sweeps.sweep import Sweep
 
 WORDS = (
     "tracker=local",
@@ -253,6 +257,27 @@ def test_a_folder_that_another_machine_has_is_refused_until_its_owner_is_lost(
     with exclusive(tmp_path):
         check_held(tmp_path)
     assert "belongs to a run on node7; after 0 s without a sign of life" in capfd.readouterr().err
+
+
+def test_what_is_not_locked_for_want_of_locks_is_named_once(
+    workdir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    note_no_lock.cache_clear()
+    for _ in range(2):
+        with exclusive(workdir / "runs" / "a"), exclusive(workdir / "runs" / "b"):
+            pass
+        with Sweep().active(workdir, {}), PartialFile.open(Path("out.partial"), {}):
+            pass
+    assert capfd.readouterr().err.splitlines() == [
+        f"{workdir}/runs is not locked (the file system has no locks): only leases keep other processes out",
+        f"{workdir}/.sweep.lock is not locked (Operation not supported): if the sweep is started twice at once, "
+        "some seconds may not be counted",
+        "out.partial is not locked (Operation not supported): start no other process that writes it",
+    ]
 
 
 @pytest.mark.usefixtures("fast")

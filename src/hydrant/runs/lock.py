@@ -16,11 +16,13 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
 from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
 from hydrant.runs.lock_holder import locking_ancestor
+from hydrant.terminal.console import notice
 
 OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
 """How to choose another run folder, for messages."""
@@ -102,6 +104,10 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
         locked = _lock(descriptor, kind, _LOCK_SECONDS)
         if locked is False:
             raise BlockingIOError
+        if locked is None:
+            note_no_lock(
+                folder.parent, "the file system has no locks", "only leases keep other processes out"
+            )
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
@@ -179,6 +185,12 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
         if len(free) == len(folders) or (free and time.monotonic() > deadline):
             return free
         time.sleep(_POLL_SECONDS)
+
+
+@cache
+def note_no_lock(path: Path, reason: str, consequence: str) -> None:
+    """Print, once in this process, why something is not locked and what follows."""
+    notice(f"{path} is not locked ({reason}): {consequence}")
 
 
 def _held_at(folder: Path, locks: Sequence[_Held]) -> _Held | None:

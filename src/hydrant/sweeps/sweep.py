@@ -31,7 +31,7 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.job import Job
-from hydrant.runs.lock import exclusive, remove_dead_lease
+from hydrant.runs.lock import exclusive, note_no_lock, remove_dead_lease
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
@@ -321,8 +321,11 @@ class Sweep:
     def _write_plan(self, folder: Path) -> None:
         """Write what the sweep plans; add what it has used to what other starts wrote, also those at work now."""
         with _print_write_errors(folder / SWEEP_PLAN), ExitStack() as stack:
-            with suppress(OSError):  # without locks, two sweeps at once may lose some seconds
+            try:
                 stack.enter_context(locked(folder / SWEEP_LOCK))
+            except OSError as error:
+                consequence = "if the sweep is started twice at once, some seconds may not be counted"
+                note_no_lock(folder / SWEEP_LOCK, error.strerror or str(error), consequence)
             file, used = usable_plan(folder)[0], (self.wall_seconds, self.processor_seconds)
             wall, cpu = self._total = (  # of this start too, if somebody has damaged the file
                 max(file.wall_seconds, self._total[0]) + used[0] - self._counted[0],

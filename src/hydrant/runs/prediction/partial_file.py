@@ -20,6 +20,7 @@ import numpy as np
 
 from hydrant.errors import ConfigError, FolderInUse
 from hydrant.files.atomic_write import open_beside
+from hydrant.runs.lock import note_no_lock
 from hydrant.runs.prediction.npz import read_arrays, write_arrays
 from hydrant.terminal.console import notice, relative
 from hydrant.training.prediction import NUMBERS, Arrays
@@ -150,7 +151,8 @@ def _lock(file: IO[bytes], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         is_locked = False
-    except OSError:  # a file system without locks
+    except OSError as error:
+        note_no_lock(path, error.strerror or str(error), "start no other process that writes it")
         return
     if not is_locked or not os.fstat(file.fileno()).st_nlink:  # the other process has just finished
         raise FolderInUse("--out", f"another process is writing {relative(path)}", remedy="give another file")

@@ -6,6 +6,7 @@ import base64
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -153,11 +154,22 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leave the user's list of trusted projects alone: every command reads it, and tests would make it long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("user_config")))
+        yield
+
+
+_OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|job_composer|remote)\.py")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _configs_are_shared(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compose most configs from others, except in the tests of composing."""
     with pytest.MonkeyPatch.context() as patch:
-        if Path(__file__).with_name("config") not in request.path.parents:
+        if not _OF_COMPOSING.search(request.path.as_posix()):
             patch.setattr(compose, "Composer", SharingComposer)
         yield
 

@@ -62,12 +62,19 @@ class Printed:
             yield f"prints {found[0]!r}: {text[max(found.start() - 50, 0) : found.end() + 50]!r}"
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two equal runs: `victim` and `other`."""
+    folder = tmp_path_factory.mktemp("trained")
+    runs = [[*TRAIN, f"hydra.run.dir={folder / 'study' / name}"] for name in ("victim", "other")]
+    assert [printed.status for printed in attempts(runs, folder / "report")] == [0, 0]
+    return folder / "study"
+
+
 @pytest.fixture
-def sweep(workdir: Path) -> Path:
-    """A sweep of two equal runs: `victim` and `other`."""
-    sweep = workdir / "study"
-    runs = [[*TRAIN, f"hydra.run.dir={sweep / name}"] for name in ("victim", "other")]
-    assert [printed.status for printed in attempts(runs, workdir / "report")] == [0, 0]
+def sweep(trained: Path, workdir: Path) -> Path:
+    """A sweep of these runs."""
+    sweep = shutil.copytree(trained, workdir / "study", symlinks=True)
     write_plan(sweep, Plan(1.0, [PlannedJob(sweep / name, ["seed=0"]) for name in ("victim", "other")]))
     return sweep
 

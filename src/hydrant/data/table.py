@@ -67,18 +67,10 @@ def csv(
         ConfigError: the columns do not fit the arguments, or a cell is missing.
         DataError: a file cannot be read.
     """
-    layout, table = read_layout(
-        {
-            "train": train,
-            "target": target,
-            "features": features,
-            "categorical": categorical,
-            "categories": categories,
-            "max_categories": max_categories,
-            "classes": classes,
-            "delimiter": delimiter,
-        }
-    )
+    layout, table = read_layout({
+        "train": train, "target": target, "features": features, "categorical": categorical, "categories": categories,
+        "max_categories": max_categories, "classes": classes, "delimiter": delimiter,
+    })  # fmt: skip
     meant = [*categorical, *(layout.targets if classes is True else ())]
     doubts = [number_like_columns(layout, table, meant), columns_with_two_spellings(layout, table)]
     if features is None:
@@ -317,12 +309,9 @@ class _Encoder:
         with np.errstate(over="ignore"):
             numbers = cells.astype(np.float32)
         if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
-            message = f"standardized by {self._mean[name]:g} and {self._std[name]:g} it does not fit float32"
-            raise ConfigError(
-                "data.standardize",
-                f"{table.place(int(wrong[0]), name)}: {message}",
-                remedy="correct the cell",
-            )
+            reason = f"standardized by {self._mean[name]:g} and {self._std[name]:g} it does not fit float32"
+            message = f"{table.place(int(wrong[0]), name)}: {reason}"
+            raise ConfigError("data.standardize", message, remedy="correct the cell")
         return numbers
 
     def _codes(self, table: Table, name: str) -> np.ndarray:

@@ -92,8 +92,8 @@ def open_beside(path: Path, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Generator[None]:
-    """Hold the lock of a file, which is made if there is none; wait for the process that holds it.
+def locked(path: Path) -> Generator[int]:
+    """Hold the lock of a file, which is made if there is none, and yield its descriptor; wait for who holds it.
 
     Raises:
         OSError: the file cannot be opened or locked.
@@ -101,7 +101,7 @@ def locked(path: Path) -> Generator[None]:
     descriptor = open_beside(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

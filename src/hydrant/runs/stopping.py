@@ -9,7 +9,6 @@ names the process that was asked.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -18,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hydrant.errors import HydrantError
-from hydrant.files.atomic_write import open_beside
+from hydrant.files.atomic_write import locked
 from hydrant.runs.lock_holder import locks
 
 ASKED = ".stop"
@@ -89,16 +88,12 @@ def _handle(pid: int) -> Generator[int | None]:
 @contextlib.contextmanager
 def _asked(folder: Path, process: str) -> Generator[bool]:
     """Yield whether a process has not been asked before. Others that ask wait until the block ends."""
-    descriptor = open_beside(folder / ASKED, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked(folder / ASKED) as descriptor:
         is_first = os.read(descriptor, 100).decode(errors="replace") != process
         if is_first:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, process.encode(), 0)
         yield is_first
-    finally:
-        os.close(descriptor)
 
 
 def _started(pid: int) -> str:

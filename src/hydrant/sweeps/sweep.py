@@ -82,9 +82,7 @@ class Sweep:
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
         self.has_best = True  # whether the best run says something: not in a study, whose test decides
-        self.same_command = (
-            "the same command"  # the command in words, with the folder if the sweep has no name
-        )
+        self.same_command = "the same command"  # in words, with the folder if the sweep has no name
         self._stacks = StackPlan[Path]([])
         self._refresh = sparing(self._refresh_table)  # its time grows with the number of runs
 

@@ -239,9 +239,15 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> N
     if not isinstance(node, dict) or "_target_" not in node:
         if isinstance(node, str) and key in schema.GROUPS:  # a config file names the option as a value
             remedy = in_defaults(key, node)
-        raise ConfigError(
-            key, f"{shown(node)} is not a config with a _target_", remedy=f"choose an option: {remedy}"
-        )
+        remedy = f"choose an option: {remedy}"
+        if isinstance(node, dict) and key in schema.GROUPS:
+            own = (
+                "begin it with `defaults: [dataset]`"
+                if key == "data"
+                else "name its class or function by _target_"
+            )
+            remedy = f"{remedy}; in an option of yours, {own}"
+        raise ConfigError(key, f"{shown(node)} is not a config with a _target_", remedy=remedy)
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later; add _partial_: true to the option"
         raise ConfigError(f"{key}._partial_", message)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from hydrant.checks import suggestion
 from hydrant.clock import Duration, converted
 from hydrant.config.foreign_words import own_words
+from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import check_value, hints_of
 from hydrant.safety.targets import LIBRARIES, lies_under, locate, positional_arguments, target_nodes
@@ -102,6 +103,11 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
         if required and name not in node and "_args_" not in node:
             message = f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
+            option = str(node["_target_"]).rpartition(".")[2]
+            if lies_under(node["_target_"], ["hydrant"]) and (conf_dir() / key / f"{option}.yaml").is_file():
+                message += (
+                    f", or begin the file of your option with `defaults: [{option}]`, which has all of them"
+                )
             raise ConfigError(f"{key}.{name}", message)
 
 

@@ -141,6 +141,10 @@ def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
     The task's other parameters keep their whole names, and so does a parameter of the model whose name one of them has.
     """
     trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
+    if not trained:
+        raise ConfigError(
+            "model", "has no parameters to train", remedy="choose a model with layers that have some"
+        )
     named = dict[str, nn.Parameter]()
     for name, parameter in trained.items():
         short = name.removeprefix("model.")

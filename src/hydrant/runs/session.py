@@ -32,6 +32,7 @@ from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
+from hydrant.training.nonfinite import explain_detached_loss
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
@@ -122,7 +123,8 @@ class Session:
         is_built = False
         try:
             explained = explain_out_of_memory(TRAINING_REMEDY)
-            with explained, explain_unknown_class(), self._built(stop) as trainer:
+            explained_loss = explain_detached_loss()
+            with explained, explained_loss, explain_unknown_class(), self._built(stop) as trainer:
                 is_built = True
                 yield trainer
             result = RunResult.finished()

@@ -1,8 +1,12 @@
-"""Checks for NaN and infinity. One rank that finds them ends the run on all ranks before anything is saved."""
+"""Checks for NaN and infinity, and for a loss without a gradient.
+
+One rank that finds NaN ends the run on all ranks before anything is saved.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +19,23 @@ from hydrant.optimizers.norms import total_norm
 from hydrant.training.trainer import Trainer
 
 _MAX_UPDATES = 100  # that are read again
+
+
+@contextlib.contextmanager
+def explain_detached_loss() -> Generator[None]:
+    """Turn torch's error about a loss that depends on no parameter into one that says so.
+
+    Raises:
+        HydrantError: the loss is such a one.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "does not require grad and does not have a grad_fn" not in str(error):
+            raise
+        message = "the loss depends on no parameter of the model, so it has no gradient"
+        remedy = "remove detach(), item(), argmax() or torch.no_grad() from the loss and the model"
+        raise HydrantError(message, remedy=remedy) from error
 
 
 def check_finite(trainer: Trainer) -> None:

@@ -97,11 +97,16 @@ def check_passed(config: Mapping[str, Any], groups: Sequence[str]) -> None:
 
 def is_missing(config: Mapping[str, Any], group: str) -> bool:
     """Whether a saved config has an object in this group that was not passed now."""
-    return is_passed(config, group) and group not in _passed.get()
+    return is_passed(config, group) and not is_given(group)
+
+
+def is_given(group: str) -> bool:
+    """Whether an object was passed for this config group now."""
+    return group in _passed.get()
 
 
 def _object(group: str, class_name: str) -> Any:
-    if group not in _passed.get():
+    if not is_given(group):
         raise not_passed({group: class_name})
     return _passed.get()[group]
 
@@ -118,12 +123,7 @@ def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _model_node(passed: Any) -> dict[str, Any]:
     model = passed
     if callable(passed) and not isinstance(passed, nn.Module):
-        try:
-            with contextlib.suppress(ValueError):  # a type in C has no signature
-                inspect.signature(passed).bind()
-        except TypeError as error:
-            message = f"{class_path(passed)} is called without arguments: {error}"
-            raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
+        _check_call("model", passed, "without arguments", "pass lambda: Net(width=64)")
         model = passed()
     if not isinstance(model, nn.Module):
         raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
@@ -160,12 +160,33 @@ def _data_node(data: Any) -> dict[str, Any]:
 def _task_node(task: Any) -> dict[str, Any]:
     if isinstance(task, nn.Module) or not callable(task):
         needed = "a class or a function that takes the model and returns a hydrant.tasks.Task"
-        raise ConfigError("task", f"needs {needed}, not a {_name(task)}")
+        remedy = "for a loss, pass functools.partial(hydrant.tasks.Supervised, loss=..., metrics={})"
+        raise ConfigError("task", f"needs {needed}, not a {_name(task)}", remedy=remedy)
     made_by: Any = task.func if isinstance(task, partial) else task
+    name = getattr(made_by, "__name__", "MyTask")
+    _check_call(
+        "task", task, "with the model alone", f"pass functools.partial({name}, ...) with the others", None
+    )
     node: dict[str, Any] = {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
     if isinstance(task, partial):
         node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
     return node | declared_metric(made_by)
+
+
+def _check_call(group: str, function: Any, how: str, remedy: str, *arguments: Any) -> None:
+    """Check that a class or function needs no more than these arguments.
+
+    Raises:
+        ConfigError: it needs others.
+    """
+    try:
+        with contextlib.suppress(ValueError):  # a type in C has no signature
+            inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        if "missing" not in str(error):
+            return
+        message = f"{class_path(function)} is called {how}: {error}"
+        raise ConfigError(group, message, remedy=remedy) from error
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
+from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, Steps, batch_size_steps
 from hydrant.config.best import unknown_mode
@@ -21,12 +19,12 @@ from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.prepare.check_means import check_means
+from hydrant.training.prepare.explain_failure import explain_failure
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
@@ -189,7 +187,7 @@ def dry_forward(task: Any, data: Data) -> DryForward:
         raise ConfigError(f"task.metrics.{double}", message)
     pair = read_samples(data, data.train, 2)
     check_means(task, pair, partial(_evaluate, task, what="samples"))
-    with _values_read(task), _explain_failure(task, pair, "samples in training mode"):
+    with _values_read(task), explain_failure(task, pair, "samples in training mode"):
         flops = count_flops(task, pair)
     return DryForward(*flops, batch, outcome, metric_names, pair)
 
@@ -214,7 +212,7 @@ def check_split(task: Any, data: Data, source: Source, split: str) -> None:
 
 
 def _evaluate(task: Any, batch: Batch, what: str) -> Outcome:
-    with _explain_failure(task, batch, what):
+    with explain_failure(task, batch, what):
         return _eval_forward(task, batch)
 
 
@@ -224,39 +222,6 @@ def _eval_forward(task: Any, batch: Batch) -> Outcome:
     outcome: Outcome = task.eval().forward(batch)
     task.train(was_training)
     return outcome
-
-
-@contextlib.contextmanager
-def _explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
-    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
-            with explain_unknown_class():
-                yield
-    except ConfigError:
-        raise
-    except Exception as error:  # a user's model may raise anything, and there is no train.log yet
-        if not _is_raised_by_model(error, task):
-            raise ConfigError("task", _task_fails(error, batch)) from error
-        shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
-        message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {place(error)})"
-        first = "Correct that line" if is_in_user_code(error) else "Choose another model"
-        remedy = f"{first}, or set its sizes for this shape"
-        raise ConfigError("model", message, remedy=remedy) from error
-
-
-def _is_raised_by_model(error: BaseException, task: Any) -> bool:
-    """Return whether an error was raised in the call of a model or of its layers, not in the task's own code."""
-    layers = {id(module) for module in task.model.modules()}
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    return any(id(frame.f_locals.get("self")) in layers for frame in frames)
-
-
-def _task_fails(error: BaseException, batch: Batch) -> str:
-    shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.targets)
-    fails = f"fails outside the model, on targets of shape {shapes}: {typed_line(error)} (at {place(error)})"
-    return f"{fails}. Check task.loss, the targets of the data and the outputs of the model"
 
 
 def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool = True) -> list[Collective]:

@@ -81,8 +81,8 @@ def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:
     assert training_seconds(rows, after=200) == 4
     assert training_seconds(rows, after=300) is None
     job, summary = tiny_job(Path("outputs/first")), {"perf": {"updates_per_second": 107.0}}
-    assert end_lines(job, 14.0, summary, 6.0)["duration"] == "0:06 training of 0:14, 107 updates/s"
-    assert end_lines(job, 14.0, summary)["duration"] == "0:14, 107 updates/s"
+    assert end_lines(job, 14.0, summary, 6.0)["duration"] == "0:06 training of 0:14, median 107 updates/s"
+    assert end_lines(job, 14.0, summary)["duration"] == "0:14, median 107 updates/s"
 
 
 @pytest.mark.parametrize("name", ["lion", "lookahead_lion", "nadamw", "sgdw"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from hydrant.runs.folder import RunFolder
 from hydrant.sweeps import picture
-from hydrant.sweeps.picture import MAX_DRAWN, draw_curves_of
+from hydrant.sweeps.picture import MAX_SETTINGS, draw_curves_of
 from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table
 
 
@@ -68,38 +70,79 @@ def test_the_end_of_a_sweep_names_its_best_run_and_says_why_others_failed(
     assert list(closing_fields(tmp_path / "none", runs[-1:], 1.0, "min")) == ["duration", "results"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "best"), [("min", range(MAX_DRAWN)), ("max", range(69, 69 - MAX_DRAWN, -1))]
-)
-def test_the_best_of_many_runs_are_drawn(
-    mode: str, best: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a run without a result is not."""
+def drawn_settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets what is drawn: the settings, the title and the file."""
     drawn = list[Any]()
-    monkeypatch.setattr(picture, "draw_curves", lambda *arguments: drawn.extend(arguments))
-    runs = [finished(tmp_path / str(seed), seed, seed / 100) for seed in range(70)]
-    for seed in range(70):
-        (tmp_path / str(seed) / "metrics.jsonl").write_text(
-            json.dumps({"num_updates": 5, "val/loss": seed / 100}) + "\n"
-        )
-    draw_curves_of(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["seed=70", "model=mlp"])], mode)
-    assert drawn == [
-        {"val/loss": {f"seed={seed}": ([5], [seed / 100]) for seed in best}},
-        tmp_path / "sweep.png",
+
+    def keep(*arguments: Any) -> None:
+        drawn.extend(arguments)
+
+    monkeypatch.setattr(picture, "draw_settings", keep)
+    return drawn
+
+
+def chosen(folder: Path, words: list[str], values: Sequence[float | None]) -> RunFolder:
+    """Write a finished run with these choices, evaluated at updates 1, 2, ...; return its folder."""
+    folder.mkdir()
+    best = {"metric": "val/loss", "value": values[-1], "num_updates": len(values)}
+    (folder / "summary.json").write_text(json.dumps({"status": "finished", "num_updates": 9, "best": best}))
+    rows = [{"num_updates": n, "val/loss": value} for n, value in enumerate(values, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return RunFolder(folder, words)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_settings_are_drawn_with_all_their_seeds(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best are those of the mean, not those of the luckiest seed. A run without a result is not drawn."""
+    drawn = drawn_settings(monkeypatch)
+    runs = [
+        chosen(tmp_path / f"{n}-{seed}", [f"lr={n}", f"seed={seed}"], [1, n + seed * (3 - 2 * n % 7)])
+        for n in range(MAX_SETTINGS + 2)
+        for seed in (-1, 1)
     ]
+    draw_curves_of(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["lr=9", "seed=2"])], mode)
+    settings, title, path = drawn
+    best = range(MAX_SETTINGS) if mode == "min" else range(MAX_SETTINGS + 1, 1, -1)
+    assert [setting.label for setting in settings] == [f"lr={n}" for n in best]
+    assert [setting.mean for setting in settings] == [([1, 2], [1, n]) for n in best]
+    assert title == f"val/loss, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
+    assert path == tmp_path / "sweep.png"
 
 
-def test_runs_with_the_same_choices_keep_their_curves(
+def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their mean is that of the updates that all have, and not a number where one of them is none."""
+    drawn = drawn_settings(monkeypatch)
+    values = [[0.5, 0.25], [0.25, None, 4.0], [0.75, 0.5, 1.0]]
+    runs = [chosen(tmp_path / str(seed), [f"seed={seed}"], v) for seed, v in enumerate(values)]
+    draw_curves_of(tmp_path, runs, "min")
+    ((setting,), title, _) = drawn
+    assert (setting.text, title) == ("mean of 3 runs", "val/loss")
+    assert setting.mean[0] == [1, 2]
+    assert setting.mean[1][0] == 0.5
+    assert math.isnan(setting.mean[1][1])
+
+
+def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As trials of a search that tries values again."""
-    drawn = list[Any]()
-    monkeypatch.setattr(picture, "draw_curves", lambda *arguments: drawn.extend(arguments))
-    runs = [finished(tmp_path / name, seed, 0.5) for name, seed in {"a": 0, "b": 0, "c": 1}.items()]
-    for run in runs:
-        (run.path / "metrics.jsonl").write_text("")
-    draw_curves_of(tmp_path, runs, "min")
-    assert list(drawn[0]["val/loss"]) == ["seed=0 (a)", "seed=0 (b)", "seed=1"]
+    """Also of one run, and of more settings than colours that are told apart."""
+    figures = list[Any]()
+
+    def keep(figure: Any, *_: Any, **__: Any) -> None:
+        figures.append(figure)
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", keep)
+    for number, seeds in ((1, 5), (4, 3), (30, 1)):
+        curves = [([1, 2], [seed, n]) for seed in range(seeds) for n in range(2)]
+        settings = [picture.Setting(f"lr={n}", curves[:seeds]) for n in range(number)]
+        picture.draw_settings(settings, "val/loss", tmp_path / "sweep.png")
+        (axes,) = figures.pop().axes
+        colours = [line.get_color() for line in axes.lines]
+        assert len(set(colours)) == number
+        assert len(colours) == number * (seeds + 1 if seeds > 1 else 1)
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == [s.text for s in settings]
 
 
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:

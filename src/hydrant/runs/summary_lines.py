@@ -76,7 +76,7 @@ def end_lines(
         trained_seconds: of the updates since then; None: unknown.
     """
     folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
-    speed = "" if rate is None else f", {rate:.3g} updates/s"
+    speed = "" if rate is None else f", median {rate:.3g} updates/s"
     trained = (summary.get("perf") or {}).get("training_seconds")
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:

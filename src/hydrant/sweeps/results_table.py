@@ -84,9 +84,20 @@ def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode
 
 def labels_of(runs: Sequence[RunFolder]) -> list[str]:
     """Return of each run the choices in which it differs from others."""
+    return [" ".join(words) or run.path.name for words, run in zip(_differing(runs, ()), runs, strict=True)]
+
+
+def settings_of(runs: Sequence[RunFolder]) -> list[str]:
+    """Return of each run the choices but the seed in which it differs from others; "": none."""
+    return list(map(" ".join, _differing(runs, ("seed",))))
+
+
+def _differing(runs: Sequence[RunFolder], without: Sequence[str]) -> list[list[str]]:
     shared = set.intersection(*(set(run.choices.items()) for run in runs))
-    differing = [[f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared] for run in runs]
-    return [" ".join(words) or run.path.name for words, run in zip(differing, runs, strict=True)]
+    return [
+        [f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared and k not in without]
+        for run in runs
+    ]
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -28,6 +28,9 @@ Styled = tuple[str, str]
 class ProgressBar:
     """Shows updates, remaining time, loss, a validation metric, updates per second and lr, as far as there is room.
 
+    The rate is that of the last seconds, with evaluations. It is left out when all is done, because the line below
+    has that of the whole run.
+
     The bar is drawn at most 10 times a second, for the first time at the first call. Log lines for the same terminal,
     and what is printed, appear above it.
 
@@ -98,7 +101,8 @@ class ProgressBar:
         ]
         shown = {key: f"  {key} {value:.4g}" for key, value in self._values.items()}
         loss, lr = shown.pop("loss", ""), shown.pop("lr", "")
-        extras = [loss, *shown.values(), f"  {rate:.3g} {self._unit}/s" if rate else "", lr]
+        speed = f"  {rate:.3g} {self._unit}/s" if rate and ratio < 1 else ""
+        extras = [loss, *shown.values(), speed, lr]
         room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
         for text in extras:
             if len(text) <= room:

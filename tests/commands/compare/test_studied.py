@@ -90,7 +90,9 @@ def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
     study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
     comparison = comparing(study, metric="val/loss")
     lines = to_text(comparison, None).splitlines()
-    assert lines[0].startswith("Decided: adamw is better than sgd by 0.1 (4 paired seeds, p < 0.001)")
+    assert lines[0].startswith(
+        "Decided: adamw is better than sgd by 0.1 in val/loss (4 paired seeds, p < 0.001)"
+    )
     assert "val/accuracy decided their number, so this claims too much" in lines[1]
     assert "so they claim too much." in comparison.caution
 

@@ -46,17 +46,20 @@ CLEAR: Results = {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], 
 SWEEPS: dict[str, tuple[Results, str, str]] = {
     "a clear winner": (
         CLEAR, "decided",
-        "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001, corrected for 2 comparisons); "
+        "Decided: adamw is better than sgd by 0.05 in val/accuracy"
+        " (3 paired seeds, p < 0.001, corrected for 2 comparisons); "
         "also better than lion.",
     ),
     "a tie": (
         {"adamw": [0.91, 0.93, 0.92], "sgd": [0.93, 0.91, 0.917]}, "undecided",
-        "Undecided: adamw leads sgd by 0.001 over 3 paired seeds, but either may be better: the 95 % interval of the "
+        "Undecided: adamw leads sgd by 0.001 in val/accuracy"
+        " over 3 paired seeds, but either may be better: the 95 % interval of the "
         "lead is -0.049 to 0.051. If this lead is real, about 3200 seeds of each, these included, would show it.",
     ),
     "one seed each": (
         {"adamw": [0.95], "sgd": [0.90]}, "undecided",
-        "Undecided: adamw leads sgd by 0.05, but there is one run of each, so chance may explain it. Add seeds, such "
+        "Undecided: adamw leads sgd by 0.05 in val/accuracy"
+        ", but there is one run of each, so chance may explain it. Add seeds, such "
         "as seed=0,1,2.",
     ),
     "unequal seeds": (
@@ -66,20 +69,22 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     "three close leaders": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.93, 0.95, 0.94, 0.94]},
         "undecided",
-        "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
+        "Undecided: adamw leads sgd by 0.0025 in val/accuracy"
+        " over 4 paired seeds, but either may be better: the 95 % interval of the "
         "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 350 seeds of each, "
         "these included, would show it.",
     ),
     "a third that is beaten": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.85, 0.83, 0.84, 0.85]},
         "undecided",
-        "Undecided: adamw leads sgd by 0.0025 over 4 paired seeds, but either may be better: the 95 % interval of the "
+        "Undecided: adamw leads sgd by 0.0025 in val/accuracy"
+        " over 4 paired seeds, but either may be better: the 95 % interval of the "
         "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 200 seeds of each, "
         "these included, would show it. adamw is better than lion.",
     ),
     "a failed run": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",
-        "Decided: adamw is better than sgd by 0.049 (2 paired seeds, p = 0.006).",
+        "Decided: adamw is better than sgd by 0.049 in val/accuracy (2 paired seeds, p = 0.006).",
     ),
     "NaN": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.970, math.nan, 0.972]}, "undecided",
@@ -116,7 +121,7 @@ def test_the_guide_shows_sentences_of_these_sweeps() -> None:
 
 def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
     verdict = comparing(write_sweep(tmp_path, CLEAR), metric="val/loss").verdict
-    assert verdict.sentence == SWEEPS["a clear winner"][2]
+    assert verdict.sentence == SWEEPS["a clear winner"][2].replace("val/accuracy", "val/loss")
     assert verdict.lead is not None
     assert verdict.lead.mean == pytest.approx(-0.05)
 
@@ -128,33 +133,39 @@ def test_less_of_a_loss_is_better(tmp_path: Path, comparing: Compare) -> None:
          "Undecided: adamw has a better mean than sgd, but 2 of the 4 runs of adamw have no result (1 failed, 1 "
          "missing)."),
         ({"adamw": [0.95, 0.96, None], "sgd": [0.9, None, 0.9]},
-         "Undecided: adamw leads sgd by 0.055, but 1 of the 3 runs of adamw has no result (1 failed)."),
+         "Undecided: adamw leads sgd by 0.055 in val/accuracy, but 1 of the 3 runs of adamw has no result (1 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [None, None]},
          "Undecided: only adamw has results; sgd has no result (2 failed)."),
         ({"adamw": [0.95, 0.96], "sgd": [0.93, 0.94]},
-         "Undecided: adamw leads sgd by 0.02, but by the same amount on each of the 2 common seeds, so the noise is "
+         "Undecided: adamw leads sgd by 0.02 in val/accuracy"
+         ", but by the same amount on each of the 2 common seeds, so the noise is "
          "unknown."),
         ({"adamw": [0.95, 0.97, 0.95, 0.96, NEVER, NEVER], "sgd": [NEVER, NEVER, 0.94, 0.95, 0.96, 0.94]},
-         "Undecided: adamw leads sgd by 0.01, but by the same amount on each of the 2 common seeds, so the noise is "
+         "Undecided: adamw leads sgd by 0.01 in val/accuracy"
+         ", but by the same amount on each of the 2 common seeds, so the noise is "
          "unknown."),
         ({"adamw": [0.95, 0.95], "sgd": [NEVER, NEVER, 0.93, 0.93]},
-         "Undecided: adamw leads sgd by 0.02, but all results of each are equal, so the noise is unknown."),
+         "Undecided: adamw leads sgd by 0.02 in val/accuracy"
+         ", but all results of each are equal, so the noise is unknown."),
         ({"adamw": [0.90, 0.99], "sgd": [0.91]},
          "Undecided: adamw has the better mean, but on the 1 common seed, sgd is better by 0.01."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902], "lion": [None, None, None]},
-         "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001); lion has no result (3 failed)."),
+         "Decided: adamw is better than sgd by 0.05 in val/accuracy"
+         " (3 paired seeds, p < 0.001); lion has no result (3 failed)."),
         ({"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, 0.901, 0.902],
           **{name: [None] for name in ("lion", "muon", "adan", "sophia")}},
-         "Decided: adamw is better than sgd by 0.05 (3 paired seeds, p < 0.001); 4 other groups have no result."),
+         "Decided: adamw is better than sgd by 0.05 in val/accuracy"
+         " (3 paired seeds, p < 0.001); 4 other groups have no result."),
         ({"adamw": [0.95, 0.95], "sgd": [0.95, 0.95]},
          "Undecided: adamw and sgd have the same mean of val/accuracy."),
         ({"adamw": [0.95], "sgd": [NEVER, 0.9, 0.92]},
-         "Undecided: adamw leads sgd by 0.04, but adamw has one result, so chance may explain it. Add seeds, such as "
+         "Undecided: adamw leads sgd by 0.04 in val/accuracy"
+         ", but adamw has one result, so chance may explain it. Add seeds, such as "
          "seed=0,1,2."),
         ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
          "Undecided: adamw has the better mean, but on the 2 common seeds, sgd is better by 0.011."),
         ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
-         "Decided: adamw is better than sgd by 0.019 (3 and 3 unpaired runs, p = 0.002)."),
+         "Decided: adamw is better than sgd by 0.019 in val/accuracy (3 and 3 unpaired runs, p = 0.002)."),
     ],
 )  # fmt: skip
 def test_other_reasons_for_no_decision_are_named(
@@ -217,6 +228,18 @@ def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comp
     assert comparing(tmp_path).verdict.sentence.startswith("Undecided: precision=bf16 leads precision=fp32")
 
 
+def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    """Of six settings, two seeds of each are enough for it."""
+    two: Results = {"adamw": [0.91, 0.93], "sgd": [0.915, 0.905]}
+    verdict = comparing(write_sweep(tmp_path / "two", two)).verdict
+    assert verdict.seeds_needed is None
+    assert verdict.sentence.endswith(". Add seeds: of so few, the noise is hardly known.")
+    others: Results = {f"o{n}": [0.8 + n / 100, 0.805] for n in range(4)}
+    assert comparing(write_sweep(tmp_path / "six", two | others)).verdict.seeds_needed is not None
+
+
 @pytest.mark.parametrize("name", SWEEPS)
 def test_seeds_are_advised_where_they_decide(name: str, tmp_path: Path, comparing: Compare) -> None:
     verdict = comparing(write_sweep(tmp_path, SWEEPS[name][0])).verdict
@@ -247,7 +270,8 @@ def test_differences_of_folds_are_corrected_for_shared_training_samples(
     assert verdict.lead.p == pytest.approx(2 * stats.t.sf(0.01 / error, 3))
     assert stats.ttest_1samp(gaps, 0).pvalue < 0.05, "without the correction it would be decided"
     assert verdict.sentence == (
-        "Undecided: adamw leads sgd by 0.01 over 4 paired folds, but either may be better: the 95 % interval of the "
+        "Undecided: adamw leads sgd by 0.01 in val/accuracy"
+        " over 4 paired folds, but either may be better: the 95 % interval of the "
         "lead is -0.0005 to 0.021."
     ), "nobody can add a fold"
 

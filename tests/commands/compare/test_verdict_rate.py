@@ -98,6 +98,27 @@ def test_the_verdict_follows_the_rule(
     assert 0 < sum(found) < len(found)
 
 
+def test_the_interval_of_the_lead_agrees_with_holm_and_holds() -> None:
+    """It excludes 0 exactly where Holm's test finds the lead, and contains the true one in 95 of 100 sweeps."""
+    num_seeds, true = 4, np.array([1.6, 0.0, -0.8])
+    results = np.random.default_rng(0).normal(size=(400, 3, num_seeds)) + true[:, None]
+    num_held, num_cut = 0, 0
+    for sweep in results:
+        groups = sweep_of(sweep, [num_seeds] * 3, is_paired=True)
+        verdict = find_verdict(groups, UNKNOWN, Metric("val/accuracy", "max"), "seeds")
+        lead = verdict.lead
+        assert lead is not None
+        assert lead.low is not None
+        assert lead.high is not None
+        assert lead.p_holm is not None
+        assert (lead.low >= 0) == (lead.p_holm < 0.05)
+        gap = dict(zip((group.name for group in groups), true, strict=True))
+        num_held += lead.low <= gap[str(verdict.leader)] - gap[str(verdict.rival)] <= lead.high
+        num_cut += lead.low == 0
+    assert num_cut > 0, "else Bonferroni's interval alone would do"
+    assert num_held / len(results) >= 0.95 - 3 * (0.05 * 0.95 / len(results)) ** 0.5
+
+
 UNEQUAL = [(2, 10), (2, 3), (3, 10), (2, 5, 10), (10, 2, 2, 2), (10, 9, 8, 7, 6, 5, 4, 3, 2)]
 
 

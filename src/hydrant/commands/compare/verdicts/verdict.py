@@ -20,6 +20,9 @@ from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.schema import REPETITIONS
 
+_MIN_DEGREES = 2
+"""Of freedom, with which the noise is known well enough to say how many seeds would show a lead: those of 3 pairs."""
+
 _MAX_NAMES = 3
 """At most this many groups beside the leader and its rival are named."""
 
@@ -102,9 +105,15 @@ class _Case:
 
     @property
     def lead(self) -> Difference:
-        """The difference of the leader from the rival, in units of the metric, with the interval of the sentence."""
+        """The difference of the leader from the rival, in units of the metric, with the interval of the sentence.
+
+        The interval is Bonferroni's. Where Holm's test, which rejects more, finds the lead, it ends at 0, as those of
+        Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
+        """
         lead = self.versus.negated()
         low, high = lead.interval(self.num_comparisons) or (None, None)
+        if low is not None and high is not None and _is_beaten(self.rival, self.metric):
+            low, high = (max(low, 0.0), high) if (lead.mean or 0.0) > 0 else (low, min(high, 0.0))
         return replace(lead, low=low, high=high)
 
     @property
@@ -113,7 +122,7 @@ class _Case:
         evidence = f"{self._over}, {p}{corrected_for(self.num_comparisons)}"
         also = f"; also better than {self._beaten}" if self.beaten else ""
         leader, rival = self._names
-        return f"Decided: {leader} is better than {rival} by {self._size} ({evidence}){also}"
+        return f"Decided: {leader} is better than {rival} by {self._size_of_metric} ({evidence}){also}"
 
     @property
     def undecided(self) -> str:
@@ -129,7 +138,7 @@ class _Case:
     @property
     def _start(self) -> str:
         leader, rival = self._names
-        return f"{leader} leads {rival} by {self._size}"
+        return f"{leader} leads {rival} by {self._size_of_metric}"
 
     @property
     def _obstacle(self) -> str:
@@ -191,9 +200,11 @@ class _Case:
         """
         if "fold" in self.repetitions or not self._are_repetitions:
             return None
-        if self.versus.num_pairs > 0:
-            return None if self.noise.paired is None else self.noise.paired.std or None
-        return 2**0.5 * self.noise.unpaired.std if self.noise.unpaired.std else None
+        is_paired = self.versus.num_pairs > 0
+        spread = self.noise.paired if is_paired else self.noise.unpaired
+        if spread is None or not spread.std or spread.degrees < _MIN_DEGREES:
+            return None
+        return spread.std if is_paired else 2**0.5 * spread.std
 
     @property
     def _names(self) -> tuple[str, str]:
@@ -203,6 +214,10 @@ class _Case:
     def _size(self) -> str:
         mean = self.versus.mean
         return two_digits(abs(self._means[0] - self._means[1] if mean is None else mean))
+
+    @property
+    def _size_of_metric(self) -> str:
+        return f"{self._size} in {self.metric.name}"
 
     @property
     def _means(self) -> tuple[float, float]:
@@ -227,7 +242,10 @@ class _Case:
         if self.seeds is not None:
             seeds = two_digits(self.seeds)
             return f" If this lead is real, about {seeds} seeds of each, these included, would show it."
-        return "" if self._std is None else f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
+        if self._std is not None:
+            return f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
+        few = self._are_repetitions and "fold" not in self.repetitions
+        return " Add seeds: of so few, the noise is hardly known." if few else ""
 
 
 def short_name(group: Group) -> str:

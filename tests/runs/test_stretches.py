@@ -180,3 +180,18 @@ def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_record
     assert files(folder) == before
     assert cli.main([*words, *LONGER]) == 0, capsys.readouterr().err
     assert [summary(folder / seed)["stretches"] for seed in "01"] == [TWO, TWO]
+
+
+def test_updates_keep_the_batch_sizes_that_they_had(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    """Epochs and positions in the data are counted by the sizes of all updates."""
+    short = ("tracker=local", "model.hidden=[4]", "eval_every=null", "log_every=1")
+    folder = train(*short, "duration=4", "global_batch_size=50")
+    before = files(folder)
+    train(*short, "duration=8", "resume_strict=false", "global_batch_size=100", status=2)
+    sizes = "global_batch_size={0: 50, 4: 100}"
+    assert capsys.readouterr().err.rstrip().endswith(f"keep them: '{sizes}'")
+    assert files(folder) == before
+    train(*short, "duration=8", "resume_strict=false", sizes)
+    assert rows(folder)[-1]["epoch"] == pytest.approx((4 * 50 + 4 * 100) / 1437)
+    train(*short, "duration=9", "resume_strict=false", "global_batch_size=100", status=2)
+    assert "'global_batch_size={0: 50, 4: 100, 8: 100}'" in capsys.readouterr().err

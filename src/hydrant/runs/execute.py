@@ -21,7 +21,7 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
-from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
+from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
 from hydrant.signals import StopRequest, ignore_stop_signals
@@ -29,7 +29,13 @@ from hydrant.terminal.console import relative, say, show_activity
 from hydrant.terminal.styled import say_fields
 from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training.checkpoint.weights import describe_misfits
-from hydrant.training.data_checks import check_class_names, check_samples, check_statistics, check_stream
+from hydrant.training.data_checks import (
+    check_batch_sizes,
+    check_class_names,
+    check_samples,
+    check_statistics,
+    check_stream,
+)
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
@@ -117,10 +123,12 @@ def prepare_start(plan: Plan, start: Start) -> None:
     config = plan.config
     _prepare_weights(start, plan.task.model, config)
     if start.checkpoint is not None:
-        if is_for_training(start.changes) and not has_updates_left(
-            plan, continued_state(plan, start, start.checkpoint)
-        ):
+        state = continued_state(plan, start, start.checkpoint)
+        if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
+        if any(key.startswith("global_batch_size") for key in start.changes):
+            was = saved_config(start.run, "resume")["global_batch_size"]
+            check_batch_sizes(was, plan.clock, state.num_updates)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         is_strict = config["resume_strict"]
         check_samples(start.checkpoint, plan.data, is_strict=is_strict)

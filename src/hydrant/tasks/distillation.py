@@ -20,7 +20,8 @@ from hydrant.tasks.predictions import class_predictions
 class Distillation(Task):
     """Hinton, Vinyals & Dean, "Distilling the knowledge in a neural network", 2015. The teacher is frozen.
 
-    The loss is `(1 - share) * cross_entropy + share * distillation`. A compiled task has both losses in its graph.
+    The loss is `(1 - share) * cross_entropy + share * distillation`. Both parts are logged without their weights. A
+    compiled task has both in its graph.
 
     Args:
         model: the student, `inputs (B, ...) -> logits (B, num_classes)`.
@@ -86,11 +87,9 @@ class Distillation(Task):
         with torch.no_grad():
             teacher_logits = self.teacher(batch.inputs).float()
         distance = self.distance(self.model, self.teacher, logits, teacher_logits)
-        losses = {
-            "cross_entropy": (1 - self._share) * cross_entropy(logits, batch.targets, None, 0.0, None),
-            "distillation": self._share * distance,
-        }
-        measurements: dict[str, Tensor] = {}
+        entropy = cross_entropy(logits, batch.targets, None, 0.0, None)
+        losses = {"weighted": (1 - self._share) * entropy + self._share * distance}
+        measurements = {"cross_entropy": entropy.detach(), "distillation": distance.detach()}
         if self.measures:
             measurements["accuracy"] = are_correct(logits, batch.targets)
             measurements["agreement"] = are_correct(logits, teacher_logits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hydrant.clock import Clock, batch_size_steps
 from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import Data, changed_statistics
@@ -122,6 +123,28 @@ def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> Non
     if not was or (difference := changed_statistics(was, num_samples(data), "the number of samples")) is None:
         return
     _refuse_or_say(difference, "files", is_strict=is_strict)
+
+
+def check_batch_sizes(was: Any, clock: Clock, num_updates: int) -> None:
+    """Check that `num_updates` completed updates keep the sizes that they had by `global_batch_size` as it `was`.
+
+    Epochs, samples and the position in the data are counted with the sizes of all updates.
+
+    Raises:
+        ConfigError: another size is given for one of them.
+    """
+    sizes, before = clock.batch_sizes, batch_size_steps(was, clock.num_samples, clock.costs)
+    made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
+    if all(sizes.value(n) == before.value(n) for n in made):
+        return
+    later = [n for n in sizes.starts if n >= num_updates]
+    needed = {n: before.value(n) for n in before.starts if n < num_updates}
+    needed |= {n: sizes.value(n) for n in (num_updates, *later)}
+    raise ConfigError(
+        "global_batch_size",
+        f"the {num_updates:,} updates of this run had other sizes, and epochs are counted by the sizes of all updates",
+        remedy=f"keep them: 'global_batch_size={{{', '.join(f'{n}: {size}' for n, size in needed.items())}}}'",
+    )
 
 
 def _refuse_or_say(difference: str, changed: str, *, is_strict: bool) -> None:

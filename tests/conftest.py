@@ -162,6 +162,14 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _disk_is_not_waited_for() -> Iterator[None]:
+    """Let fsync do nothing in this process: a run calls it twenty times, and only a loss of power needs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
+        yield
+
+
 _OF_COMPOSING = re.compile(r"config/test_(compose|file_source|groups|hydra_\w+|job_composer|remote)\.py")
 
 

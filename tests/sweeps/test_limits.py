@@ -15,7 +15,9 @@ import pytest
 from answers import check
 
 from hydrant import cli
+from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
+from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.plan import read_plan
 from hydrant.sweeps.sweep import Sweep
 
@@ -84,6 +86,30 @@ def test_two_sweeps_at_once_in_one_folder_count_the_seconds_of_both(tmp_path: Pa
     assert (other.returncode, plan.wall_seconds, plan.processor_seconds) == (0, 200.0, 400.0)
     use_seconds(str(tmp_path), damage="{")
     assert read_plan(tmp_path).wall_seconds == 300.0
+
+
+def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep whose command has ended plans nothing any more."""
+    monkeypatch.setattr(GridSweeper, "_run_batch", lambda self, *batch: "")
+    monkeypatch.setattr(GridSweeper, "_find_faults", lambda self, jobs: [])
+    other, folder = Sweep(), Path("multirun/sweep")
+
+    def plan(*words: str) -> list[str]:
+        assert cli.main(["train", "-m", "name=sweep", *TINY, *words]) == 0
+        return planned()
+
+    def planned() -> list[str]:
+        return [" ".join(job.overrides[-1:]) for job in read_plan(folder).jobs]
+
+    with shared(folder), other.active(folder, {folder.resolve() / "a": ["seed=7"]}):
+        assert plan("seed=0,1") == ["seed=7", "seed=0", "seed=1"]
+        assert "; 1 of another command, which is at work, wait" in capsys.readouterr().out
+        other._write_plan(folder)
+        assert planned() == ["seed=7", "seed=0", "seed=1"]
+    assert plan("seed=1") == ["seed=1"]
+    assert "; 2 of the previous command never began and are no longer planned" in capsys.readouterr().out
 
 
 def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> None:

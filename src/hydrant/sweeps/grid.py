@@ -31,7 +31,7 @@ from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
-from hydrant.runs.lock import shared
+from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import start_server
@@ -133,7 +133,9 @@ class GridSweeper:
         faults = faults or self._find_faults(unfinished)
         if faults:
             raise _refusal(faults, job_words)
-        say(describe_start(self.folder, {job.folder: job not in unfinished for job in jobs}))
+        self.sweep.keeps_plan = is_in_use(self.folder)
+        finished = {job.folder: job not in unfinished for job in jobs}
+        say(describe_start(self.folder, finished, keeps_plan=self.sweep.keeps_plan))
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         self._launch(jobs)
 

@@ -76,7 +76,7 @@ def write_plan(sweep: Path, plan: Plan) -> None:
 
 
 def read_plan(sweep: Path) -> Plan:
-    """Return the plan of the sweep's newest command; empty if there is none.
+    """Return the plan of the sweep's newest command, and of others that are at work; empty if there is none.
 
     Raises:
         RecordError: the file is damaged.

@@ -70,11 +70,12 @@ def trained_elsewhere(folder: Path) -> str:
     return ""
 
 
-def describe_start(folder: Path, jobs: Mapping[Path, bool]) -> str:
+def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool) -> str:
     """Return the first line of a sweep: how many jobs are finished, begun and new, and what else its folder holds.
 
     Args:
         jobs: whether the job in each folder is finished.
+        keeps_plan: whether another command is at work there, whose jobs stay planned.
     """
     counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
     counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
@@ -83,8 +84,9 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool]) -> str:
         text += f"; {len(others)} other run{'s' * (len(others) != 1)} in this folder"
     with suppress(RecordError):  # a damaged plan is about to be replaced
         planned = [job.folder.resolve() for job in read_plan(folder).jobs]
-        if dropped := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
-            text += f"; {len(dropped)} of the previous command never began and are no longer planned"
+        if waiting := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
+            lost = "of the previous command never began and are no longer planned"
+            text += f"; {len(waiting)} {'of another command, which is at work, wait' if keeps_plan else lost}"
     return text
 
 

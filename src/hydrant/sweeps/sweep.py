@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -67,6 +68,7 @@ class Sweep:
         self._began_monotonic = time.monotonic()
         self._failed = set[Path]()  # the folders of jobs that failed in this process
         self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
+        self.keeps_plan = False  # the jobs in sweep.json, which are of other commands at work in the folder
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
@@ -317,7 +319,7 @@ class Sweep:
         return runs + runs_of_sweep(folder, without=self._jobs)
 
     def _write_plan(self, folder: Path) -> None:
-        """Write what the sweep plans; add what it has used to what other starts wrote, also those at work now."""
+        """Write what the sweep plans, with what other commands at work have planned, and what all starts have used."""
         with _print_write_errors(folder / SWEEP_PLAN), ExitStack() as stack:
             try:
                 stack.enter_context(locked(folder / SWEEP_LOCK))
@@ -330,9 +332,10 @@ class Sweep:
                 max(file.processor_seconds, self._total[1]) + used[1] - self._counted[1],
             )
             self._counted = used
-            write_plan(
-                folder, Plan(self._began, list(self._jobs.values()), wall_seconds=wall, processor_seconds=cpu)
-            )
+            others = file.jobs if self.keeps_plan else []
+            self.keeps_plan = True  # from now on, what others add is of commands at work
+            jobs = {Path(os.path.realpath(job.folder)): job for job in others} | self._jobs
+            write_plan(folder, Plan(self._began, [*jobs.values()], wall_seconds=wall, processor_seconds=cpu))
 
     def _refresh_table(self, folder: Path) -> None:
         self._write_plan(folder)

@@ -177,8 +177,8 @@ def test_the_api_pages_have_every_public_name(package: str) -> None:
     assert listed >= set(importlib.import_module(f"hydrant.{package}").__all__)
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    block = re.search(r"```text\n(train\.py.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+def test_the_tree_for_contributors_is_the_tree() -> None:
+    block = re.search(r"```text\n(train\.py.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.DOTALL)
     assert block is not None
     for line in block[1].splitlines():
         parent = "src/hydrant" if line.startswith(" ") else "."

@@ -83,7 +83,7 @@ class Sweep:
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
-        self.has_best = True  # whether the best run says something: not in a study, whose test decides
+        self.has_best = True  # whether the table of runs says something: not in a study, whose test decides
         self.same_command = "the same command"  # in words, with the folder if the sweep has no name
         self._stacks = StackPlan[Path]([])
         self._refresh = sparing(self._refresh_table)  # its time grows with the number of runs
@@ -263,7 +263,7 @@ class Sweep:
 
         with log_errors(SWEEP_PICTURE), _print_write_errors(folder / SWEEP_PICTURE):
             draw_curves_of(folder, runs, self._mode)
-        if self._is_brief:
+        if self._is_brief or not self.has_best:
             pass
         elif self._has_table and not self._claims:
             self._print_styled_table(folder)
@@ -283,18 +283,16 @@ class Sweep:
     def plain(self, folder: Path) -> dict[str, Any]:
         """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
         runs = sweep_progress(folder)
-        values = [
-            run for run in runs if run.best is not None and run.state == RunStatus.FINISHED and self.has_best
-        ]
+        values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
         best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
+        of_jobs = {"best": None if best is None else asdict(best), "ended_by": self.ended_by}
         return {
             "result": self.result,
             "folder": relative(folder),
             "states": dict(Counter(str(run.state) for run in runs)),
-            "best": None if best is None else asdict(best),
+            **(of_jobs if self.has_best else {}),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
-            "ended_by": self.ended_by,
             "wall_seconds": self._total[0],
             "processor_seconds": self._total[1],
         }

@@ -28,6 +28,17 @@ def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
     assert raised.value.key == "hydra.sweeper.budget"
 
 
+def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> None:
+    budget = read_budget("40runs,10cpu-min,1000updates,0.5h")
+    assert read_budget(budget.words()) == budget
+    used = {RUNS: 39, UPDATES: 900, WALL: 100.0, CPU: 500.0}
+    cost = {RUNS: 1, UPDATES: 20, WALL: 2.0, CPU: 13.0}
+    larger = budget.enlarged(used, cost, 10)
+    assert larger.words() == "49runs,11cpu-min,1120updates,30min"
+    assert larger.num_affordable(used, cost) == 10
+    assert larger.enlarged(used, cost, 10) == larger
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

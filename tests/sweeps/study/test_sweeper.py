@@ -23,6 +23,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from answers import check
 from studies import Killed, WrittenRuns
 from sweeps import SHORT
 
@@ -199,7 +200,7 @@ def test_a_study_killed_at_any_moment_ends_with_the_same_answer(done: Done, stud
     assert record()["cost"]["num_starts"] == 3
 
 
-def test_a_larger_budget_continues_where_a_smaller_one_ended(study: Study) -> None:
+def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study: Study) -> None:
     seen = list[tuple[bool, int, float]]()
 
     def noisy(chosen: dict[str, str]) -> float:
@@ -207,16 +208,29 @@ def test_a_larger_budget_continues_where_a_smaller_one_ended(study: Study) -> No
         seen.append((found["is_running"], found["cost"]["num_starts"], found["protocol"]["alpha"]))
         return accuracy(chosen) - (0.099 if chosen["optimizer"] == "adamw" else 0)
 
-    assert study(WrittenRuns(noisy), *TUNED, "--budget", "22runs")[0] == 0
-    small = record()
+    status, line = study(WrittenRuns(noisy), *TUNED, "--budget", "22runs", "--json")
+    assert (status, len(line) < 4000) == (0, True)
+    small, answer = record(), check(line)
+    assert "best" not in answer, "a run of the tuning"
+    found = answer["result"]
+    assert found["left"] == {"runs": 22 - small["cost"]["runs"]}
+    assert found["levels"] == {"contenders": 0.95, "leads": 0.95}
+    for row in found["contenders"]:
+        values = found["tuning"]["results"][row["name"]]
+        assert len(values) == 5
+        assert [*values] == sorted(values, key=float)
+        assert values[row["best"]["optimizer.lr"]] == max(values.values())
+    assert found["continue"] == small["continue"]
     assert (small["verdict"]["status"], small["verdict"]["ended_by"]) == ("undecided", "budget")
     assert small["cost"]["runs"] <= 22
     assert "no further round fits into the budget of 22 runs" in small["verdict"]["sentence"]
     runs = WrittenRuns(noisy)
-    assert study(runs, *TUNED, "--budget", "60runs")[0] == 0
+    assert study(runs, *shlex.split(small["continue"])[2:])[0] == 0
     large = record()
     assert large["cost"]["runs"] == small["cost"]["runs"] + len(runs.jobs) > 22
     assert large["tuning"] == small["tuning"], "no more tuning after the test was seen"
+    num_seeds = {row["num_seeds"] for row in large["contenders"]}
+    assert large["verdict"]["status"] == "decided" or num_seeds == {small["verdict"]["seeds_needed"]}
     assert set(seen) == {(True, 1, 0.05), (True, 2, 0.05)}, (
         "the record is there before the first run of each start"
     )

@@ -14,15 +14,21 @@ from hydrant.sweeps import study
 _PAGE = Path("docs/reference/json.md")
 _STUDY = Path(__file__).parent / "study.json"
 RECORD_SCHEMA = Path(study.__file__).parent / "study.schema.json"
-_NOT_SHOWN = ("overrides", "extended", "at_end", "results", "runs", "std", "beaten_by", "beaten_after")
+_NOT_SHOWN = ("overrides", "results", "runs", "std", "beaten_by", "beaten_after")
 """What only study.json has of a contender."""
+_OF_OTHERS = ("status", "num_updates", "total_updates", "metrics", "best", "error", "ended_by")
+"""What the answer about a run, or about another sweep, has."""
 _BEGIN, _END = "<!-- schemas: generated -->", "<!-- end of schemas -->"
 
 
 def study_schema() -> str:
-    """Return the schema of `study`: that of `train`, which answers for a sweep, with its own name and result."""
+    """Return the schema of `study`: what `train` answers for a sweep, with its own result in place of a best run."""
     schema = schemas()["train"]
     schema["properties"] |= {"command": {"const": "study"}, "result": _study_result()}
+    schema["properties"] = {
+        key: field for key, field in schema["properties"].items() if key not in _OF_OTHERS
+    }
+    schema["required"] = [*schema["required"], *schema.pop("oneOf")[1]["required"]]
     words = {"title": "study", "description": "How a study ended: a sweep. Its study.json has everything."}
     return json.dumps(schema | words, indent=1) + "\n"
 
@@ -31,7 +37,8 @@ def _study_result() -> dict[str, Any]:
     """Return the schema of what a study has found: parts of its study.json."""
     record = json.loads(RECORD_SCHEMA.read_text(encoding="utf-8"))["properties"]
     pair = record["comparisons"]["items"]["properties"]
-    text = {"type": "string"}
+    text, number = {"type": "string"}, {"type": "number"}
+    limits = record["protocol"]["properties"]["budget"]
     fields = {
         "verdict": _part(record["verdict"], without=("lead",)),
         "contenders": {
@@ -46,13 +53,40 @@ def _study_result() -> dict[str, Any]:
                 {"over": text} | {key: pair[key] for key in ("num_pairs", "mean", "low", "high")}
             ),
         },
+        "levels": {
+            **_object({"contenders": number, "leads": number}),
+            "description": "Of the intervals. Those of the leads hold together at the level of the contenders.",
+        },
+        "tuning": {
+            **_object(
+                {
+                    "keys": {"type": "array", "items": text},
+                    "metric": {**text, "description": "By which the tuning chose."},
+                    "results": {
+                        "type": "object",
+                        "description": "Of each contender, by the tuned values in their order: at most its best 20. "
+                        "null: no result.",
+                        "additionalProperties": {
+                            "type": "object",
+                            "additionalProperties": {"type": ["number", "null"]},
+                        },
+                    },
+                }
+            ),
+            "description": "What was tried. Without tuning, nothing.",
+        },
         "protocol": record["protocol"]["properties"]["sentences"],
         "cost": _part(record["cost"], without=("num_starts", "as_of")),
-        "budget": record["protocol"]["properties"]["budget"],
+        "budget": limits,
+        "left": {**limits, "description": "What is left of each limit."},
         "not_tried": record["not_tried"],
         "report": {**text, "description": "The path of study.md."},
         "record": {**text, "description": "The path of study.json, which has everything."},
-        "repeat": {**text, "description": "The command that repeats or continues the study."},
+        "repeat": {
+            **text,
+            "description": "The command that repeats the study, or continues it after a stop.",
+        },
+        "continue": record["continue"],
     }
     return _object(fields, "What the study has found.")
 

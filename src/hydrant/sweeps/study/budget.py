@@ -56,11 +56,43 @@ class Budget:
         """Whether only a run tells how many fit."""
         return any(name != RUNS for name in self.limits)
 
+    def enlarged(self, used: Amounts, cost: Amounts, num: int) -> Budget:
+        """Return a budget that lets so many more runs begin, with a tenth more of what only a run can tell.
+
+        Args:
+            num: the runs.
+        """
+        needed = {
+            name: used[name] + num * cost[name] * (1.0 if name == RUNS else 1.1) for name in self.limits
+        }
+        return Budget(
+            {name: max(limit, _round_up(name, needed[name])) for name, limit in self.limits.items()}
+        )
+
+    def words(self) -> str:
+        """Return these limits as `read_budget` reads them.
+
+        >>> read_budget("40runs,600s,90cpu-s").words()
+        '40runs,10min,90cpu-s'
+        """
+        return ",".join(_written(name, limit) for name, limit in self.limits.items())
+
     def _num_runs(self, name: str, used: Amounts, cost: Amounts, share: float) -> float:
         left = self.limits[name] * share - used[name]
         if left <= 0:
             return 0
         return math.inf if cost[name] == 0.0 else left / cost[name]
+
+
+def _round_up(name: str, amount: float) -> float:
+    size = 60 if name in (WALL, CPU) and amount > 60 else 1
+    return float(math.ceil(amount / size) * size)
+
+
+def _written(name: str, limit: float) -> str:
+    units = [(size, unit) for unit, (kind, size) in _UNITS.items() if kind == name]
+    size, unit = max((own for own in units if limit % own[0] == 0), default=units[0])
+    return f"{limit / size:.15g}{unit}"
 
 
 def read_budget(text: str | None) -> Budget:

@@ -46,9 +46,9 @@ class FreshSeeds:
         chosen = self.chosen()
         names = [tuned.described(setting) for tuned, setting in chosen]
         affordable = self._trials.num_affordable() // max(len(chosen), 1)
-        paid = (
-            f"; the budget pays for about {affordable:.0f} fresh seeds" if math.isfinite(affordable) else ""
-        )
+        is_new = not self._trials.has_other_seeds(self._protocol.first_seed)
+        seeds = f"; the budget pays for about {affordable:.0f} fresh seeds"
+        paid = seeds if is_new and math.isfinite(affordable) else ""
         return f"Test of {', '.join(names)}{paid}." if chosen else ""
 
     def chosen(self) -> list[tuple[Tuned, Setting]]:

@@ -83,6 +83,12 @@ class Protocol:
         return len(self.contenders) * (self.num_first + self.rounds * self.per_round)
 
     @property
+    def most_runs(self) -> int:
+        """The runs of a budget that pays for all rounds of the tuning and all fresh seeds."""
+        num = self.tuning_runs + len(self.contenders) * self.seeds
+        return max(num, math.ceil(self.tuning_runs / TUNING_SHARE))
+
+    @property
     def paid_seeds(self) -> int | None:
         """The fresh seeds that the budget's runs pay for if no contender is beaten early; None: not yet known."""
         limit, num = self.budget.limits.get(RUNS), len(self.contenders)
@@ -103,15 +109,13 @@ class Protocol:
         paid = self.paid_seeds
         found = list[str]()
         if paid is not None and paid < self.seeds:
-            num = self.tuning_runs + len(self.contenders) * self.seeds
-            needed = max(num, math.ceil(self.tuning_runs / TUNING_SHARE))
             found.append(
-                f"the budget pays for {paid} of {self.seeds} fresh seeds; --budget {needed}runs pays for all of them"
+                f"the budget pays for {paid} of {self.seeds} fresh seeds; --budget {self.most_runs}runs pays for all "
+                "of them"
             )
-        if seeds_needed is not None and seeds_needed > (paid or self.seeds):
+        if seeds_needed is not None and seeds_needed > self.seeds:
             found.append(
-                f"about {seeds_needed} fresh seeds would show it, by the results so far, and at most "
-                f"{paid or self.seeds} fit; give --seeds {seeds_needed}, and a budget for them"
+                f"about {seeds_needed} fresh seeds would show it, by the results so far; give --seeds {seeds_needed}"
             )
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -19,13 +19,14 @@ from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, report_text
+from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, report_text, results_table
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
 from hydrant.terminal.console import relative
 from hydrant.terminal.shell import shell_line
+from hydrant.terminal.text_table import align_columns
 
 VERSION = 1
 """Of study.json. Within a version, keys are only added."""
@@ -111,7 +112,7 @@ class Record:
     tuning: Tuning
     fresh: FreshSeeds
     num_starts: int
-    command: str  # that started it
+    command: Callable[..., str]  # that started it, with changes
 
     @property
     def has_results(self) -> bool:
@@ -119,16 +120,21 @@ class Record:
         tuned = [one.results.values() for one in self.tuning.contenders]
         return any(value is not None for value in chain(*tuned, *self.fresh.results.values()))
 
-    def closing_lines(self, folder: str) -> list[str]:
+    def closing_lines(self, folder: Path) -> list[str]:
         """Return what the terminal says at the end."""
         used, cost = self.trials.used(), self.protocol.budget.describe()
         spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
         spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
         budget = f" of {cost}" if cost else ""
+        table = results_table(self.to_json(folder, is_running=False))
+        left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
         return [
             "",
+            *align_columns(table, left),
+            "",
             str(self.fresh.verdict().sentence),
-            f"It used {spent}{budget}. {folder}/{REPORT} is the report.",
+            f"It used {spent}{budget}. {relative(folder)}/{REPORT} is the report.",
+            *([] if (command := self.continuing()) is None else [f"To continue: {command}"]),
         ]
 
     def result(self, folder: Path) -> dict[str, Any]:
@@ -138,20 +144,45 @@ class Record:
             self.fresh.standing(),
             self.fresh.verdict(),
         )
-        fields = ("name", "best", "num_seeds", "mean", "low", "high", "state")
+        fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
+        protocol, used = content["protocol"], self.trials.used()
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
             "contenders": [_short({key: row[key] for key in fields}) for row in by_rank(content)],
             "leads": [{"over": lead.names[1], **_short(asdict(lead.estimate))} for lead in leads],
-            "protocol": content["protocol"]["sentences"],
-            "cost": _short(self.trials.used()),
-            "budget": content["protocol"]["budget"],
+            "levels": _short({"contenders": 1 - protocol["alpha"], "leads": 1 - protocol["pair_alpha"]}),
+            "tuning": self.tuning.table(),
+            "protocol": protocol["sentences"],
+            "cost": _short(used),
+            "budget": protocol["budget"],
+            "left": _short(
+                {name: max(limit - used[name], 0.0) for name, limit in protocol["budget"].items()}
+            ),
             "not_tried": content["not_tried"],
             "report": f"{relative(folder)}/{REPORT}",
             "record": f"{relative(folder)}/{RESULT}",
             "repeat": content["commands"][0],
+            "continue": content["continue"],
         }
+
+    def continuing(self) -> str | None:
+        """Return the command that continues an undecided study until it may decide; None if no run would tell."""
+        verdict, standing, protocol = self.fresh.verdict(), self.fresh.standing(), self.protocol
+        if verdict.status != "undecided" or verdict.ended_by == "failures":
+            return None
+        if verdict.ended_by is None:  # a signal stopped it
+            return self.command()
+        if standing.num_seeds:
+            least = protocol.least_seeds if standing.num_seeds < protocol.least_seeds else None
+            if (seeds := verdict.seeds_needed or least) is None:
+                return None
+            num = len(standing.active) * (seeds - standing.num_seeds)
+        else:
+            seeds, num = protocol.seeds, protocol.most_runs - int(self.trials.used()["runs"])
+        budget = self.trials.budget_for(num)
+        changes = {"budget": budget.words()} if budget != protocol.budget else {}
+        return self.command(**changes, **({"seeds": seeds} if seeds > protocol.seeds else {}))
 
     def cost(self) -> dict[str, float]:
         return {**self.trials.used(), "num_starts": self.num_starts, "as_of": time.time()}
@@ -174,6 +205,7 @@ class Record:
             "environment": self.trials.environment(),
             "not_tried": self._not_tried(),
             "commands": self._commands(folder),
+            "continue": self.continuing(),
         }  # fmt: skip
 
     def _contender(self, tuned: Tuned, standing: Standing) -> dict[str, Any]:
@@ -250,7 +282,7 @@ class Record:
         by = dict.fromkeys(key_of(word) for c in self.protocol.contenders for word in c.words)
         over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
         compare = ["hydrant", "compare", relative(folder), "--by", ",".join(by), *over]
-        commands = [self.command, shell_line([*compare, "--metric", self.protocol.rule.metric])]
+        commands = [self.command(), shell_line([*compare, "--metric", self.protocol.rule.metric])]
         for tuned in self.tuning.contenders:
             if tuned.contender.name == self.fresh.verdict().winner:
                 best = tuned.best(self.protocol) or ()

@@ -32,14 +32,29 @@ def by_rank(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     )
 
 
+def results_table(content: Mapping[str, Any]) -> list[list[str]]:
+    """Return the table of the contenders with fresh seeds, below a row of titles."""
+    protocol, has_best = content["protocol"], bool(content["tuning"]["trials"])
+    interval = f"interval ({100 * (1 - protocol['alpha']):.4g} %)"
+    head = [
+        "contender",
+        *(["best"] if has_best else []),
+        protocol["metric"],
+        interval,
+        "std",
+        "seeds",
+        "state",
+    ]
+    return [head, *(_row(row, has_best=has_best) for row in by_rank(content))]
+
+
 def _results(content: Mapping[str, Any]) -> list[str]:
     """Return a table of the contenders with fresh seeds, a picture, and a table of their differences."""
-    protocol, has_best = content["protocol"], bool(content["tuning"]["trials"])
+    protocol = content["protocol"]
     better, direction = ("higher", "above") if protocol["mode"] == "max" else ("lower", "below")
-    level, pair_level = (f"{100 * (1 - protocol[key]):.4g} %" for key in ("alpha", "pair_alpha"))
-    head = ["contender", *(["best"] if has_best else []), protocol["metric"], f"interval ({level})", "std", "seeds",
-            "state"]  # fmt: skip
-    lines = _table(head, [_row(row, has_best=has_best) for row in by_rank(content)])
+    pair_level = f"{100 * (1 - protocol['pair_alpha']):.4g} %"
+    head, *rows = results_table(content)
+    lines = _table(head, rows)
     lines += [
         "",
         f"{protocol['metric']}: the mean over the fresh seeds of its last values; {better} is better. std: the "

@@ -33,6 +33,7 @@ from hydrant.sweeps.study.record import Record, begin_record, check_same_protoco
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
+from hydrant.terminal.answer import wants_json
 from hydrant.terminal.console import notice, relative, say
 from hydrant.terminal.shell import shell_line
 
@@ -78,14 +79,14 @@ class StudySweeper(GridSweeper):
             check_same_protocol(self.folder, earlier, protocol.fixed())
             replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
             say(f"{relative(self.folder)}: {protocol.question}")
-            for line in protocol.sentences():
+            for line in [] if wants_json() else protocol.sentences():
                 say(line)
             needed = (earlier.content.get("verdict") or {}).get("seeds_needed")
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
         self.sweep.result, self.sweep.has_best = record.result(self.folder), False
-        self.sweep.closing_lines += record.closing_lines(relative(self.folder))
+        self.sweep.closing_lines += [] if wants_json() else record.closing_lines(self.folder)
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
@@ -100,7 +101,7 @@ class StudySweeper(GridSweeper):
         )  # fmt: skip
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
-        record = Record(protocol, trials, tuning, fresh, earlier.num_starts + 1, self._command())
+        record = Record(protocol, trials, tuning, fresh, earlier.num_starts + 1, self._command)
         begin_record(self.folder, record, earlier)
         try:
             tuning.run()
@@ -116,12 +117,12 @@ class StudySweeper(GridSweeper):
             write_record(self.folder, record, is_running=False)
         return record
 
-    def _command(self) -> str:
-        """Return the command of this study, without flags that have their default."""
+    def _command(self, **changes: Any) -> str:
+        """Return the command of this study with these arguments changed, without flags that have their default."""
         flags = [word for text in self._contenders for word in ("--contender", text)]
         flags += [word for text in self._tune for word in ("--tune", text)]
         values = {"budget": self._budget, "judge": self._judge, "min_difference": self._min_difference}
-        values |= {"alpha": self._alpha, "power": self._power, **self._counts}
+        values |= {"alpha": self._alpha, "power": self._power, **self._counts} | changes
         defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
         own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
         flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]

@@ -119,13 +119,20 @@ class Trials:
 
         A run is expected to cost as much as the mean of those that have ended.
         """
+        return self.budget.num_affordable(*self._used_and_cost(), share)
+
+    def budget_for(self, num: int) -> Budget:
+        """Return the budget, enlarged if so many more runs do not fit into it."""
+        return self.budget.enlarged(*self._used_and_cost(), num)
+
+    def _used_and_cost(self) -> tuple[Amounts, Amounts]:
+        """Return what the study has used, and what the next run is expected to cost; 0 where that is unknown."""
         runs = self._begun_runs()
         used = self._used_by(runs)
         ended = [run for run in runs if run.status in _ENDED]
         num = len(ended)
         cost = {WALL: used[WALL] / num, CPU: used[CPU] / num} if num else {WALL: 0.0, CPU: 0.0}
-        cost |= {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
-        return self.budget.num_affordable(used, cost, share)
+        return used, cost | {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
 
     def num_new(self, words: Sequence[Sequence[str]]) -> int:
         """Return how many of these runs have not begun. The others have their place in the budget."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from hydrant.sweeps.study.protocol import TUNING_SHARE, Contender, Protocol
 from hydrant.sweeps.study.ranges import Setting, finer_settings, first_settings, is_at_end
 from hydrant.sweeps.study.sequential import min_pairs
 from hydrant.sweeps.study.trials import Trials
+
+_MOST_SHOWN = 20
 
 
 @dataclass
@@ -82,6 +85,25 @@ class Tuning:
         """Return the overrides of a run."""
         return [*self._protocol.common, *tuned.words(setting), f"seed={seed}"]
 
+    def table(self) -> dict[str, Any]:
+        """Return the results of each contender by its tuned values, in their order, for `--json`."""
+        return {
+            "keys": self._protocol.keys,
+            "metric": self._protocol.choice.metric,
+            "results": {
+                tuned.contender.name: self._results(tuned) for tuned in self.contenders if tuned.results
+            },
+        }
+
+    def _results(self, tuned: Tuned) -> dict[str, float | None]:
+        """Return the best results of a contender, by the values."""
+        sign = -1 if self._protocol.choice.mode == "max" else 1
+        ranked = sorted(tuned.results.items(), key=lambda pair: (pair[1] is None, sign * (pair[1] or 0.0)))
+        return {
+            " ".join(setting): value and float(f"{value:.4g}")
+            for setting, value in sorted(ranked[:_MOST_SHOWN], key=lambda pair: [*map(_as_number, pair[0])])
+        }
+
     def to_json(self) -> dict[str, Any]:
         seed = self._protocol.first_seed
         return {
@@ -133,3 +155,11 @@ class Tuning:
 
     def _words(self, turns: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
         return [self.words(tuned, setting, self._protocol.first_seed) for tuned, setting in turns]
+
+
+def _as_number(text: str) -> float:
+    """Return the number of a value; infinity for another one, so that it keeps its place."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf

@@ -23,11 +23,12 @@ def command(model: Model) -> str:
 
 
 def collect(folder: Path) -> None:
-    """Write studies.json from the studies in a folder that have ended."""
+    """Write studies.json from the studies in a folder that have ended; those of other models stay."""
     found = {model.name: folder / f"league_{model.name}" / RESULT for model in MODELS}
     contents = {name: json.loads(file.read_text()) for name, file in found.items() if file.exists()}
     ended = {name: c for name, c in contents.items() if not c["is_running"] and c["verdict"]["ended_by"]}
     kept = {name: {key: content[key] for key in _KEPT} for name, content in ended.items()}
+    kept = json.loads(FILE.read_text(encoding="utf-8")) | kept
     FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
@@ -43,6 +44,7 @@ def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each tries the range"
     yield "that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the intervals"
     yield "hold for all looks.\n"
+    of_all = set[str].intersection(*(set(content["not_tried"]) for content in contents.values()))
     for model in MODELS:
         if content := contents.get(model.name):
             yield f"### {model.title}, by study\n"
@@ -50,7 +52,9 @@ def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{content['verdict']['sentence']}\n"
             yield from _table(by_rank(content))
             cost = content["cost"]
-            yield f"\n{cost['runs']:,} runs and {cost['cpu_seconds']:.0f} processor seconds.\n"
+            own = [line for line in content["not_tried"] if line not in of_all]
+            not_tried = f" Not tried: {' '.join(own)}" if own else ""
+            yield f"\n{cost['runs']:,} runs and {cost['cpu_seconds']:.0f} processor seconds.{not_tried}\n"
     if missing := [model.title for model in MODELS if model.name not in contents]:
         yield f"Not asked by this command yet: {', '.join(missing)}.\n"
 

@@ -60,7 +60,7 @@ ELSEWHERE = {
     ".ci/run",
     # 40 runs; the pages of the guides have such studies, which slow tests run.
     "uv run hydrant study optimizer=adamw,muon,lion --tune optimizer.lr --budget 40runs,10cpu-min --metric val/accuracy"
-    " name=best_optimizer duration=10ep eval_every=10ep hydra/launcher=stacked --json 2> study.err",
+    " name=best_optimizer duration=10ep eval_every=10ep hydra/launcher=stacked --json",
     'eval "$(uv run hydrant -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",
     "uv run train.py --multirun compile=default compile.optimizer=true compile.cache_dir=code"

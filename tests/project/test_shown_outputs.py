@@ -37,12 +37,16 @@ def test_the_guide_to_studies_shows_the_end_of_one() -> None:
     why = f"no further round fits into the budget of {budget.describe()}"
     used = {"runs": 39, "updates": 8775, "wall_seconds": 602.0, "cpu_seconds": 75.0}
     verdict = verdict_of(results, Rule("val/accuracy", "max", 0.05, 0.8, None, 3), why)
+    protocol = {"metric": "val/accuracy", "mode": "max", "alpha": 0.05}
+    content = {"protocol": protocol, "tuning": {"trials": []}, "contenders": []}
     study = SimpleNamespace(
         trials=SimpleNamespace(used=lambda: used),
         protocol=SimpleNamespace(budget=budget),
         fresh=SimpleNamespace(verdict=lambda: verdict),
+        to_json=lambda folder, is_running: content,
+        continuing=lambda: None,
     )
-    printed = "\n".join(Record.closing_lines(cast(Any, study), "multirun/best_optimizer"))
+    printed = "\n".join(Record.closing_lines(cast(Any, study), Path("multirun/best_optimizer")))
     [shown] = [text for text in blocks("docs/guides/study.md", "text") if text.startswith("Undecided: ")]
     assert missing_lines(shown, printed) == [], printed
 

@@ -48,6 +48,17 @@ def test_the_metric_and_its_mode_are_resolved(words: tuple[str, ...], metric: st
     assert check(compose([*words]))["best"] == {"metric": metric, "mode": mode}
 
 
+def test_the_mode_of_a_plateau_follows_from_its_metric() -> None:
+    words = ("scheduler=plateau", "scheduler.metric=val/accuracy", "+scheduler@schedules.weight_decay=plateau",
+             "schedules.weight_decay.metric=val/energy")  # fmt: skip
+    config = check(compose([*words]))
+    assert [node["mode"] for node in (config["scheduler"], config["schedules"]["weight_decay"])] == [
+        "max",
+        "auto",
+    ]
+    assert check(compose([*words, "scheduler.mode=min"]))["scheduler"]["mode"] == "min"
+
+
 @pytest.mark.parametrize(
     ("metric", "mode"),
     [

@@ -52,7 +52,7 @@ def test_plateau_equals_torch_and_timm_and_saves_its_state(seed: int) -> None:
 
 
 def test_plateau_reduces_the_lr_warms_up_and_resumes(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    falling = (*SHORT, "duration=16", "scheduler=plateau", "scheduler.metric=val/accuracy", "scheduler.mode=max",
+    falling = (*SHORT, "duration=16", "scheduler=plateau", "scheduler.metric=val/accuracy",
                "scheduler.patience=0", "scheduler.factor=0.5", "optimizer.lr=1e-9", "scheduler.warmup=4")  # fmt: skip
     # The model learns nothing, so every evaluation after the first reduces the lr.
     whole, half = whole_and_resumed(train, monkeypatch, falling, 9)

@@ -24,6 +24,7 @@ _HIGHER = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "preci
 _SHARES = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
            "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice"}  # fmt: skip
 _CORRELATIONS = {"kappa", "mcc", "correlation"}
+_PLATEAUS = ("hydrant.schedules.Plateau", "hydrant.schedules.plateau.Plateau")
 
 
 def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
@@ -36,9 +37,19 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
         is_passed = task["_target_"].startswith(PREFIX)
         declared = task if is_passed else declared_metric(locate(task["_target_"], "task._target_"))
         metric = declared.get("best_metric", DEFAULT_METRIC)
-    if mode == "auto":
-        mode = _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric) or "auto"
-    return {"metric": metric, "mode": mode}
+    return {"metric": metric, "mode": _mode_of(metric, task) or "auto" if mode == "auto" else mode}
+
+
+def resolve_plateaus(config: Mapping[str, Any]) -> None:
+    """Replace the mode `auto` in the nodes of `scheduler=plateau` by that of their metric, if something says it."""
+    for _, node in target_nodes(config, ""):
+        metric = node.get("metric")
+        if node["_target_"] in _PLATEAUS and node.get("mode") == "auto" and isinstance(metric, str):
+            cast("dict[str, Any]", node)["mode"] = _mode_of(metric, config["task"]) or "auto"
+
+
+def _mode_of(metric: str, task: Mapping[str, Any]) -> Mode | None:
+    return _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric)
 
 
 def unknown_mode(key: str, metric: str) -> ConfigError:

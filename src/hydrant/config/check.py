@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.checks import check_number
 from hydrant.clock import Duration
 from hydrant.config import schema
-from hydrant.config.best import resolve_best
+from hydrant.config.best import resolve_best, resolve_plateaus
 from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
@@ -31,7 +31,8 @@ _MAX_PROCESSES = 1024  # on one machine; each needs some 300 MB
 def check(config: DictConfig) -> dict[str, Any]:
     """Return the resolved config in plain types: dicts, lists, strings, numbers, booleans, None.
 
-    The values `auto` of `best` are resolved too, so that every reader of a run's config agrees about them.
+    The modes `auto` of `best` and of plateaus are resolved too, so that every reader of a run's config agrees about
+    them.
 
     Raises:
         ConfigError: A key is unknown; a value is missing, cannot be resolved, or has a wrong type or range; a target is
@@ -55,6 +56,7 @@ def check(config: DictConfig) -> dict[str, Any]:
     _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
+    resolve_plateaus(resolved)
     check_signatures(resolved)
     resolved["best"] = resolve_best(resolved)
     _check_parallel(resolved["parallel"])

@@ -19,7 +19,7 @@ class Plateau:
     It is not a function of the update, so it has a state, which checkpoints contain. The arguments are those of
     torch's class; `patience` and `cooldown` count evaluations. `min_ratio`, torch's `min_lr`, and `eps` are relative
     to the field's base value. `warmup` and `warmup_init_ratio` are those of every schedule. Evaluations during the
-    warmup count.
+    warmup count. A run replaces the mode `auto` by that of the metric, or refuses it.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -30,7 +30,7 @@ class Plateau:
         clock: Clock,
         *,
         metric: str,
-        mode: Literal["min", "max"],
+        mode: Literal["auto", "min", "max"],
         factor: float,
         patience: int,
         threshold: float,
@@ -48,8 +48,9 @@ class Plateau:
         self.mode = mode
         self._warmup_init_ratio = warmup_init_ratio
         self._optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # trains nothing: its lr is the ratio
+        torch_mode = "max" if mode == "max" else "min"
         self._torch = ReduceLROnPlateau(
-            self._optimizer, mode, factor, patience, threshold, threshold_mode, cooldown, min_ratio, eps
+            self._optimizer, torch_mode, factor, patience, threshold, threshold_mode, cooldown, min_ratio, eps
         )
 
     def __call__(self, update: int) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydrant.config.loss_keys import differing_definitions
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text
@@ -72,7 +73,8 @@ def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode
     """Return the last lines of a sweep by their labels: its best run, its duration, and what shows more."""
     name, fields = relative(folder), dict[str, str]()
     results = [(best["value"], best, run) for run in runs if (best := run.summary.get("best"))]
-    if results and mode:
+    metrics = {best["metric"] for _, best, _ in results}
+    if results and mode and not any(differing_definitions(m, [run.choices for run in runs]) for m in metrics):
         value, best, run = (max if mode == "max" else min)(results, key=lambda result: result[0])
         label = labels_of(runs)[list(runs).index(run)]
         fields["best run"] = f"{label}: {best['metric']} {value:.4f} at update {best['num_updates']}"

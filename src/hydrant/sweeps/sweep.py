@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydrant.config.loss_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
 from hydrant.files.atomic_write import locked, remove_temporary
 from hydrant.files.redaction import redacted
@@ -284,6 +285,9 @@ class Sweep:
         """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
         runs = sweep_progress(folder)
         values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
+        metrics = {run.metric for run in values if run.metric is not None}
+        if any(differing_definitions(metric, [run.choices for run in runs]) for metric in metrics):
+            values = []  # their losses are different quantities
         best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
         of_jobs = {"best": None if best is None else asdict(best), "ended_by": self.ended_by}

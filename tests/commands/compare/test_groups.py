@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -148,6 +149,22 @@ def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_pat
     write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
     comparison = comparing(tmp_path)
     assert comparison.metric.best_of(comparison.runs[0]) == 0.3
+
+
+def test_a_repeated_cross_validation_is_paired_by_division_and_fold(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    for number, (optimizer, division, fold) in enumerate(
+        itertools.product(("adamw", "sgd"), range(2), range(3))
+    ):
+        keys = {"optimizer": optimizer, "folds": 3, "fold_seed": division, "fold": fold}
+        write_run(tmp_path / f"{number}", keys, 0.9 + division / 10 - (optimizer == "sgd") / 20 + fold / 1000)
+    comparison = comparing(tmp_path)
+    assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
+    versus = comparison.groups[1].versus
+    assert versus is not None
+    assert (versus.num_pairs, versus.mean) == (6, pytest.approx(-0.05))
+    assert comparison.warnings == []
 
 
 def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:

@@ -381,3 +381,34 @@ def test_the_page_begins_with_the_verdict(
         assert (page.locator(part).count() > 0) == is_compared, part
     expect(page.locator("#curves path.line").first).to_be_visible()
     assert ("of 1 run" in page.title()) == (not is_compared)
+
+
+@pytest.mark.parametrize("key", ["task.label_smoothing", "task.loss"])
+def test_losses_that_are_other_quantities_decide_nothing(
+    key: str, tmp_path: Path, comparing: Compare
+) -> None:
+    for value, final in (("one", 0.9), ("two", 0.5)):
+        for seed in range(3):
+            write_run(tmp_path / f"{value}-{seed}", {key: value, "seed": seed}, final + final * seed / 1000)
+    found = comparing(str(tmp_path), metric="val/loss")
+    assert found.verdict.status == "undecided"
+    assert found.verdict.sentence == (
+        f"Undecided: val/loss is another quantity with each {key}, so it does not say which is better. "
+        "Compare what all runs measure: --metric val/accuracy."
+    )
+    assert (found.verdict.winner, found.verdict.lead) == (None, None)
+    assert f"the definition of val/loss differs: {key}=one (3 of 6 runs); {key}=two" in found.warnings[0].text
+    assert comparing(str(tmp_path), metric="val/accuracy").verdict.status == "decided"
+
+
+def test_losses_of_one_definition_are_compared(tmp_path: Path, comparing: Compare) -> None:
+    """Keys of the optimizer, and a key of the task that an earlier version did not have, change no definition."""
+    for value, final in (("adamw", 0.9), ("sgd", 0.5)):
+        for seed in range(3):
+            added = {"task.label_smoothing": 0.0} if value == "sgd" else {}
+            write_run(
+                tmp_path / f"{value}-{seed}",
+                {"optimizer": value, "seed": seed, **added},
+                final + final * seed / 1000,
+            )
+    assert comparing(str(tmp_path), metric="val/loss").verdict.status == "decided"

@@ -64,6 +64,7 @@ def test_a_study_locks_its_folder_before_it_reads_it(
     words = ["train", "-m", "sweep=optuna", "name=study", *TINY]
     assert cli.main(words) == 0
     assert was_held == [True, True]
+    assert not (folder / "multirun.yaml").exists(), "a sweep writes its plan first"
     with shared(folder):
         assert cli.main(words) == 2
     assert (

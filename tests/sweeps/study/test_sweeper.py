@@ -591,6 +591,10 @@ def test_another_protocol_in_the_same_folder_is_refused(
         ((*TUNED, "--min-difference", "-1"), "hydra.sweeper.min_difference: needs a number above 0, or null, not -1"),
         ((*TUNED, "--metric", "val/energy"), "best.mode: nothing says whether a higher or a lower"),
         ((*TUNED, "--seed", "3"), "hydrant study has no flag --seed"),
+        (("task.label_smoothing=0,0.1", "--metric", "val/loss"),
+         "best.metric: val/loss is another quantity with each task.label_smoothing, so it cannot say which is better"),
+        later(("optimizer=adamw,sgd", "--tune", "task.label_smoothing=0,0.1", "--metric", "val/loss"),
+              "best.metric: val/loss is another quantity with each task.label_smoothing"),
     ],
 )  # fmt: skip
 def test_a_wrong_study_is_refused_before_it_starts(words: Sequence[str], message: str, study: Study) -> None:

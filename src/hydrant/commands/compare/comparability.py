@@ -11,6 +11,7 @@ from hydrant.commands.compare.config_keys import is_data_key, label
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
+from hydrant.config.loss_keys import differing_definitions
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus
@@ -39,6 +40,7 @@ def find_warnings(
         "torch version": lambda run: str(run.summary["environment"].get("torch")),
         "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
         "number of ranks": lambda run: str(run.summary["environment"].get("world_size", 1)),
+        f"definition of {metric.name}": _definition(metric, [run for run in begun if metric.has_result(run)]),
         "data": _data(begun),
         "budget": _budget,
     }
@@ -151,6 +153,12 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
     differing = [key for key, values in labels.items() if len(values) > 1]
     # The option `data` determines the other keys.
     keys = ["data"] if "data" in differing else sorted(differing)
+    return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
+
+
+def _definition(metric: Metric, runs: Sequence[Run]) -> Callable[[Run], str]:
+    """Return a function that describes the loss of a run by the keys that define it and in which the runs differ."""
+    keys = differing_definitions(metric.name, [run.config for run in runs])
     return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
 
 

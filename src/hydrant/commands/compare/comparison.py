@@ -38,7 +38,7 @@ from hydrant.commands.compare.time_to_target import (
     workload_time,
 )
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
-from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict
+from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
 from hydrant.config.best import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
@@ -137,13 +137,16 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     groups = groups if base is None else with_differences(groups, base, choice.num_tried)
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
-    repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
+    repetitions = (
+        " and ".join(f"{key.replace('_', ' ')}s" for key in REPETITIONS if key in other_keys) or "seeds"
+    )
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
     verdicts = find_verdicts(
         every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
     )
     verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried)
+    verdict = of_one_quantity(verdict, grouped, compared)
     return Comparison(
         question=question,
         metric=compared,

@@ -14,7 +14,7 @@ from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise",
-         "label_noise_seed", "folds", "fold_seed")  # fmt: skip
+         "label_noise_seed", "folds")  # fmt: skip
 """The keys outside of `data.` that say which samples a run uses."""
 
 _EXACT = 2.0**53
@@ -24,9 +24,11 @@ _EXACT = 2.0**53
 def repetition(run: Run) -> str:
     """Return which repetition of its experiment a run is: `seed 0`, `seed 0 fold 2` in a cross-validation.
 
-    All runs have a fold, but it says nothing without folds.
+    All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, is not named.
     """
-    keys = [key for key in REPETITIONS if key != "fold" or run.config.get("folds") is not None]
+    has_folds, is_first = run.config.get("folds") is not None, run.config.get("fold_seed") in (None, 0)
+    hidden = {"fold": not has_folds, "fold_seed": not has_folds or is_first}
+    keys = [key for key in REPETITIONS if not hidden.get(key)]
     return " ".join(f"{key} {label(run, key)}" for key in keys)
 
 

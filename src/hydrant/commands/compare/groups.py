@@ -263,7 +263,7 @@ def difference(group: Group, other: Group) -> Difference:
 
 def _overlap(group: Group) -> float:
     """Return the share of the validation samples of a fold in its training samples; 0 without folds."""
-    folds = group.runs[0].config.get("folds") if "fold" in group.paired_by else None
+    folds = group.runs[0].config.get("folds") if {"fold", "fold_seed"} & {*group.paired_by} else None
     return 1 / (folds - 1) if isinstance(folds, int) and folds > 1 else 0.0
 
 

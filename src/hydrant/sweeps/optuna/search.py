@@ -51,12 +51,19 @@ class SearchLoop:
 
     Args:
         compose_job: returns the job of a trial; raises ConfigError if it cannot run.
+        begin: called when the plan of the sweep is written, which says that the other files are those of a sweep.
     """
 
     def __init__(
-        self, trials: Trials, limits: Limits, sweep: Sweep, compose_job: Callable[[PendingTrial], SweepJob]
+        self,
+        trials: Trials,
+        limits: Limits,
+        sweep: Sweep,
+        compose_job: Callable[[PendingTrial], SweepJob],
+        begin: Callable[[], object],
     ) -> None:
         self._trials, self._limits, self._sweep, self._compose_job = trials, limits, sweep, compose_job
+        self._begin = begin
         self._space, self._objectives = trials.search.space, trials.search.objectives
         self._pending: dict[int, PendingTrial] = {}  # the trials that run, by number
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
@@ -80,6 +87,7 @@ class SearchLoop:
                 self._sweep.limited(signals),
                 ThreadPoolExecutor(self._limits.n_jobs) as pool,
             ):
+                self._begin()
                 running: _Running = {}
                 while True:
                     for sweep_job in self._sweep.stack(self._draw(signals), executor, lanes):

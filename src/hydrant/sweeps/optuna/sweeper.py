@@ -14,6 +14,7 @@ from hydrant.config.best import unknown_mode
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import shortened
+from hydrant.config.loss_keys import defines
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
@@ -26,6 +27,7 @@ from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.grid import Context, GridSweeper
 from hydrant.sweeps.optuna.objectives import Objective
 from hydrant.sweeps.preflight import find_config_errors, trained_elsewhere
+from hydrant.terminal.console import notice
 
 if TYPE_CHECKING:
     from hydrant.sweeps.optuna.space import Space
@@ -64,17 +66,25 @@ class OptunaSweeper(GridSweeper):
         if fields[0]["mode"] == "auto":
             raise unknown_mode("best.mode", fields[0]["metric"])
         objectives = [Objective(**objective) for objective in fields]
+        for metric in [objective.metric for objective in objectives]:
+            if keys := [key for key in space.distributions if defines(key.lstrip("+"), metric)]:
+                meaning = f"{metric} is another quantity with each {', '.join(keys)}"
+                notice(
+                    f"warning: {meaning}, so the search does not find the best one; give another best.metric"
+                )
         folder = self.folder
         with exclusive(folder):
             self._check_not_trained_elsewhere(folder)
             trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
-            replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
 
             def compose_job(trial: PendingTrial) -> SweepJob:
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 
-            SearchLoop(trials, limits, self.sweep, compose_job).run(self._executor, self._lanes)
+            def begin() -> None:
+                replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
+
+            SearchLoop(trials, limits, self.sweep, compose_job, begin).run(self._executor, self._lanes)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""

@@ -11,9 +11,10 @@ from omegaconf import OmegaConf
 from hydrant.config.best import resolve_best, unknown_mode
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
-from hydrant.config.flat import redacted_yaml
+from hydrant.config.flat import flatten, redacted_yaml
 from hydrant.config.groups import option_path
 from hydrant.config.job_folders import JobFolders
+from hydrant.config.loss_keys import defines, differing_definitions
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
 from hydrant.errors import ConfigError, JobFailed, shown
@@ -247,6 +248,7 @@ class StudySweeper(GridSweeper):
             raise ConfigError(
                 "test_at_end", f"is false, so no run has {judge['metric']}", remedy="give test_at_end=true"
             )
+        _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
         rule = Rule(
             judge["metric"], judge["mode"], self._alpha, self._power, self._min_difference, len(contenders)
         )
@@ -298,6 +300,23 @@ class StudySweeper(GridSweeper):
             check_value(f"{_KEY}.{name}", float, value)
             if not 0 < value < 1:
                 raise ConfigError(f"{_KEY}.{name}", f"needs a probability between 0 and 1, not {value:g}")
+
+
+def _check_one_quantity(
+    contenders: Sequence[Contender], configs: Sequence[Any], tuned_by: str, judge: str
+) -> None:
+    """Raise ConfigError if a loss chooses between configs whose losses are different quantities."""
+    judged = differing_definitions(judge, [flatten(config) for config in configs])
+    tuned = [
+        r.key for one in contenders for r in one.ranges if len(r.values) > 1 and defines(r.key, tuned_by)
+    ]
+    for metric, keys in ((judge, judged), (tuned_by, tuned)):
+        if not keys:
+            continue
+        message = f"{metric} is another quantity with each {keys[0]}, so it cannot say which is better"
+        raise ConfigError(
+            "best.metric", message, remedy="give --metric with what all of them measure, such as val/accuracy"
+        )
 
 
 def _divide(overrides: Sequence[Override]) -> tuple[list[str], list[list[str]]]:

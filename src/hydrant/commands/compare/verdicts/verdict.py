@@ -16,8 +16,11 @@ from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
 from hydrant.commands.compare.groups import Group, Metric, best_first, find_winner, with_differences
 from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, two_digits
+from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
+from hydrant.config.best import mode_by_name
+from hydrant.config.loss_keys import differing_definitions, is_loss
 from hydrant.config.schema import REPETITIONS
 
 _MIN_DEGREES = 2
@@ -80,6 +83,28 @@ def find_verdict(
         case.num_comparisons,
         None if is_decided else case.seeds,
     )
+
+
+def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Verdict:
+    """Return a verdict, undecided if the compared loss is another quantity in some runs: then no lead says anything."""
+    with_result = [run for run in runs if metric.has_result(run)]
+    keys = differing_definitions(metric.name, [run.config for run in with_result])
+    if not keys or verdict.status not in ("decided", "undecided"):
+        return verdict
+    split = metric.name.partition("/")[0] + "/"
+    shared = set[str].intersection(*(set(run.series) for run in with_result))
+    others = [
+        name for name in sorted(shared) if name.startswith(split) and mode_by_name(name) and not is_loss(name)
+    ]
+    which = ", ".join(keys[:_MAX_NAMES])
+    sentence = (
+        f"Undecided: {metric.name} is another quantity with each {which}, so it does not say which is better"
+    )
+    remedy = (
+        f"Compare what all runs measure: --metric {others[0]}" if others else "No other metric is in all runs"
+    )
+    more = f" (or {', '.join(others[1:_MAX_NAMES])})" if others[1:] else ""
+    return Verdict("undecided", f"{sentence}. {remedy}{more}.")
 
 
 def _is_beaten(rival: Group, metric: Metric) -> bool:

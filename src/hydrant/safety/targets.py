@@ -15,6 +15,7 @@ import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from hydrant.checks import nearest
@@ -163,8 +164,14 @@ def _not_allowed(key: str, target: object) -> ConfigError:
         f"{key}._target_",
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
         f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets. If you trust it, add its "
-        f"package: 'allow_targets=[my_package]'{own}",
+        f"package: 'allow_targets=[my_package]'{own}{_with_its_package(str(target), package)}",
     )
+
+
+def _with_its_package(target: str, module: str) -> str:
+    """Return the suggestion for a module that lies in a folder of the working folder; "" if there is none."""
+    found = sorted(Path().glob(f"*/{module}.py")) if module.isidentifier() else []
+    return f". Did you mean {found[0].parent.name}.{target}?" if len(found) == 1 else ""
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

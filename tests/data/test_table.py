@@ -575,3 +575,22 @@ def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
     assert "error: data: the training samples have changed: data." in capsys.readouterr().err
     on = train(*words, begun, "resume_strict=false", name="on")
     assert "the training samples have changed" in (on / "train.log").read_text()
+
+
+def test_a_run_does_not_continue_on_another_validation_file_of_the_same_name(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("t.csv", "v.csv"):
+        (workdir / name).write_text("x,y\n" + "".join(f"{n % 8},{n % 8}.5\n" for n in range(40)))
+    words = ("data=csv", "data.train=t.csv", "data.val=v.csv", "data.target=y", "task=regression", "model=mlp",
+             "tracker=local", "global_batch_size=8", "eval_every=2", "log_every=2")  # fmt: skip
+    first = train(*words, "duration=4")
+    (workdir / "v.csv").write_text((workdir / "v.csv").read_text().replace("0,0.5", "0,90.5"))
+    train(*words, "duration=8", f"resume={first}", name="on", status=2)
+    assert "error: resume: outputs/run holds a run of another config: duration" in capsys.readouterr().err
+    train(*words, "duration=4", f"resume={first / 'checkpoints' / 'update_00000004'}", name="on", status=2)
+    assert "error: data: the content of data.val has changed; restore the file, or" in capsys.readouterr().err
+    run = train(*words, "duration=8", "resume_strict=false")
+    assert "the content of data.val has changed; the run continues" in (run / "train.log").read_text()
+    best = yaml.safe_load((run / "summary.json").read_text())["best"]  # of the new file, which is harder
+    assert best["num_updates"] > 4

@@ -347,7 +347,9 @@ def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
     lines = rows(stopped_run)
     lines[2]["val/accuracy"] = 0.001  # less than at update 4
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    plan: Any = SimpleNamespace(early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)))
+    plan: Any = SimpleNamespace(
+        early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)), data_files={}
+    )
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
     monkeypatch.setattr(
         "hydrant.runs.session.validation_of", lambda _: checkpoint.plain_state("validated_by")

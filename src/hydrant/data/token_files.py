@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.regular_file import check_regular
 
 VOCABULARY = "tokens.json"
@@ -24,9 +25,7 @@ HEADER = 256
 MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 """The magic number and the version in the header of the files of llm.c and modded-nanogpt, by the type of a token."""
 
-_SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 4096
 _MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers to look at; the largest upper half: 2 million ids
-_SMALL = 16 * 2**20  # bytes: a file of this size is hashed as a whole
 
 Position = Literal["start", "end"]
 """The position of the separator in a document."""
@@ -200,7 +199,7 @@ def _check_width(path: Path, item: np.dtype) -> None:
         DataError: the first numbers are halves.
     """
     with path.open("rb") as opened:
-        halves = np.frombuffer(opened.read(_BLOCK_BYTES), item)
+        halves = np.frombuffer(opened.read(BLOCK_BYTES), item)
     low, high = halves[::2], halves[1::2]
     if len(halves) >= _MIN_SEEN and high.max() <= _MAX_UPPER_HALF < low.max():
         wider = f"uint{16 * item.itemsize}"
@@ -219,13 +218,7 @@ def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
         for file in files:
             digest.update(f"{split} {file.num_tokens} {file.dtype.str}\n".encode())
             content = file.mapped().view(np.uint8)
-            size = len(content) if len(content) <= _SMALL else _BLOCK_BYTES
-            for start in _block_starts(len(content)):
+            size = len(content) if len(content) <= SMALL else BLOCK_BYTES
+            for start in block_starts(len(content)):
                 digest.update(content[start : start + size].tobytes())
     return digest.hexdigest()[:16]
-
-
-def _block_starts(size: int) -> Sequence[int]:
-    if size <= _SMALL:
-        return [0]
-    return [number * (size - _BLOCK_BYTES) // (_SAMPLED_BLOCKS - 1) for number in range(_SAMPLED_BLOCKS)]

@@ -32,6 +32,7 @@ from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.data_checks import (
     check_batch_sizes,
     check_class_names,
+    check_files,
     check_samples,
     check_statistics,
     check_stream,
@@ -133,6 +134,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         is_strict = config["resume_strict"]
         check_samples(start.checkpoint, plan.data, is_strict=is_strict)
         check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)
+        check_files(start.checkpoint, plan.data_files, is_strict=is_strict)
         remedy = "rename them back, or continue with the new names: resume_strict=false"
         try:
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)

@@ -27,6 +27,7 @@ def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "compile": plan.compilation.report().summary(),
         "perf": performance | {"training_seconds": training_seconds(rows)},
         "num_damaged_samples": plan.data.damaged.num_damaged,
+        "data_files": dict(plan.data_files),
     }
 
 

@@ -125,6 +125,23 @@ def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> Non
     _refuse_or_say(difference, "files", is_strict=is_strict)
 
 
+def changed_files(saved: SavedCheckpoint, now: Mapping[str, str]) -> list[str]:
+    """Return the keys of `data` whose files have another content than those of the run of a checkpoint."""
+    was = saved.plain_state("data_files", default={})
+    return [key for key, digest in now.items() if key != "test" and was.get(key, digest) != digest]
+
+
+def check_files(saved: SavedCheckpoint, now: Mapping[str, str], *, is_strict: bool) -> None:
+    """Check that the files of the splits have the contents that they had in the run of a checkpoint.
+
+    Raises:
+        ConfigError: one has changed; without `is_strict`, a warning says so.
+    """
+    if keys := changed_files(saved, now):
+        named = ", ".join(f"data.{key}" for key in keys)
+        _refuse_or_say(f"the content of {named} has changed", "file", is_strict=is_strict)
+
+
 def check_batch_sizes(was: Any, clock: Clock, num_updates: int) -> None:
     """Check that `num_updates` completed updates keep the sizes that they had by `global_batch_size` as it `was`.
 

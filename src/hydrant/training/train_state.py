@@ -49,6 +49,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "class_names": None if class_names is None else list(class_names),
         "statistics": dict(trainer.plan.data.statistics),
         "samples": num_samples(trainer.plan.data),
+        "data_files": dict(trainer.plan.data_files),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():

@@ -30,6 +30,10 @@ def environment(**changes: Any) -> dict[str, Any]:
         ({"global_batch_size": 32}, {"total_updates": 200}, ""),
         ({"data.root": "elsewhere"}, {}, ""),
         ({"task.loss": "mae"}, {}, ""),  # the accuracy is the same quantity
+        ({}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
+         "the data differs: content of data.val bbbbbbb1 (...); content of data.val bbbbbbb2 (odd)"),
+        ({"data.val": "other.csv"}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
+         "the data differs: data.val=null (...); data.val=other.csv (odd)"),
         ({"optimizer": "sgd"}, {}, ""),
         ({"folds": None, "fold_seed": 0, "limit_test_samples": None}, {}, ""),  # the others are of an earlier version
         ({}, {"status": "running"}, "killed: odd; not included in any mean"),
@@ -46,7 +50,12 @@ def test_differences_that_make_runs_incomparable_are_named(
     comparing: Compare,
 ) -> None:
     for seed in range(3):
-        write_run(tmp_path / f"seed-{seed}", {"seed": seed}, 0.9)
+        write_run(
+            tmp_path / f"seed-{seed}",
+            {"seed": seed},
+            0.9,
+            data_files={"train": "aaaaaaa1", "val": "bbbbbbb1"},
+        )
     write_run(tmp_path / "odd", {"seed": 3, **overrides}, 0.9, **options)
     assert warning_texts(comparing(f"{tmp_path}/*")).replace("3 of 4 runs", "...") == expected
 

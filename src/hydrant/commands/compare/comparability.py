@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.clock import Duration
@@ -153,7 +153,28 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
     differing = [key for key, values in labels.items() if len(values) > 1]
     # The option `data` determines the other keys.
     keys = ["data"] if "data" in differing else sorted(differing)
-    return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
+    contents = {} if "data" in differing else _changed_files(runs, differing)
+
+    def describe(run: Run) -> str:
+        texts = [f"{key}={label(run, key)}" for key in keys]
+        digests = run.summary.get("data_files") or {}
+        return " ".join(
+            [*texts, *(f"content of {key} {digests.get(name, '?')[:8]}" for name, key in contents.items())]
+        )
+
+    return describe
+
+
+def _changed_files(runs: Sequence[Run], differing: Collection[str]) -> dict[str, str]:
+    """Return the splits whose files have the same name in all runs, but not the same content; with their keys."""
+    digests = [run.summary.get("data_files") or {} for run in runs]
+    names = sorted({name for of_run in digests for name in of_run})
+    keys = {name: f"data.{name}" for name in names if f"data.{name}" not in differing}
+    return {
+        name: key
+        for name, key in keys.items()
+        if len({of_run[name] for of_run in digests if name in of_run}) > 1
+    }
 
 
 def _definition(metric: Metric, runs: Sequence[Run]) -> Callable[[Run], str]:

@@ -20,6 +20,7 @@ from hydrant.data import Data
 from hydrant.data.base import changed_statistics
 from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError, log
+from hydrant.files.content_digest import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
@@ -183,7 +184,7 @@ def _prepare(
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample, intervals,
         schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
-        pictured_classes, optimizers,
+        pictured_classes, optimizers, split_digests(config["data"]),
     )  # fmt: skip
 
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from benchmarks.reproductions.finding import Finding, Lines, Panel, Row, groups, of_each_seed
 
+RATIO = (0.0, 1.0)
+"""The bounds of an accuracy."""
+
 
 def _of_part(rows: Sequence[Row], part: str) -> list[Row]:
     return [row for row in rows if row["part"] == part]
@@ -55,7 +58,7 @@ def _values(rows: Sequence[Row], part: str, metric: str = "val/accuracy") -> lis
 
 
 def _within(rows: Sequence[Row], part: str, title: str, low: float, high: float) -> Finding:
-    return Finding(f"{title}: accuracy", _values(rows, part), low, high)
+    return Finding(f"{title}: accuracy", _values(rows, part), low, high, bounds=RATIO)
 
 
 def models(rows: Sequence[Row]) -> list[Finding]:
@@ -267,8 +270,8 @@ def grokking(rows: Sequence[Row]) -> list[Finding]:
     fitted = of_each_seed(_of_part(rows, "decay"), lambda found: _when_fitted(found[0]))
     last = {part: _values(rows, part) for part in GROKKING}
     found = [
-        Finding("validation accuracy when the training set is fitted", fitted, 0.0, 0.5),
-        Finding("validation accuracy after the last update", last["decay"], 0.9, 1.0),
+        Finding("validation accuracy when the training set is fitted", fitted, 0.0, 0.5, bounds=RATIO),
+        Finding("validation accuracy after the last update", last["decay"], 0.9, 1.0, bounds=RATIO),
     ]
     for part in ("without", "fewer"):
         gains = [ours - other for ours, other in zip(last["decay"], last[part], strict=True)]

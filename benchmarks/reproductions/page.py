@@ -36,9 +36,9 @@ here is shown as it is; it may well hold at the paper's size.
 
 *Claim* is the range of numbers that agree with the paper; its width is ours, and part of the protocol. *Ours* is the
 mean, with its 95 % interval (Student's t), which is of each row alone: of twenty such intervals, one misses the true
-mean. With three seeds it is wide. A study's interval holds after each of its seeds. *Holds* is `yes` if the whole
-interval is in the range, `no` if none of it is, else `undecided`. *Cost* is processor time, and *command* is the NAME,
-or the whole command of another program.
+mean. With three seeds it is wide. That of an accuracy is cut at 0 and 1. A study's interval holds after each of its
+seeds. *Holds* is `yes` if the whole interval is in the range, `no` if none of it is, else `undecided`. *Cost* is
+processor time, and *command* is the NAME, or the whole command of another program.
 """
 
 Results = Mapping[str, Mapping[str, Any]]

@@ -61,6 +61,7 @@ def write_run(
     values: Sequence[float | None] | None = None,
     updates_per_second: float = 100.0,
     began: float = 1.7e9,
+    data_files: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a run whose metric approaches `final`, or has `values` at equal distances from update 0 to the last."""
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in CONFIG.items()}
@@ -101,6 +102,7 @@ def write_run(
         "perf": {"updates_per_second": updates_per_second, "peak_memory_gib": None},
         "compile": {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "seconds": 0.0},
         "error": {"type": "NonFiniteError", "message": error} if error else None,
+        "data_files": dict(data_files or {}),
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

@@ -33,7 +33,7 @@ def environment(**changes: Any) -> dict[str, Any]:
         ({}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
          "the data differs: content of data.val bbbbbbb1 (...); content of data.val bbbbbbb2 (odd)"),
         ({"data.val": "other.csv"}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
-         "the data differs: data.val=null (...); data.val=other.csv (odd)"),
+         "the data differs: data.val=- (...); data.val=other.csv (odd)"),
         ({"optimizer": "sgd"}, {}, ""),
         ({"folds": None, "fold_seed": 0, "limit_test_samples": None}, {}, ""),  # the others are of an earlier version
         ({}, {"status": "running"}, "killed: odd; not included in any mean"),

@@ -92,7 +92,8 @@ def test_a_file_that_is_no_config_is_named(
     text: str | bytes, expected: str, theirs: Path, refused: Refused
 ) -> None:
     theirs.write_bytes(text if isinstance(text, bytes) else f"# @package _global_\n{text}\n".encode())
-    for words in (["train"], ["train", "--multirun", "seed=0,1"], ["preview"]):
+    commands = (["preview"], ["train"], ["train", "--multirun", "seed=0,1"])
+    for words in commands[: 3 if text in ("x: [1", "hello") else 1]:  # the same file source reads for all
         assert re.match(f"{theirs}: {expected}", refused(*words))
 
 

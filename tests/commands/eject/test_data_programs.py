@@ -46,7 +46,7 @@ def test_the_augmentation_of_airbench(published: Published, workdir: Path) -> No
     check_equal(f"{words_of(published)} {augment} duration=9", workdir)
 
 
-@pytest.mark.parametrize("ending", ["pt", "npz"])
+@pytest.mark.parametrize("ending", [*slow("pt"), "npz"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

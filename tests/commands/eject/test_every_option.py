@@ -31,9 +31,6 @@ SHOWN = (
     "model/gpt",
     "optimizer/muon",
     "data/csv",
-    "precision/fp16",
-    "averaging/ema",
-    "scheduler/cyclic",
     "parallel/ddp",
 )
 """Those that the default tests check; the slow ones check all."""

@@ -12,10 +12,12 @@ from hydrant.checks import unknown_name
 from hydrant.data import Data, Source
 from hydrant.data.folds import cut_fold
 from hydrant.data.label_noise import with_label_noise
-from hydrant.errors import ConfigError
+from hydrant.data.labels import classes_of_the_first, labels_of
+from hydrant.errors import ConfigError, log
 from hydrant.training.distributed.world import World
 
 TRAIN, VAL, TEST = "train", "val", "test"
+_KINDS = {TRAIN: "training", VAL: "validation", TEST: "test"}
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,37 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
     if not data.val.num_samples:
         message = "there are no validation samples; give some, or cut them from the training set: folds=5"
         raise ConfigError(data_key(config, VAL) or "data", message)
-    train, limit_val = limit_samples(data.train, config["limit_train_samples"]), config["limit_val_samples"]
+
+    def limited(name: str, source: Source) -> Source:
+        key = f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"
+        warn_of_classes_left_out(data, source, config[key], key, _kind(name))
+        return limit_samples(source, config[key])
+
+    train = limited(TRAIN, data.train)
     if ratio := config["label_noise"]:
         train = with_label_noise(train, ratio, config["label_noise_seed"], data.num_classes)
     return dataclasses.replace(
         data,
         train=train,
-        val=limit_samples(data.val, limit_val),
-        extra_val={name: limit_samples(source, limit_val) for name, source in data.extra_val.items()},
-        test=None if data.test is None else limit_samples(data.test, config["limit_test_samples"]),
+        val=limited(VAL, data.val),
+        extra_val={name: limited(name, source) for name, source in data.extra_val.items()},
+        test=None if data.test is None else limited(TEST, data.test),
+    )
+
+
+def warn_of_classes_left_out(
+    data: Data, source: Source, num_samples: int | None, key: str, kind: str
+) -> None:
+    """Warn if the first samples are of too few classes, because they are sorted by class, as in `image_folder`."""
+    labels = labels_of(source) if num_samples is not None and data.num_classes is not None else None
+    if num_samples is None or labels is None or not (found := classes_of_the_first(labels, num_samples)):
+        return
+    (classes, num_classes), names = found, data.class_names or ()
+    named = ", ".join(names[n] if n < len(names) else str(n) for n in classes[:5].tolist())
+    hold = f"hold {len(classes)} of {num_classes} classes ({named}{', ...' if len(classes) > 5 else ''})"
+    message = f"the first {num_samples} of {source.num_samples} {kind} samples {hold}"
+    log.warning(
+        "%s: %s; samples that are sorted by class need a larger limit, or another order", key, message
     )
 
 
@@ -76,14 +100,17 @@ def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str
     splits: dict[str, Split] = {}
     for name, source in _sources(data):
         if source.num_samples < world.world_size:
-            kind = {TRAIN: "training", VAL: "validation", TEST: "test"}.get(name, f"{name} validation")
-            message = (
-                f"{source.num_samples} {kind} samples are too few for {world.world_size} ranks; give more"
-            )
+            few = f"{source.num_samples} {_kind(name)} samples are too few"
+            message = f"{few} for {world.world_size} ranks; give more"
             raise ConfigError(f"limit_{name if name in (TRAIN, TEST) else VAL}_samples", message)
         batch_size = min(config["eval_batch_size"], source.num_samples // world.world_size)
         splits[name] = Split(source, batch_size, name if name in (TRAIN, VAL, TEST) else f"{VAL}/{name}")
     return splits
+
+
+def _kind(name: str) -> str:
+    """Return the word for the samples of a split in messages."""
+    return _KINDS.get(name, f"{name} validation")
 
 
 def _sources(data: Data) -> Iterator[tuple[str, Source]]:

@@ -137,6 +137,21 @@ def test_hidden_class_folders_are_told_if_they_hold_images(
     assert record.getMessage().endswith(end)
 
 
+def test_files_left_out_by_their_endings_are_told(image_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bees = image_root / "train" / "bee"
+    for name in ("list.txt", ".DS_Store", "._1.gif", ".thumbnails/1.gif"):
+        (bees / name).parent.mkdir(exist_ok=True)
+        (bees / name).touch()
+    build(image_root)
+    assert not caplog.text
+    for name in ("1.gif", "2.GIF", "3.avif", "raw"):
+        (bees / name).touch()
+    assert build(image_root).train.num_samples == 21
+    end = "train: left out 4 files by their endings: none (1), .avif (1), .gif (2); convert them if they are samples"
+    assert [message for message in caplog.messages if not message.endswith(end)] == []
+    assert len(caplog.messages) == 1
+
+
 def test_further_folders_are_further_splits(image_root: Path) -> None:
     data = build(image_root, val_dir=None, test_dir="val", extra_val={"seen": "train"})
     assert data.test is not None

@@ -115,7 +115,13 @@ def test_a_column_that_numbers_the_lines_is_told(
     read(path, features=["area"])
     path.write_text("\n".join([",area,price", *lines[1:], lines[0]]))
     read(path)
+    years = [f"{1990 + n},{n * n % 7},{n % 3}.5" for n in range(12)]
+    path.write_text("\n".join(["year,area,price", *years]))
+    read(path)
     assert not caplog.text
+    path.write_text("\n".join(["id,area,price", *lines]))
+    read(path)
+    assert ("numbers the lines" in caplog.text) == (first < 2)
 
 
 def test_the_columns_to_keep_can_be_pasted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

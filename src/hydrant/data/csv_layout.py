@@ -111,6 +111,7 @@ def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:
         if (
             len(inputs) > 1
             and len(cells) >= _MIN_NUMBERED_LINES
+            and (cells[0] in (0, 1) or not name)  # pandas gives its index no name; years begin elsewhere
             and np.array_equal(cells, cells[0] + np.arange(len(cells)))
         ):
             reason = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, log
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+_NOTES = frozenset(
+    (".txt", ".md", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".html", ".db", ".ini", ".log")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +185,7 @@ def _scan(
 ) -> tuple[_Images, tuple[str, ...]]:
     """Return the images of a split and its classes. `may_lack_images`: the folder of a class may be empty.
 
-    Hidden files and folders, such as `.ipynb_checkpoints`, are left out.
+    Hidden files and folders, such as `.ipynb_checkpoints`, and files with other endings than images are left out.
     """
     from torchvision.datasets.folder import ImageFolder, is_image_file
 
@@ -194,8 +198,14 @@ def _scan(
                 raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
             return found, {name: index for index, name in enumerate(found)}
 
+    others = Counter[str]()
+
     def is_image(path: str) -> bool:
-        return is_image_file(path) and "/." not in path.removeprefix(str(folder))
+        if "/." in path.removeprefix(str(folder)):
+            return False
+        if not (is_image := is_image_file(path)):
+            others[Path(path).suffix.lower()] += 1
+        return is_image
 
     folder = root / split_dir
     if not root.is_dir():
@@ -207,6 +217,8 @@ def _scan(
         dataset = Visible(folder, is_valid_file=is_image, allow_empty=may_lack_images)
     except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
         raise ConfigError(key, f"{folder}: {error}") from error
+    finally:
+        _tell_others(folder, others)
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
     images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
@@ -225,6 +237,17 @@ def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
         more = f" and {len(found) - 10} more" if len(found) > 10 else ""
         listed = ", ".join(found[:10]) + more
         log.warning("%s: left out hidden folders: %s; rename them if they are classes", folder, listed)
+
+
+def _tell_others(folder: Path, endings: Mapping[str, int]) -> None:
+    """Warn of files that are left out by their endings, unless these are those of notes beside images."""
+    found = sorted((ending, count) for ending, count in endings.items() if ending not in _NOTES)
+    if found:
+        total = sum(count for _, count in found)
+        listed = ", ".join(f"{ending or 'none'} ({count})" for ending, count in found[:10])
+        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        end = "convert them if they are samples"
+        log.warning("%s: left out %s files by their endings: %s%s; %s", folder, total, listed, more, end)
 
 
 def _images(files: Sequence[Path], decoder: Decoder) -> _Images:

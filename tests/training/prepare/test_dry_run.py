@@ -174,6 +174,22 @@ class WithPairs(Task):
         return Outcome({"pairs": pairs} | extra, {}, outputs.detach(), len(outputs))
 
 
+def sigmoid_pairs(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss of SigLIP: with outputs of 0, each pair costs log(2), so that of n samples is n log(2)."""
+    signs = 2.0 * (targets[:, None] == targets) - 1
+    return -nn.functional.logsigmoid(signs * (outputs @ outputs.mT)).sum() / len(outputs)
+
+
+def test_a_head_of_zeros_hides_what_a_loss_is_until_it_moves() -> None:
+    model = nn.Linear(4, 2)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    dry_forward(Supervised(model, loss=sigmoid_pairs, metrics={}), points())
+    with pytest.raises(ConfigError, match=r"^task\.loss: gives a sum over the samples"):
+        dry_forward(Supervised(model, loss=summed, metrics={}), points())
+    assert not any(parameter.any() for parameter in model.parameters())
+
+
 def test_a_loss_of_pairs_is_no_sum() -> None:
     task = WithPairs(nn.Linear(4, 2))
     with torch.no_grad():

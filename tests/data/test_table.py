@@ -600,3 +600,9 @@ def test_a_run_does_not_continue_on_another_validation_file_of_the_same_name(
     assert "the content of data.val has changed; the run continues" in (run / "train.log").read_text()
     best = yaml.safe_load((run / "summary.json").read_text())["best"]  # of the new file, which is harder
     assert best["num_updates"] > 4
+
+    lines = (workdir / "t.csv").read_text().splitlines(keepends=True)
+    (workdir / "t.csv").write_text("".join([lines[0], *reversed(lines[1:])]))
+    run = train(*words, "duration=10", "optimizer.lr=1e-12", "resume_strict=false")
+    assert "data.train has changed; the run continues" in (run / "train.log").read_text()
+    assert yaml.safe_load((run / "summary.json").read_text())["best"] == best  # of the same validation file

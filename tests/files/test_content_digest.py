@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,19 +39,22 @@ def test_splits_that_are_files_or_folders_of_few_files_have_a_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (
-        "train.csv",
-        "folder/inputs.npy",
-        "folder/targets.npy",
-        *(f"many/{n}.png" for n in range(17)),
-    ):
+    of_folder = ("folder/inputs.npy", "folder/targets.npy", "folder/.DS_Store")
+    for name in ("train.csv", *of_folder, *(f"many/{n}.png" for n in range(17))):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(name)
     Path("nested/inner").mkdir(parents=True)
     extra = {"night": "train.csv", "missing": "none.csv", "images": "many", "nested": "nested"}
-    digests = split_digests(
-        {"train": "train.csv", "val": "folder", "test": None, "extra_val": extra, "root": "many"}
-    )
+    splits: dict[str, Any] = {"train": "train.csv", "val": "folder", "test": "x" * 300, "extra_val": extra}
+    data = {"_target_": "hydrant.data.csv", **splits}
+    digests = split_digests(data)
     assert digests.keys() == {"train", "val", "extra_val.night"}
     assert digests["train"] == digests["extra_val.night"]
-    assert split_digests({"train": 3, "val": ["train.csv"]}) == {}
+    Path("folder/.DS_Store").write_text("changed")
+    assert split_digests(data) == digests
+    own = {
+        "_target_": "own.Data",
+        "train": "train.csv",
+        "extra_val": ["train.csv"],
+    }  # what these are is unknown
+    assert split_digests(own) == {}

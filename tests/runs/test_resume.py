@@ -348,7 +348,9 @@ def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
     lines[2]["val/accuracy"] = 0.001  # less than at update 4
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     plan: Any = SimpleNamespace(
-        early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)), data_files={}
+        early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)),
+        data_files={},
+        config={"data": {}, "folds": None},
     )
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
     monkeypatch.setattr(

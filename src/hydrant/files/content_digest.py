@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ BLOCK_BYTES = 4096
 _SAMPLED_BLOCKS = 16
 _MAX_FILES = 16
 _SPLITS = ("train", "val", "test")
+_OF_PATHS = ("hydrant.data.csv", "hydrant.data.tensors", "hydrant.data.memmap")
+"""Data sets whose splits are paths, relative to the current folder."""
 
 
 def block_starts(size: int) -> Sequence[int]:
@@ -44,22 +47,27 @@ def digest_of(files: Sequence[Path]) -> str:
 def split_digests(data: Mapping[str, Any]) -> dict[str, str]:
     """Return a digest of each split that a config of data names by a file, or by a folder of a few files.
 
-    Folders of many files, such as images, and data sets that know their files themselves have none.
+    There is none of a folder of many files, or of what cannot be read, as the data set itself then says.
 
     Args:
-        data: the config at `data`.
-
-    Raises:
-        OSError: a file cannot be read.
+        data: the config at `data`. Only data sets whose splits are paths count.
     """
+    if data.get("_target_") not in _OF_PATHS:
+        return {}
     named = {key: data.get(key) for key in _SPLITS}
     named |= {f"extra_val.{name}": value for name, value in (data.get("extra_val") or {}).items()}
     digests = dict[str, str]()
     for key, value in named.items():
-        path = Path(value) if isinstance(value, str) else None
-        if path is None or not path.exists():
-            continue
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        if len(files) <= _MAX_FILES and all(file.is_file() for file in files):
-            digests[key] = digest_of(files)
+        with contextlib.suppress(OSError):
+            files = _files_of(Path(value)) if isinstance(value, str) else []
+            if 0 < len(files) <= _MAX_FILES:
+                digests[key] = digest_of(files)
     return digests
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return a file, or the files in a folder that are not hidden; none if it has folders."""
+    if not path.is_dir():
+        return [path]
+    files = [file for file in sorted(path.iterdir()) if not file.name.startswith(".")]
+    return files if all(file.is_file() for file in files) else []

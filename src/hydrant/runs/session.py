@@ -27,7 +27,7 @@ from hydrant.terminal.styled import log_fields
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
-from hydrant.training.data_checks import changed_files, check_stream, validation_of
+from hydrant.training.data_checks import changed_files, check_stream, validation_files, validation_of
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
@@ -74,7 +74,8 @@ def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> Tr
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
     samples = validation_of(plan)
     others = checkpoint.plain_state("validated_by", default=samples) != samples
-    if state.best is not None and (others or changed_files(checkpoint, plan.data_files)):
+    files = validation_files(plan)
+    if state.best is not None and (others or changed_files(checkpoint, files)):
         state.best, state.validated_since = None, state.num_updates
     return state
 

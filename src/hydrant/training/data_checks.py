@@ -125,6 +125,13 @@ def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> Non
     _refuse_or_say(difference, "files", is_strict=is_strict)
 
 
+def validation_files(plan: Plan) -> dict[str, str]:
+    """Return the digests of the files that hold the validation samples."""
+    cut_from_train = plan.config["data"].get("val") is None or plan.config["folds"] is not None
+    left_out = {"test"} if cut_from_train else {"test", "train"}
+    return {key: digest for key, digest in plan.data_files.items() if key not in left_out}
+
+
 def changed_files(saved: SavedCheckpoint, now: Mapping[str, str]) -> list[str]:
     """Return the keys of `data` whose files have another content than those of the run of a checkpoint."""
     was = saved.plain_state("data_files", default={})

@@ -127,9 +127,9 @@ def prepare_start(plan: Plan, start: Start) -> None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
-        if any(key.startswith("global_batch_size") for key in start.changes):
-            was = saved_config(start.run, "resume")["global_batch_size"]
-            check_batch_sizes(was, plan.clock, state.num_updates)
+        check_batch_sizes(
+            start.checkpoint, saved_config(start.run, "resume")["global_batch_size"], plan.clock
+        )
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         is_strict = config["resume_strict"]
         check_samples(start.checkpoint, plan.data, is_strict=is_strict)

@@ -149,15 +149,17 @@ def check_files(saved: SavedCheckpoint, now: Mapping[str, str], *, is_strict: bo
         _refuse_or_say(f"the content of {named} has changed", "file", is_strict=is_strict)
 
 
-def check_batch_sizes(was: Any, clock: Clock, num_updates: int) -> None:
-    """Check that `num_updates` completed updates keep the sizes that they had by `global_batch_size` as it `was`.
+def check_batch_sizes(saved: SavedCheckpoint, was: Any, clock: Clock) -> None:
+    """Check that the completed updates keep the sizes that they had by `global_batch_size` as it `was`.
 
     Epochs, samples and the position in the data are counted with the sizes of all updates.
 
     Raises:
         ConfigError: another size is given for one of them.
     """
-    sizes, before = clock.batch_sizes, batch_size_steps(was, clock.num_samples, clock.costs)
+    num_updates = saved.manifest.num_updates
+    num_samples = saved.plain_state("samples", default={}).get("train", clock.num_samples)
+    sizes, before = clock.batch_sizes, batch_size_steps(was, num_samples, clock.costs)
     made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
     if all(sizes.value(n) == before.value(n) for n in made):
         return

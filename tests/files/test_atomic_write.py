@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,20 @@ def test_a_file_that_is_being_written_is_no_left_one(tmp_path: Path) -> None:
         file.write(b"slower\n")
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
     assert path.read_text() == "slower\n"
+
+
+def test_without_locks_a_file_that_has_not_changed_for_a_minute_is_a_left_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    (old := tmp_path / ".result.json.1.tmp").write_text("half")
+    os.utime(old, (0, 0))
+    (new := tmp_path / ".result.json.2.tmp").write_text("half")
+    replace_file(path := tmp_path / "result.json", "whole\n")
+    assert {*tmp_path.iterdir()} == {path, new}
 
 
 PLANTED: dict[str, Callable[[Path, Path], object]] = {

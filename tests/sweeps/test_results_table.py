@@ -13,7 +13,7 @@ import pytest
 from hydrant.runs.folder import RunFolder
 from hydrant.sweeps import picture
 from hydrant.sweeps.picture import MAX_SETTINGS, draw_curves_of
-from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table
+from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, settings_of
 
 
 def finished(folder: Path, seed: int, value: float, status: str = "finished") -> RunFolder:
@@ -37,6 +37,14 @@ def test_of_many_runs_the_failed_and_the_best_are_printed(
     assert [line.split()[0] for line in lines] == ["seed=7777", *(f"seed={seed}" for seed in best)]
     assert len(lines) == MAX_PRINTED
     assert last == f"  and 3 finished, 1 not started: hydrant status {tmp_path} lists all"
+
+
+def test_a_setting_has_all_of_its_repetitions(tmp_path: Path) -> None:
+    words = [
+        [f"optimizer={name}", f"fold={n}", f"fold_seed={n}", f"seed={n}"] for name in "ab" for n in (0, 1)
+    ]
+    runs = [RunFolder(tmp_path, own) for own in words]
+    assert settings_of(runs) == ["optimizer=a"] * 2 + ["optimizer=b"] * 2
 
 
 def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LOSSES = ("loss", "cross_entropy")
-_DEFINING = ("task", "task._target_", "task.loss", "task.label_smoothing", "task.class_weights", "task.ignore_index",
-             "task.multi_label", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers",
-             "data.standardize_targets")  # fmt: skip
+_OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights", "task.ignore_index",
+            "task.multi_label")  # fmt: skip
+_OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers",
+               "data.standardize_targets")  # fmt: skip
+"""Not of `cross_entropy`, a part that is logged without its weight and without the others."""
 _OPTIONAL = (
     "task.loss",
     "mixing",
@@ -30,11 +32,15 @@ def defines(key: str, metric: str) -> bool:
 
     >>> defines("task.loss.reduction", "val/loss"), defines("task.loss", "val/mse"), defines("mixing", "val/loss")
     (True, False, False)
+    >>> defines("task.share", "val/loss"), defines("task.share", "val/cross_entropy")
+    (True, False)
     """
     if not is_loss(metric):
         return False
     is_mixing = metric.startswith("train/") and (key == "mixing" or key.startswith("mixing."))
-    return key in _DEFINING or key.startswith(("task.loss.", "task.teacher.")) or is_mixing
+    is_of_each = key in _OF_EACH or key.startswith("task.loss.")  # an object, which may compute each part
+    is_of_sum = key in _OF_THE_SUM or key.startswith("task.teacher.")
+    return is_of_each or is_mixing or (is_of_sum and metric.rpartition("/")[2] == "loss")
 
 
 def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,8 @@ from hydrant.errors import naming
 from hydrant.files.redaction import redacted
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
+_MOST_SECONDS = 60
+"""Between two changes of a file that a process writes, where no lock tells."""
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -123,7 +126,10 @@ def remove_temporary(folder: Path, name: str = "") -> None:
 
 
 def remove_unlocked(temporary: Path) -> None:
-    """Remove a temporary file or folder, unless it is locked: a process of any machine is writing it."""
+    """Remove a temporary file or folder, unless it is locked: a process of any machine is writing it.
+
+    On a file system without locks: a file that has not changed for a minute, and no folder.
+    """
     with contextlib.suppress(
         OSError
     ):  # another process removes it too, or it is locked, or not a file of Hydrant
@@ -131,11 +137,28 @@ def remove_unlocked(temporary: Path) -> None:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags) if is_folder else open_beside(temporary, os.O_RDWR)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), temporary.stat(follow_symlinks=False)):
+            found = os.fstat(descriptor)
+            is_old = not is_folder and time.time() - found.st_mtime > _MOST_SECONDS
+            is_left = _can_lock(descriptor) or is_old
+            if is_left and os.path.samestat(found, temporary.stat(follow_symlinks=False)):
                 remove(temporary)
         finally:
             os.close(descriptor)
+
+
+def _can_lock(descriptor: int) -> bool:
+    """Lock a file; return whether its file system has locks.
+
+    Raises:
+        BlockingIOError: a process has locked it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def remove(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.config.loss_keys import differing_definitions
+from hydrant.config.schema import REPETITIONS
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text
@@ -90,8 +91,8 @@ def labels_of(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def settings_of(runs: Sequence[RunFolder]) -> list[str]:
-    """Return of each run the choices but the seed in which it differs from others; "": none."""
-    return list(map(" ".join, _differing(runs, ("seed",))))
+    """Return of each run the choices in which it differs from others, but those that repeat a run; "": none."""
+    return list(map(" ".join, _differing(runs, REPETITIONS)))
 
 
 def _differing(runs: Sequence[RunFolder], without: Sequence[str]) -> list[list[str]]:

@@ -22,6 +22,7 @@ from hydrant import cli
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.sections import sections_of
 from hydrant.commands.compare.text_report import to_text
+from hydrant.config.loss_keys import differing_definitions
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of the seeds of each optimizer; None: the run failed, NaN: its last value is not finite."""
@@ -399,6 +400,13 @@ def test_losses_that_are_other_quantities_decide_nothing(
     assert (found.verdict.winner, found.verdict.lead) == (None, None)
     assert f"the definition of val/loss differs: {key}=one (3 of 6 runs); {key}=two" in found.warnings[0].text
     assert comparing(str(tmp_path), metric="val/accuracy").verdict.status == "decided"
+
+
+@pytest.mark.parametrize(("key", "is_part"), [("task.share", False), ("task.label_smoothing", True)])
+def test_the_weights_of_a_sum_define_none_of_its_parts(key: str, is_part: bool) -> None:
+    configs = [{key: 0.1}, {key: 0.9}]
+    assert differing_definitions("val/loss", configs) == [key]
+    assert differing_definitions("val/cross_entropy", configs) == [key] * is_part
 
 
 def test_losses_of_one_definition_are_compared(tmp_path: Path, comparing: Compare) -> None:

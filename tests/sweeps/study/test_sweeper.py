@@ -595,6 +595,8 @@ def test_another_protocol_in_the_same_folder_is_refused(
          "best.metric: val/loss is another quantity with each task.label_smoothing, so it cannot say which is better"),
         later(("optimizer=adamw,sgd", "--tune", "task.label_smoothing=0,0.1", "--metric", "val/loss"),
               "best.metric: val/loss is another quantity with each task.label_smoothing"),
+        (("optimizer=adamw,sgd", "--tune", "task.label_smoothing=0,0.1", "--judge", "val/loss"),
+         "hydra.sweeper.judge: val/loss is another quantity with each task.label_smoothing, so it cannot say which is"),
     ],
 )  # fmt: skip
 def test_a_wrong_study_is_refused_before_it_starts(words: Sequence[str], message: str, study: Study) -> None:

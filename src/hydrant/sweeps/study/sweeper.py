@@ -306,17 +306,15 @@ def _check_one_quantity(
     contenders: Sequence[Contender], configs: Sequence[Any], tuned_by: str, judge: str
 ) -> None:
     """Raise ConfigError if a loss chooses between configs whose losses are different quantities."""
-    judged = differing_definitions(judge, [flatten(config) for config in configs])
-    tuned = [
-        r.key for one in contenders for r in one.ranges if len(r.values) > 1 and defines(r.key, tuned_by)
-    ]
-    for metric, keys in ((judge, judged), (tuned_by, tuned)):
-        if not keys:
+    flat = [flatten(config) for config in configs]
+    tuned = [r.key for one in contenders for r in one.ranges if len(r.values) > 1]
+    for metric, keys in ((judge, differing_definitions(judge, flat)), (tuned_by, [])):
+        if not (keys := [*keys, *(key for key in tuned if defines(key, metric))]):
             continue
+        key, flag = ("best.metric", "--metric") if metric == tuned_by else (f"{_KEY}.judge", "--judge")
         message = f"{metric} is another quantity with each {keys[0]}, so it cannot say which is better"
-        raise ConfigError(
-            "best.metric", message, remedy="give --metric with what all of them measure, such as val/accuracy"
-        )
+        remedy = f"give {flag} with what all of them measure, such as val/accuracy"
+        raise ConfigError(key, message, remedy=remedy)
 
 
 def _divide(overrides: Sequence[Override]) -> tuple[list[str], list[list[str]]]:

@@ -1,7 +1,7 @@
 // Parallel coordinates: one line per run through its value on the axis of each key, coloured by its result.
 
 function parallelSection() {
-  if (DATA.keys.filter((key) => !["seed", "fold"].includes(key)).length < 2) return;
+  if (DATA.keys.filter((key) => !["seed", "fold_seed", "fold"].includes(key)).length < 2) return;
   const shown = section("parallel", "Parallel coordinates", h("p", { class: "note" }, `One line per finished run, coloured by its ${DATA.metric}. Point at a line to see it alone, click on it to see its config. Drag along an axis to show only the runs in a range, in all figures; a click on the axis shows all again.`));
   figure(shown, { name: "parallel", label: "Parallel coordinates", legend: false, draw: drawParallel });
 }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Tensors, tensors_of
+from hydrant.config.user_errors import is_in_user_code
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log
@@ -25,13 +26,15 @@ _MAX_UPDATES = 100  # that are read again
 def explain_detached_loss() -> Generator[None]:
     """Turn torch's error about a loss that depends on no parameter into one that says so.
 
+    The same error in user code, such as of a gradient penalty, is about another tensor and stays as it is.
+
     Raises:
         HydrantError: the loss is such a one.
     """
     try:
         yield
     except RuntimeError as error:
-        if "does not require grad and does not have a grad_fn" not in str(error):
+        if "does not require grad and does not have a grad_fn" not in str(error) or is_in_user_code(error):
             raise
         message = "the loss depends on no parameter of the model, so it has no gradient"
         remedy = "remove detach(), item(), argmax() or torch.no_grad() from the loss and the model"

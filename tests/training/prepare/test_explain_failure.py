@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
-from hydrant.errors import ConfigError, HydrantError
-from hydrant.tasks import Classification, Supervised
-from hydrant.training.nonfinite import explain_detached_loss
+from hydrant.errors import ConfigError
+from hydrant.tasks import Classification, Supervised, Task
 from hydrant.training.passed_objects import nodes_of, passing
 from hydrant.training.prepare.dry_run import dry_forward
 
@@ -40,17 +40,40 @@ def fields(inputs: Tensor, label: int) -> Any:
 
 
 class Other(nn.Module):
-    """Returns or takes something else."""
+    """Returns a pair, or takes a dict."""
 
-    def __init__(self, *, takes_two: bool = False, takes_dict: bool = False):
+    def __init__(self, *, takes_dict: bool = False):
         super().__init__()
-        self.layer = nn.Linear(4, 2)
-        self.takes_two, self.takes_dict = takes_two, takes_dict
+        self.layer, self.takes_dict = nn.Linear(4, 2), takes_dict
 
-    def forward(self, inputs: Any, *mask: Tensor) -> Any:
-        if self.takes_two:
-            raise TypeError("Other.forward() missing 1 required positional argument: 'mask'")
-        return self.layer(inputs["pixels"]) if self.takes_dict else (self.layer(inputs), mask)
+    def forward(self, inputs: Any) -> Any:
+        return self.layer(inputs["pixels"]) if self.takes_dict else (self.layer(inputs), inputs)
+
+
+class Masked(nn.Module):
+    """Takes two arguments."""
+
+    def forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        return inputs * mask
+
+
+class WithBugs(nn.Module):
+    """Has errors of its own, whatever the data are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, inputs: Any) -> Any:
+        return self.inner(inputs) if isinstance(inputs, Tensor) else inputs["pixels"] + inputs["missing"]
+
+
+class OwnTask(Task):
+    """Takes what the model returns, and has an error of its own."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        first, _ = self.model(batch.inputs)
+        return Outcome({"loss": first.mean() / []}, {}, (), 1)
 
 
 def refusal(
@@ -98,9 +121,24 @@ def test_what_a_model_returns_and_takes_is_explained() -> None:
     assert message.endswith(
         "Return a tensor alone from the model's forward, or write a task that takes its outputs"
     )
-    assert "A model gets one argument, the inputs of a batch" in refusal(
-        Other(takes_two=True), pair, given="model"
-    )
+    assert "A model gets one argument, the inputs of a batch" in refusal(Masked(), pair, given="model")
+
+
+@pytest.mark.parametrize("given", ["", "model data"])
+def test_an_error_of_user_code_keeps_its_line_and_no_other_cause_is_named(given: str) -> None:
+    """Of a model on dicts without a target, of the call of an inner layer, and of a task that takes a tuple."""
+    on_dicts = refusal(WithBugs(), fields, given=given)
+    assert "KeyError: 'missing' (at test_explain_failure.py:" in on_dicts
+    inner = refusal(WithBugs(), pair, given=given)
+    assert "return self.inner(inputs) if" in inner
+    in_task = refusal(Other(), pair, task=OwnTask(Other()), given=given)
+    assert 'return Outcome({"loss": first.mean() / []}' in in_task
+    for message, remedy in (
+        (on_dicts, "Correct that line"),
+        (inner, "Correct that line"),
+        (in_task, "Check "),
+    ):
+        assert "has the traceback). " + remedy in message
 
 
 def test_a_loss_for_other_shapes_is_explained_by_both_shapes() -> None:
@@ -118,13 +156,3 @@ def test_a_task_that_needs_more_than_the_model_is_refused() -> None:
         nodes_of({"task": Supervised})
     with pytest.raises(ConfigError, match=r"not a CrossEntropyLoss; for a loss, pass functools.partial\("):
         nodes_of({"task": nn.CrossEntropyLoss()})
-
-
-def test_a_loss_without_a_gradient_is_explained() -> None:
-    with (
-        pytest.raises(HydrantError, match=r"^the loss depends on no parameter .*remove detach"),
-        explain_detached_loss(),
-    ):
-        nn.functional.cross_entropy(
-            nn.Linear(4, 2)(torch.ones(1, 4)).detach(), torch.zeros(1).long()
-        ).backward()

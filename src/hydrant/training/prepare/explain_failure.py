@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from hydrant.batch import Batch, map_tensors
 from hydrant.config.user_errors import is_in_user_code, place
@@ -23,20 +24,24 @@ _TARGETS = ("label", "labels", "target", "targets", "y")
 
 @contextlib.contextmanager
 def explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
-    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises."""
+    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises.
+
+    An error in user code keeps its line: only the user knows what that code needs.
+    """
     outputs: list[Any] = []
 
-    def keep_output(*arguments: Any) -> None:
-        outputs.append(arguments[-1])
+    def keep_output(module: nn.Module, _: Any, output: Any) -> None:
+        if module is task.model:
+            outputs.append(output)
 
-    hook = task.model.register_forward_hook(keep_output)
+    hook = register_module_forward_hook(keep_output)  # of all modules: a ScriptModule takes no hook
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
             with explain_unknown_class():
                 yield
     except ConfigError as error:
-        if is_given("data") and error.key == "data" and _has_no_target(batch):
+        if is_given("data") and error.key == "data" and _has_no_target(batch) and not is_in_user_code(error):
             raise _without_target(batch.inputs) from error
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
@@ -63,20 +68,20 @@ def _layers_of(error: BaseException, model: nn.Module) -> list[tuple[str, nn.Mod
 def _model_fails(
     error: BaseException, batch: Batch, what: str, layer: tuple[str, nn.Module, Any]
 ) -> ConfigError:
-    if _has_no_target(batch):
-        return _without_target(batch.inputs, f", and the model fails on them: {typed_line(error)}")
     name, module, argument = layer
     message, is_own = f"fails on {what} of shape {_shapes(batch.inputs)}", is_in_user_code(error)
+    if not is_own and argument is batch.inputs and _has_no_target(batch):
+        return _without_target(batch.inputs, f", and the model fails on them: {typed_line(error)}")
     is_inner = bool(name) and type(module).__module__.startswith("torch.nn.")
     if is_inner and isinstance(argument, torch.Tensor):
         message = f"{message}: its layer {name}, {_in_a_line(module)}, gets a tensor of shape {list(argument.shape)}"
     at = f" (at {place(error)})" if is_own or not is_inner else ""
     if is_inner and isinstance(batch.inputs, Mapping) and argument is batch.inputs:
         remedy = "Return a pair (input, target) in __getitem__, or take the dict in the model's forward"
-    elif isinstance(error, TypeError) and ".forward() " in str(error):
-        remedy = "A model gets one argument, the inputs of a batch; for other calls, write a task"
     elif is_own:
         remedy = "Correct that line, or set its sizes for this shape"
+    elif not name and isinstance(error, TypeError) and ".forward() " in str(error):
+        remedy = "A model gets one argument, the inputs of a batch; for other calls, write a task"
     elif is_given("model"):
         remedy = "Change its sizes, or the data" if is_inner else "Change the model, or the data"
     else:
@@ -109,7 +114,7 @@ def _task_fails(error: BaseException, batch: Batch, outputs: Sequence[Any]) -> C
     if outputs:
         shapes = f"{shapes} and outputs of the model of {_kind(outputs[-1])}"
     message = f"fails outside the model, on {shapes}: {typed_line(error)} (at {place(error)})"
-    if outputs and not isinstance(outputs[-1], torch.Tensor):
+    if outputs and not isinstance(outputs[-1], torch.Tensor) and not is_in_user_code(error):
         remedy = "Return a tensor alone from the model's forward, or write a task that takes its outputs"
     else:
         loss = "the loss" if is_given("task") else "task.loss"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hydrant.data.docstrings import BYTES
 from hydrant.data.token_files import fingerprint, read_vocabulary, token_files
 from hydrant.data.token_writer import new_folder
 from hydrant.errors import DataError
+from hydrant.files.atomic_write import remove_unlocked
 
 
 def damaged(path: Path, content: bytes) -> str:
@@ -106,3 +109,23 @@ def test_a_new_folder_removes_what_killed_processes_have_left_of_it(tmp_path: Pa
             assert {*tmp_path.iterdir()} == {own, second, other, link}
         shutil.rmtree(tmp_path / "tokens")
     assert {*tmp_path.iterdir()} == {tmp_path / "tokens", other, link}
+
+
+def test_a_new_folder_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another process does, which takes it for one that was left."""
+    make, made = tempfile.mkdtemp, list[Path]()
+
+    def removed_twice(**place: Any) -> str:
+        made.append(Path(make(**place)))
+        if len(made) < 3:
+            remove_unlocked(made[-1])
+        return str(made[-1])
+
+    monkeypatch.setattr(tempfile, "mkdtemp", removed_twice)
+    with new_folder(tmp_path / "tokens") as folder:
+        remove_unlocked(folder)
+        (folder / "train_000000.bin").touch()
+    assert len(made) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens"]

@@ -36,11 +36,8 @@ def new_folder(folder: Path) -> Generator[Path]:
     for path in folder.parent.iterdir():
         if left.fullmatch(path.name) and path.is_dir():
             remove_unlocked(path)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
+    temporary, descriptor = _locked_folder(folder)
     try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield temporary
         for file in temporary.iterdir():
             sync(file)
@@ -49,6 +46,19 @@ def new_folder(folder: Path) -> Generator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         os.close(descriptor)
+
+
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    """Make a temporary folder beside `folder` and return it with the descriptor that locks it."""
+    while True:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+        with suppress(FileNotFoundError):  # another process has taken it for one that was left
+            descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if temporary.exists():  # else another process has removed it before it was locked
+                return temporary, descriptor
+            os.close(descriptor)
 
 
 class TokenWriter:

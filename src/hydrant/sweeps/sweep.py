@@ -274,7 +274,7 @@ class Sweep:
             say(self._stopped_text(runs))
         elif not self._is_brief:
             say("")
-            say_fields(closing_fields(folder, runs, self.wall_seconds, self._mode))
+            say_fields(closing_fields(folder, runs, self.wall_seconds, self._mode if self.has_best else ""))
         for line in self.closing_lines:
             say(line)
         has_refused = any(job.refused for job in self._jobs.values())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from documentation import blocks
 from planted import Compare, write_run
@@ -382,6 +383,31 @@ def test_the_page_begins_with_the_verdict(
         assert (page.locator(part).count() > 0) == is_compared, part
     expect(page.locator("#curves path.line").first).to_be_visible()
     assert ("of 1 run" in page.title()) == (not is_compared)
+
+
+def test_seeds_of_a_third_group_hide_no_pairs_of_the_first_two(tmp_path: Path, comparing: Compare) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, (3, 10))
+    for optimizer, mean, first, row in (("adamw", 0.9, 0, 0), ("sgd", 0.903, 0, 1), ("lion", 0.5, 50, 2)):
+        for n in range(10):
+            folder = tmp_path / f"{optimizer}-{n}"
+            write_run(folder, {"optimizer": optimizer, "seed": first + n}, mean + noise[row, n])
+    verdict = comparing(str(tmp_path)).verdict
+    assert "over 10 paired seeds" in verdict.sentence
+    assert verdict.seeds_needed is not None
+    assert "hardly known" not in verdict.sentence
+
+
+def test_a_choice_between_other_quantities_decides_nothing(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, final in (("adamw", 0.9), ("sgd", 0.5)):
+        for smoothing in (0.0, 0.2):
+            for seed in range(4):
+                keys = {"optimizer": optimizer, "task.label_smoothing": smoothing, "seed": seed}
+                folder = tmp_path / f"{optimizer}-{smoothing}-{seed}"
+                write_run(folder, keys, final - smoothing / 10 + final * seed / 1000)
+    words: dict[str, Any] = {"by": ["optimizer"], "best_over": ["task.label_smoothing"]}
+    found = comparing(str(tmp_path), metric="val/loss", **words).verdict
+    assert found.sentence.startswith("Undecided: val/loss is another quantity with each task.label_smoothing")
+    assert comparing(str(tmp_path), metric="val/accuracy", **words).verdict.status == "decided"
 
 
 @pytest.mark.parametrize("key", ["task.label_smoothing", "task.loss"])

@@ -146,7 +146,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
     )
     verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried)
-    verdict = of_one_quantity(verdict, grouped, compared)
+    for of_runs, by_metric in ((grouped, compared), *([(given, validation)] if over else [])):
+        verdict = of_one_quantity(verdict, of_runs, by_metric)
     return Comparison(
         question=question,
         metric=compared,

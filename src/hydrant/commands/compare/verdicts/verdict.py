@@ -86,7 +86,11 @@ def find_verdict(
 
 
 def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Verdict:
-    """Return a verdict, undecided if the compared loss is another quantity in some runs: then no lead says anything."""
+    """Return a verdict, undecided if the loss in `metric` is another quantity in some runs: no lead then says anything.
+
+    Args:
+        runs: those that the metric compares, or those that it chooses from.
+    """
     with_result = [run for run in runs if metric.has_result(run)]
     keys = differing_definitions(metric.name, [run.config for run in with_result])
     if not keys or verdict.status not in ("decided", "undecided"):
@@ -227,9 +231,15 @@ class _Case:
             return None
         is_paired = self.versus.num_pairs > 0
         spread = self.noise.paired if is_paired else self.noise.unpaired
-        if spread is None or not spread.std or spread.degrees < _MIN_DEGREES:
+        std, degrees = (None, 0) if spread is None else (spread.std, spread.degrees)
+        error, own_degrees = self.versus.error, self.versus.degrees
+        if (
+            is_paired and error and own_degrees and own_degrees > degrees
+        ):  # the two have more seeds in common than all
+            std, degrees = error * self.versus.num_pairs**0.5, own_degrees
+        if not std or degrees < _MIN_DEGREES:
             return None
-        return spread.std if is_paired else 2**0.5 * spread.std
+        return std if is_paired else 2**0.5 * std
 
     @property
     def _names(self) -> tuple[str, str]:

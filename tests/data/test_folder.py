@@ -152,6 +152,24 @@ def test_files_left_out_by_their_endings_are_told(image_root: Path, caplog: pyte
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize(("link", "target"), [("self", "."), ("up", ".."), ("more", "../wasp")])
+def test_a_link_to_a_folder_above_or_of_another_class_is_refused(
+    image_root: Path, link: str, target: str
+) -> None:
+    bees = image_root / "train" / "bee"
+    (bees.parent / "wasp").mkdir(exist_ok=True)
+    (bees / link).symlink_to(target)
+    for other in (bees.parent / "wasp", image_root / "val" / "wasp"):
+        shutil.copytree(bees.parent / "ant", other, dirs_exist_ok=True)
+    with pytest.raises(ConfigError, match=r"^data\.train_dir: .* is the same folder as .* remove the link"):
+        build(image_root, num_classes=4)
+    (bees / link).unlink()
+    (bees / "again").symlink_to(shutil.copytree(bees, image_root / "elsewhere"))
+    num_samples = build(image_root, num_classes=4).train.num_samples
+    (bees / "once_more").symlink_to(image_root / "elsewhere")  # one class may repeat its images
+    assert build(image_root, num_classes=4).train.num_samples == num_samples + len([*bees.glob("*.*")])
+
+
 def test_further_folders_are_further_splits(image_root: Path) -> None:
     data = build(image_root, val_dir=None, test_dir="val", extra_val={"seen": "train"})
     assert data.test is not None

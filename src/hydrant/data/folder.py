@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -219,9 +219,27 @@ def _scan(
         raise ConfigError(key, f"{folder}: {error}") from error
     finally:
         _tell_others(folder, others)
+    _check_links(folder, key, {path.rpartition(os.sep)[0] for path, _ in dataset.samples})
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
     images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
+
+
+def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
+    """Check that no link leads back to a folder above, or into that of another class.
+
+    Raises:
+        ConfigError: one does, so images would be read many times, with wrong labels.
+    """
+    seen: dict[tuple[int, int], Path] = {}
+    for name in sorted(directories):
+        path = Path(name)
+        stat = path.stat()
+        other = seen.setdefault((stat.st_dev, stat.st_ino), path)
+        classes = {place.relative_to(folder).parts[0] for place in (path, other)}
+        if other in path.parents or len(classes) > 1:
+            message = f"{path} is the same folder as {other}, so its images would be read twice"
+            raise ConfigError(key, message, remedy="remove the link that leads there")
 
 
 def _tell_hidden(folder: Path, names: Sequence[str]) -> None:

@@ -37,6 +37,10 @@ def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> 
     assert larger.words() == "49runs,11cpu-min,1120updates,30min"
     assert larger.num_affordable(used, cost) == 10
     assert larger.enlarged(used, cost, 10) == larger
+    begun, unknown = {RUNS: 0, UPDATES: 0, WALL: 11.3, CPU: 9.0}, {RUNS: 1, UPDATES: 0.0, WALL: 0.0, CPU: 0.0}
+    assert read_budget("3s").enlarged(begun, unknown, 18).words() == "34s", (
+        "twice what a start has used is left"
+    )
 
 
 @pytest.mark.parametrize(

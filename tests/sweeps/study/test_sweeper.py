@@ -214,7 +214,8 @@ def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study:
     assert "best" not in answer, "a run of the tuning"
     found = answer["result"]
     assert found["left"] == {"runs": 22 - small["cost"]["runs"]}
-    assert found["levels"] == {"contenders": 0.95, "leads": 0.95}
+    assert found["levels"] == {"contenders": 0.95, "leads": 0.95, "beaten": 0.95}
+    assert found["beaten"] == []
     for row in found["contenders"]:
         values = found["tuning"]["results"][row["name"]]
         assert len(values) == 5
@@ -292,7 +293,7 @@ def test_tuning_goes_on_with_a_larger_budget_until_the_test_begins(done: Done, s
     assert study(WrittenRuns(accuracy), *TUNED, "--budget", "80updates")[0] == 0
     small = record()
     assert (small["cost"]["runs"], small["tuning"]["num_rounds"]) == (10, 0)
-    reason = "0 of 2 finer rounds, because the next one did not fit into the budget before the test."
+    reason = "0 of 2 further rounds, because the next one did not fit into the budget before the test."
     reason = f"More tuning: it had {reason}"
     assert reason in small["not_tried"]
     assert reason in (FOLDER / "study.md").read_text()

@@ -49,7 +49,8 @@ def test_the_interval_is_that_of_the_lead_also_where_less_is_better(mode: str) -
         f"{start} is -0.18 to 0.22; all seeds are used. If this lead is real, about 240 seeds of each"
     )
     wider = sentence(results | {"c": [sign * value / 9 for value in results["a"]]}, rule(mode, num=3))
-    assert f"{start}, for all looks and 3 contenders, is -0." in wider
+    wide = start.replace("the 95 %", "the 97.5 %")
+    assert f"{wide} for all looks (95 % for 3 contenders) is -0." in wider
     clear = {name: [sign * value for value in values if value is not None] for name, values in CLEAR.items()}
     assert "Decided: adamw is better than sgd by 0.098 (4 fresh seeds, interval 0.0" in sentence(
         clear, rule(mode)
@@ -112,7 +113,10 @@ def test_an_open_study_says_who_is_out() -> None:
     results: Results = {"a": A, "b": [value + 0.001 * (-1) ** n for n, value in enumerate(A)], "c": C}
     verdict = find_verdict(judge(results, rule(num=3)), results, rule(num=3), {}, None)
     assert verdict.status == "undecided"
-    assert verdict.sentence.endswith(" is better than c.")
+    [found] = judge(results, rule(num=3)).victories()
+    assert verdict.sentence.endswith(f" c is ruled out (beaten by {found.names[0]}).")
+    assert (found.names[1], found.estimate.num_pairs) == ("c", 5)
+    assert 0 < (found.estimate.low or 0) < found.estimate.mean
 
 
 def test_a_failed_contender_that_was_better_leaves_the_study_undecided() -> None:

@@ -53,9 +53,17 @@ def _study_result() -> dict[str, Any]:
                 {"over": text} | {key: pair[key] for key in ("num_pairs", "mean", "low", "high")}
             ),
         },
+        "beaten": {
+            "type": "array",
+            "description": "What ruled out each beaten contender: the one that beat it minus itself.",
+            "items": _object(
+                {"name": text, "by": text} | {key: pair[key] for key in ("num_pairs", "mean", "low", "high")}
+            ),
+        },
         "levels": {
-            **_object({"contenders": number, "leads": number}),
-            "description": "Of the intervals. Those of the leads hold together at the level of the contenders.",
+            **_object({"contenders": number, "leads": number, "beaten": number}),
+            "description": "Of the intervals: of a pair, 1 - alpha / (contenders - 1), so that all pairs of the best "
+            "contender hold together at 1 - alpha.",
         },
         "tuning": {
             **_object(

@@ -59,11 +59,16 @@ class Budget:
     def enlarged(self, used: Amounts, cost: Amounts, num: int) -> Budget:
         """Return a budget that lets so many more runs begin, with a tenth more of what only a run can tell.
 
+        Where the cost of a run is unknown, it is three times what was used: starting alone has used up the limit.
+
         Args:
             num: the runs.
         """
         needed = {
-            name: used[name] + num * cost[name] * (1.0 if name == RUNS else 1.1) for name in self.limits
+            name: used[name] + num * cost[name] * (1.0 if name == RUNS else 1.1)
+            if cost[name]
+            else 3 * used[name]
+            for name in self.limits
         }
         return Budget(
             {name: max(limit, _round_up(name, needed[name])) for name, limit in self.limits.items()}

@@ -146,12 +146,17 @@ class Record:
         )
         fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
         protocol, used = content["protocol"], self.trials.used()
+        of_pairs = 1 - protocol["pair_alpha"]
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
             "contenders": [_short({key: row[key] for key in fields}) for row in by_rank(content)],
             "leads": [{"over": lead.names[1], **_short(asdict(lead.estimate))} for lead in leads],
-            "levels": _short({"contenders": 1 - protocol["alpha"], "leads": 1 - protocol["pair_alpha"]}),
+            "beaten": [
+                {"name": found.names[1], "by": found.names[0], **_short(asdict(found.estimate))}
+                for found in standing.victories()
+            ],
+            "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
             "tuning": self.tuning.table(),
             "protocol": protocol["sentences"],
             "cost": _short(used),
@@ -245,7 +250,9 @@ class Record:
         tuned_keys = f"Other keys than {' and '.join(keys)}" if keys else "Any key: nothing was tuned"
         texts.append(f"{tuned_keys}. All others are those of the config and of each contender's option.")
         if self.tuning.why_ended:
-            rounds = f"{self.tuning.num_rounds} of {self.protocol.rounds} finer rounds"
+            beyond = [tuned.contender.name for tuned in self.tuning.contenders if tuned.extended_keys]
+            where = f" (beyond the end of the range for {' and '.join(beyond)})" if beyond else ""
+            rounds = f"{self.tuning.num_rounds} of {self.protocol.rounds} further rounds{where}"
             texts.append(f"More tuning: it had {rounds}, because {self.tuning.why_ended}.")
         if keys:
             texts.append("More than one seed for each setting of the tuning.")

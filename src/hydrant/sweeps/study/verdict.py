@@ -5,8 +5,10 @@ is beaten, and gets no more seeds, when another one is better beyond chance. Why
 of at most alpha, over all looks and contenders: let B have the best true mean. A winner other than B needs that one of
 the `contenders - 1` others wrongly beats B. A winner B whose equal C lost needs that one of as many others wrongly
 beats C. "No difference" is wrong only if B was wrongly beaten, or a test of B leaves out its true lead over one of the
-others. Each of these `2 * (contenders - 1)` errors is one direction of a two-sided test, with half of its level. A
-contender that fails is in no answer, so what it alone has beaten leaves the study undecided.
+others. To rule out B needs that one of as many others wrongly beats B. Each of these `2 * (contenders - 1)` errors is
+one direction of a two-sided test, with half of its level. The order of two contenders that are both worse than B is in
+none of them, so no sentence claims it: a beaten contender is ruled out. A contender that fails is in no answer, so what
+it alone has beaten leaves the study undecided.
 """
 
 from __future__ import annotations
@@ -84,6 +86,11 @@ class Standing:
     comparisons: Sequence[Comparison]
     num_seeds: int  # that all active contenders have
     ended_by: Reason | None  # None: more seeds may tell
+
+    def victories(self) -> list[Comparison]:
+        """Return what beat each beaten contender: the comparison with the better one in front."""
+        by = {frozenset((name, by)): by for name, (by, _) in self.beaten.items()}
+        return [c.seen_from(by[pair]) for c in self.comparisons if (pair := frozenset(c.names)) in by]
 
 
 @dataclass(frozen=True)
@@ -208,7 +215,9 @@ def find_verdict(
         text = f"{_undecided(rival, rule)}{'' if why_ended is None else f'; {why_ended[1]}'}"
     advice = _advice(seeds, rival) if status == "undecided" and ended else ""
     beaten = () if status == "decided" else standing.beaten.items()
-    out = "".join(f" {by} is better than {name}." for name, (by, _) in beaten if by not in standing.failed)
+    out = "".join(
+        f" {name} is ruled out (beaten by {by})." for name, (by, _) in beaten if by not in standing.failed
+    )
     return Verdict(
         status, f"{text}{silent}.{advice}{out}", ended, winner, leader, rival.names[1], lead, seeds
     )
@@ -255,8 +264,9 @@ def _undecided(found: Comparison, rule: Rule) -> str:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
     if found.estimate.low is None:
         return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
-    of_all = f", for all looks and {rule.num_contenders} contenders," if rule.num_contenders > 2 else ""
-    interval = f"the {100 * (1 - rule.alpha):.4g} % interval of the lead{of_all} is {_interval(found, rule)}"
+    level, together = (f"{100 * (1 - alpha):.4g} %" for alpha in (rule.pair_alpha, rule.alpha))
+    of_all = f" for all looks ({together} for {rule.num_contenders} contenders)" if level != together else ""
+    interval = f"the {level} interval of the lead{of_all} is {_interval(found, rule)}"
     return f"{start}, but either may be better: {interval}"
 
 

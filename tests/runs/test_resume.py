@@ -509,16 +509,18 @@ def test_a_run_continues_with_as_many_samples_and_the_same_classes_or_says_so(
     put("val.pt", everything, 20)
     put("other.pt", of_one_class, 5)
     words = (*SHORT, "data=tensors", f"data.train={tmp_path}/train.pt", "data.input_shape=[16]",
-             "data.num_classes=3", "global_batch_size=8", "patience=2")  # fmt: skip
+             "data.num_classes=3", "patience=2")  # fmt: skip
     val, names = f"data.val={tmp_path}/val.pt", "data.class_names=[a,b,c]"
+    grows = "global_batch_size={0: 8, 1ep: 10}"  # is another schedule for another number of samples
     with monkeypatch.context() as patch:
         interrupt_at(patch, 6)
-        folder = train(*words, val, names, name="cut", status=130)
+        folder = train(*words, grows, val, names, name="cut", status=130)
     put("train.pt", everything, 30)
-    train(*words, val, names, name="cut", status=2)
+    train(*words, grows, val, names, name="cut", status=2)
     refusal = "data: the number of samples.train was 40 and is now 30; restore the files"
     assert refusal in capsys.readouterr().err
-    continued = (*words, f"data.val={tmp_path}/other.pt", "data.class_names=[a,c,b]", "resume_strict=false")
+    continued = (*words, f"data.val={tmp_path}/other.pt", "data.class_names=[a,c,b]", "resume_strict=false",
+                 "global_batch_size={0: 8, 5: 10}")  # fmt: skip
     train(*continued, name="cut")
     log = (folder / "train.log").read_text()
     assert "the number of samples.train was 40 and is now 30; the run continues with the new samples" in log

@@ -127,14 +127,15 @@ def prepare_start(plan: Plan, start: Start) -> None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
-        check_batch_sizes(
-            start.checkpoint, saved_config(start.run, "resume")["global_batch_size"], plan.clock
-        )
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         is_strict = config["resume_strict"]
         check_samples(start.checkpoint, plan.data, is_strict=is_strict)
         check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)
         check_files(start.checkpoint, plan.data_files, is_strict=is_strict)
+        was = saved_config(start.run, "resume")["global_batch_size"]
+        check_batch_sizes(
+            start.checkpoint, was, plan.clock
+        )  # after the samples, on whose number they may depend
         remedy = "rename them back, or continue with the new names: resume_strict=false"
         try:
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)

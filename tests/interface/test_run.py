@@ -52,6 +52,18 @@ def test_the_weights_of_each_kind(run: hydrant.Run) -> None:
     assert run.evaluate(weights="last")["val/loss"] == run.summary["metrics"]["val/loss"]
 
 
+def test_the_best_weights_are_averaged_if_their_metric_is_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = hydrant.train(hydrant.compose([*RUN, "best.metric=val_ema/accuracy"]), folder=tmp_path / "run")
+    best = run.summary["best"]
+    assert best["num_updates"] < run.summary["num_updates"]
+    assert run.evaluate(weights="best")["val/accuracy"] == best["value"]
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(run.folder), "--json", "--weights", "best"]) == 0
+    assert json.loads(capsys.readouterr().out)["val/accuracy"] == best["value"]
+
+
 @pytest.mark.parametrize(("weights", "options"), [("last", ()), ("ema", ("--weights", "ema"))])
 def test_evaluate_gives_the_numbers_of_the_command(
     run: hydrant.Run, weights: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]

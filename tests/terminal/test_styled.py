@@ -122,6 +122,11 @@ def test_the_best_weights_are_proposed_if_they_are_not_the_last(tmp_path: Path) 
     last, best = ({"num_updates": 4, "best": {"num_updates": n}} for n in (4, 2))
     assert end_lines(job, 1.0, last)["evaluate"].endswith("first")
     assert end_lines(job, 1.0, best)["evaluate"].endswith("first --weights best")
+    last["best"] = {
+        "num_updates": 4,
+        "metric": "val_ema/accuracy",
+    }  # of weights that are not those of the model
+    assert end_lines(job, 1.0, last)["evaluate"].endswith("first --weights best")
 
 
 def test_a_run_without_checkpoints_is_not_to_be_evaluated(tmp_path: Path) -> None:

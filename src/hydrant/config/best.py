@@ -40,6 +40,15 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
     return {"metric": metric, "mode": _mode_of(metric, task) or "auto" if mode == "auto" else mode}
 
 
+def is_averaged(metric: str) -> bool:
+    """Return whether a metric is of the averaged weights.
+
+    >>> is_averaged("val_ema/night/accuracy"), is_averaged("val/accuracy")
+    (True, False)
+    """
+    return metric.partition("/")[0] == "val_ema"
+
+
 def resolve_plateaus(config: Mapping[str, Any]) -> None:
     """Replace the mode `auto` in the nodes of `scheduler=plateau` by that of their metric, if something says it."""
     for _, node in target_nodes(config, ""):

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from hydrant.tasks import Task
 
 Weights = Literal["best", "last", "ema"]
-"""The weights of a run: of its best checkpoint, of its newest one, or their average (`averaging=ema`) in the newest."""
+"""The weights of a run: of its best checkpoint, of its newest one, or their average (`averaging=ema`) in the newest.
+
+The best are averaged too if `best.metric` is one of the averaged weights, such as `val_ema/accuracy`.
+"""
 
 _CHECKPOINT = {"best": "best", "last": "last", "ema": "last"}
 
@@ -174,7 +177,9 @@ class Run:
         checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
-            part = "ema" if weights == "ema" else "model"
+            from hydrant.runs.load import best_part
+
+            part = {"best": best_part(self.folder), "ema": "ema", "last": "model"}[weights]
             yield {"path": str(checkpoint), "weights": part, "allow_targets": self._allow_targets}
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hydrant.checks import check_known
+from hydrant.config.best import is_averaged
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
@@ -83,7 +84,8 @@ def open_run(
 
     Args:
         overrides: change keys of the saved config.
-        weights: `model`, or `ema` for the averaged weights; `best` or `last` choose a checkpoint of a run folder.
+        weights: `model`, or `ema` for the averaged weights; `best` or `last` choose a checkpoint of a run folder:
+            `best` its averaged weights if `best.metric` is one of them.
         allow_targets: packages that the user trusts; they replace those in the saved config.
 
     Raises:
@@ -169,7 +171,15 @@ def _find_weights(path: str, weights: str) -> tuple[Path, str]:
     if Path(path).is_dir() and not checkpoints.is_dir():
         message = f"{weights} chooses a checkpoint of a run, but {path} is no run folder with checkpoints"
         raise ConfigError("--weights", message)
-    return find_checkpoint(checkpoints / weights if weights == BEST else path, "--weights"), "model"
+    if weights == BEST:
+        return find_checkpoint(checkpoints / BEST, "--weights"), best_part(Path(path))
+    return find_checkpoint(path, "--weights"), "model"
+
+
+def best_part(folder: Path) -> str:
+    """Return the part of a run's best checkpoint that was the best: `ema` if the metric is one of the average."""
+    best = RunFolder(folder).recorded.get("best") or {}
+    return "ema" if is_averaged(best.get("metric", "")) else "model"
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

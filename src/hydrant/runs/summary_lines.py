@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hydrant.clock import Duration
+from hydrant.config.best import is_averaged
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
@@ -95,7 +96,7 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
         return lines
     folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
     is_last = best.get("num_updates") in (None, summary.get("num_updates"))
-    weights = "" if is_last else " --weights best"
+    weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
     if newest_checkpoint(job.folder / CHECKPOINTS) is not None:
         lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
     if job.choices.get("debug") is None:  # else it only tries the config

@@ -606,3 +606,43 @@ def test_a_run_does_not_continue_on_another_validation_file_of_the_same_name(
     run = train(*words, "duration=10", "optimizer.lr=1e-12", "resume_strict=false")
     assert "data.train has changed; the run continues" in (run / "train.log").read_text()
     assert yaml.safe_load((run / "summary.json").read_text())["best"] == best  # of the same validation file
+
+
+def test_the_samples_that_train_standardize_alone(workdir: Path, train: Train) -> None:
+    """Not those that `limit_train_samples` leaves out, with folds too."""
+    lines = [f"{n % 8},{n % 8}.5\n" for n in range(20)]
+    (workdir / "all.csv").write_text("".join(["x,y\n", *lines, *(f"{100 + n},{n}.5\n" for n in range(20))]))
+    (workdir / "few.csv").write_text("".join(["x,y\n", *lines]))
+    words = ("data=csv", "data.val=few.csv", "data.target=y", "task=regression", "model=mlp", "model.num_classes=1",
+             "tracker=local", "global_batch_size=4", "duration=4")  # fmt: skip
+    limited = train(*words, "data.train=all.csv", "limit_train_samples=20", name="limited")
+    few = train(*words, "data.train=few.csv", name="few")
+    results = [
+        yaml.safe_load((run / "summary.json").read_text())["metrics"]["val/loss"] for run in (limited, few)
+    ]
+    assert results[0] == results[1]
+
+    data = read(workdir / "all.csv", target="y", val=None)
+    folded = cut_fold(data, 2, 0, 0, limit=5)
+    expected = folded.train.batches(spec(), 100)
+    inputs = next(iter(expected)).inputs[:5, 0]
+    assert abs(inputs.mean().item()) < 1e-6
+
+
+def test_initial_weights_of_other_classes_or_columns_are_told(workdir: Path, train: Train) -> None:
+    for name, columns, labels in (("one", "a,b", "xy"), ("classes", "a,b", "xz"), ("columns", "b,a", "xy")):
+        rows = "".join(f"{n},{n % 3},{labels[n % 2]}\n" for n in range(20))
+        (workdir / f"{name}.csv").write_text(f"{columns},l\n{rows}")
+    words = ("data=csv", "data.target=l", "model=mlp", "model.hidden=[4]", "tracker=local", "global_batch_size=4",
+             "duration=1")  # fmt: skip
+    first = train(*words, "data.train=one.csv", name="one")
+    told = {
+        "one": "",
+        "classes": "learned the classes x, y, which are here x, z",
+        "columns": "data.numbers was 'a'",
+    }
+    for name, expected in told.items():
+        run = train(*words, f"data.train={name}.csv", f"init_from={first}", name=f"of-{name}")
+        log = (run / "train.log").read_text()
+        assert expected in log
+        assert ("init_from: the" in log) == bool(expected)

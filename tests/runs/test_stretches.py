@@ -200,5 +200,8 @@ def test_updates_keep_the_batch_sizes_that_they_had(train: Train, capsys: pytest
 def test_all_samples_are_as_many_as_they_were(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     short = ("tracker=local", "model.hidden=[4]", "eval_every=null", "resume_strict=false")
     train(*short, "duration=2", "global_batch_size=all", "limit_train_samples=40")
-    train(*short, "duration=3", "global_batch_size=all", "limit_train_samples=30", status=2)
+    changed = (*short, "duration=3", "global_batch_size=all", "limit_train_samples=30")
+    train(*changed, status=2)
     assert "'global_batch_size={0: 40, 2: 30}'" in capsys.readouterr().err
+    train(*changed, "resume_strict=true", status=2)
+    assert "global_batch_size" not in capsys.readouterr().err

@@ -31,7 +31,7 @@ def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | N
     return numbers
 
 
-def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
+def cut_fold(data: Data, folds: int, fold: int, seed: int, limit: int | None = None) -> Data:
     """Return data whose validation set is one fold of the training set, and whose training set is the rest.
 
     Folds do not depend on the seed of a run: they are a function of `seed`, the number of samples and their labels. The
@@ -42,6 +42,7 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
         folds: how many there are.
         fold: which one validates, from 0.
         seed: of the division.
+        limit: the most training samples that prepare the data, the first ones; None: all.
 
     Raises:
         ConfigError: there are fewer samples than folds, or the samples cannot be read by their index.
@@ -53,7 +54,7 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
     is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
     training, validation = np.flatnonzero(~is_val), np.flatnonzero(is_val)
     if data.with_statistics_of is not None:
-        data = data.with_statistics_of(training)
+        data = data.with_statistics_of(training[:limit])
     test = data.val if data.test is None and data.val.num_samples else data.test
     return dataclasses.replace(
         data, train=data.train.subset(training), val=data.train.subset(validation), test=test

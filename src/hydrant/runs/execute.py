@@ -8,11 +8,13 @@ import functools
 import os
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from hydrant.config.passed import is_passed
+from hydrant.data.base import Data
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
@@ -28,6 +30,7 @@ from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, show_activity
 from hydrant.terminal.styled import say_fields
 from hydrant.trackers.several import trackers_warmed_up
+from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.data_checks import (
     check_batch_sizes,
@@ -36,6 +39,7 @@ from hydrant.training.data_checks import (
     check_samples,
     check_statistics,
     check_stream,
+    warn_of_other_data,
 )
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
@@ -122,7 +126,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         ConfigError: they belong to another run, or another config would train no update of it.
     """
     config = plan.config
-    _prepare_weights(start, plan.task.model, config)
+    _prepare_weights(start, plan.task.model, plan.data, config)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
@@ -133,9 +137,8 @@ def prepare_start(plan: Plan, start: Start) -> None:
         check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)
         check_files(start.checkpoint, plan.data_files, is_strict=is_strict)
         was = saved_config(start.run, "resume")["global_batch_size"]
-        check_batch_sizes(
-            start.checkpoint, was, plan.clock
-        )  # after the samples, on whose number they may depend
+        # After the samples, on whose number the sizes may depend.
+        check_batch_sizes(start.checkpoint, was, plan.clock)
         remedy = "rename them back, or continue with the new names: resume_strict=false"
         try:
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
@@ -165,7 +168,7 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 
-def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) -> None:
+def _prepare_weights(start: Start, model: nn.Module, data: Data, config: Mapping[str, Any]) -> None:
     """Load the initial weights, if any, into a model on the host; check that a checkpoint fits the model.
 
     Raises:
@@ -174,6 +177,8 @@ def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) 
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights.source)
+        if isinstance(source := start.weights.source, Path) and source.is_dir():
+            warn_of_other_data(SavedCheckpoint(source), data)
     if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
         message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
         raise ConfigError("resume", message, remedy="choose that model")

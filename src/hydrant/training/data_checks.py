@@ -96,6 +96,23 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
     _refuse_or_say(message, "file", is_strict=is_strict)
 
 
+def warn_of_other_data(saved: SavedCheckpoint, data: Data) -> None:
+    """Warn if initial weights fit, but have learned other classes or other columns: nothing else tells it."""
+    learned, names = saved_class_names(saved), data.class_names
+    if learned and names and len(learned) == len(names) and learned != tuple(names):
+        classes = f"{_few(learned)}, which are here {_few(names)}"
+        log.warning("init_from: the last layer has learned the classes %s", classes)
+    was = saved_statistics(saved)
+    if was and data.statistics and (difference := changed_statistics(was, data.statistics)):
+        log.warning(
+            "init_from: the weights have learned samples that were prepared otherwise: %s", difference
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:3], *["..."][: len(names) > 3]])
+
+
 def num_samples(data: Data) -> dict[str, int]:
     """Return how many samples a run trains and validates on, by split. The test split belongs to no update."""
     splits = {

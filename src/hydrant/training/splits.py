@@ -47,8 +47,11 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
     Raises:
         ConfigError: there are no validation samples, too few for the folds, or no labels for the noise.
     """
+    limit = config["limit_train_samples"]
     if config["folds"] is not None:
-        data = cut_fold(data, config["folds"], config["fold"], config["fold_seed"])
+        data = cut_fold(data, config["folds"], config["fold"], config["fold_seed"], limit)
+    elif limit is not None and data.with_statistics_of is not None:
+        data = data.with_statistics_of(range(min(limit, data.train.num_samples)))
     if not data.val.num_samples:
         message = "there are no validation samples; give some, or cut them from the training set: folds=5"
         raise ConfigError(data_key(config, VAL) or "data", message)
@@ -77,7 +80,8 @@ def warn_of_classes_left_out(
     labels = labels_of(source) if num_samples is not None and data.num_classes is not None else None
     if num_samples is None or labels is None or not (found := classes_of_the_first(labels, num_samples)):
         return
-    (classes, num_classes), names = found, data.class_names or ()
+    classes, num_classes = found
+    names = list(data.class_names or ())
     named = ", ".join(names[n] if n < len(names) else str(n) for n in classes[:5].tolist())
     hold = f"hold {len(classes)} of {num_classes} classes ({named}{', ...' if len(classes) > 5 else ''})"
     message = f"the first {num_samples} of {source.num_samples} {kind} samples {hold}"

@@ -257,6 +257,8 @@ class Sweep:
         """
         runs = self._runs(folder)
         if not any(run.has_begun for run in runs):
+            for line in self.closing_lines:
+                say(line)
             return False
         self._write_table(folder, runs)
         self._write_plan(folder)

@@ -32,6 +32,7 @@ from hydrant.commands.compare.sources import read_runs
 from hydrant.config.job_composer import JobComposer
 from hydrant.errors import RecordError
 from hydrant.runs.lock import exclusive
+from hydrant.signals import Stopped
 from hydrant.sweeps import study as study_package
 from hydrant.sweeps.grid import ComposedJob, GridSweeper
 from hydrant.sweeps.study import sweeper
@@ -235,6 +236,25 @@ def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study:
     assert set(seen) == {(True, 1, 0.05), (True, 2, 0.05)}, (
         "the record is there before the first run of each start"
     )
+
+
+def test_a_study_that_a_signal_stops_answers_as_its_schema_says(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(chosen: dict[str, str]) -> float:
+        raise Stopped(130)
+
+    assert run_study(monkeypatch, WrittenRuns(stopped), *TUNED, "--json") == 130
+    found = check(capsys.readouterr().out)["result"]
+    assert (found["verdict"]["status"], found["verdict"]["ended_by"]) == ("undecided", None)
+    assert found["continue"] == found["repeat"]
+
+
+def test_a_study_whose_start_uses_its_budget_says_how_to_continue(study: Study) -> None:
+    status, text = study(runs := WrittenRuns(accuracy), *TUNED, "--budget", "0.000001s")
+    assert (status, runs.jobs) == (0, [])
+    assert "Undecided: no result; no further round fits into the budget of 1e-06 seconds" in text
+    assert "To continue: hydrant study " in text
 
 
 def test_a_budget_in_updates_is_kept(study: Study) -> None:

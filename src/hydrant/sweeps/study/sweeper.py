@@ -74,7 +74,7 @@ class StudySweeper(GridSweeper):
         self._check_arguments()
         protocol = self._protocol()
         self._check_first_jobs(protocol)
-        self.sweep.may_fail = True  # a contender may diverge
+        self.sweep.may_fail, self.sweep.has_best = True, False  # a contender may diverge; the test decides
         with exclusive(self.folder), self.sweep.active(self.folder, {}):
             earlier = read_earlier(self.folder)
             check_same_protocol(self.folder, earlier, protocol.fixed())
@@ -86,7 +86,6 @@ class StudySweeper(GridSweeper):
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
-        self.sweep.result, self.sweep.has_best = record.result(self.folder), False
         self.sweep.closing_lines += [] if wants_json() else record.closing_lines(self.folder)
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
@@ -116,6 +115,7 @@ class StudySweeper(GridSweeper):
             )
         finally:
             write_record(self.folder, record, is_running=False)
+            self.sweep.result = record.result(self.folder)  # also of a study that a signal stops
         return record
 
     def _command(self, **changes: Any) -> str:

@@ -62,6 +62,7 @@ def write_run(
     updates_per_second: float = 100.0,
     began: float = 1.7e9,
     data_files: Mapping[str, str] | None = None,
+    end_reason: str | None = None,
 ) -> Path:
     """Write a run whose metric approaches `final`, or has `values` at equal distances from update 0 to the last."""
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in CONFIG.items()}
@@ -103,6 +104,7 @@ def write_run(
         "compile": {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "seconds": 0.0},
         "error": {"type": "NonFiniteError", "message": error} if error else None,
         "data_files": dict(data_files or {}),
+        **({} if end_reason is None else {"end_reason": end_reason}),
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

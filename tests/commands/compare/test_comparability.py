@@ -35,6 +35,9 @@ def environment(**changes: Any) -> dict[str, Any]:
         ({"data.val": "other.csv"}, {"data_files": {"train": "aaaaaaa1", "val": "bbbbbbb2"}},
          "the data differs: data.val=- (...); data.val=other.csv (odd)"),
         ({"optimizer": "sgd"}, {}, ""),
+        ({}, {"end_reason": "val/accuracy >= 0.9"},
+         "a hook has ended odd after 100 updates (val/accuracy >= 0.9): the results are those of this moment; "
+         "--target compares when runs reach a value"),
         ({"folds": None, "fold_seed": 0, "limit_test_samples": None}, {}, ""),  # the others are of an earlier version
         ({}, {"status": "running"}, "killed: odd; not included in any mean"),
         ({}, {"status": "preempted"}, "preempted: odd; not included in any mean"),

@@ -57,7 +57,7 @@ def find_warnings(
     missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
     if missing:
         warnings.append(ComparisonWarning("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
-    return warnings + _without_result(runs, metric)
+    return warnings + _ended_by_hooks(runs, metric) + _without_result(runs, metric)
 
 
 def _mixed_groups(groups: Sequence[Group], keys: Sequence[str]) -> list[ComparisonWarning]:
@@ -85,6 +85,19 @@ def _several_configs(runs: Sequence[Run]) -> list[ComparisonWarning]:
         return []
     text = f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
     return [ComparisonWarning("groups", text)]
+
+
+def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:
+    """Return a warning about results that are those where a hook, such as `stop_at`, has ended the run."""
+    ended = [run for run in runs if metric.has_result(run) and run.summary.get("end_reason")]
+    if not ended:
+        return []
+    updates = sorted(run.summary.get("num_updates", 0) for run in ended)
+    after = f"{updates[0]:,} to {updates[-1]:,}" if updates[0] != updates[-1] else f"{updates[0]:,}"
+    reasons = _listed(sorted({str(run.summary["end_reason"]) for run in ended}), _MAX_VALUES)
+    text = f"a hook has ended {_names(ended, runs)} after {after} updates ({reasons})"
+    remedy = "the results are those of this moment; --target compares when runs reach a value"
+    return [ComparisonWarning("budget", f"{text}: {remedy}")]
 
 
 def _without_result(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:

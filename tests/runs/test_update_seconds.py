@@ -67,7 +67,7 @@ def test_each_batch_size_has_its_own_seconds(timed: list[list[int]], train: Trai
     folder = train(*DIGITS, "global_batch_size={0: 32, 4: 64}", "duration=0.1s", "eval_every=null")
     assert timed == [[32, 64]]
     assert summary(folder)["total_updates"] == 4 + 3  # 4 of 0.01 s and 3 of 0.02 s
-    folder = train(*DIGITS, "global_batch_size={0: 32, 4: 96}", "duration=0.2s", "eval_every=null",
+    folder = train(*DIGITS, "global_batch_size={0: 32, 4: 64, 7: 96}", "duration=0.2s", "eval_every=null",
                    "resume_strict=false")  # fmt: skip
     assert timed[1:] == [[96]]
 

@@ -63,7 +63,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     split = SimpleNamespace(num_samples=8)
     data = SimpleNamespace(class_names=None, statistics={}, train=split, val=split, extra_val={})
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}), config={},
-                           data=data)  # fmt: skip
+                           data=data, data_files={})  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            meter=Meter(world.device), stream=None,
                            early_stopping=SimpleNamespace(judges_by=["val/loss", "min"]))  # fmt: skip

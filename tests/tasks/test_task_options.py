@@ -189,7 +189,7 @@ def test_a_resume_between_two_log_points_is_exact(
             classes,
             (*NUMBERS, "task=classification"),
             "model",
-            "needs one for each class; give it one for each class .model.num_classes.",
+            "needs one for each class; give it one for each class .num_classes, in a config model.num_classes.",
         ),
         (
             classes,

@@ -32,6 +32,8 @@ def load_csv() -> tuple[Samples, Samples]:
     train = read_table(TRAIN)
     if CUTS_VAL or CUTS_TEST:
         train, val, _ = divided(train)
+    if LIMITS_TRAIN:
+        train = train[:NUM_SAMPLES]
     if HAS_VAL_FILE:
         val = read_table(VAL)
     return placed(samples(train, train), samples(val, train))
@@ -42,6 +44,8 @@ def load_csv_test() -> Samples:
     train = read_table(TRAIN)
     if CUTS_VAL or CUTS_TEST:
         train, _, test = divided(train)
+    if LIMITS_TRAIN:
+        train = train[:NUM_SAMPLES]
     if HAS_TEST_FILE:
         test = read_table(TEST)
     return first_of_test(samples(test, train))

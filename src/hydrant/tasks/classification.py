@@ -171,7 +171,8 @@ class Classification(Task):
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
             given_logits = f"gives logits of shape {list(shape)} for a sample"
             message = f"{given_logits}, but task=classification needs one for each class"
-            remedy = "give it one for each class (num_classes, in a config model.num_classes), or use task.multi_label=true or task=regression"
+            one = "give it one for each class (num_classes, in a config model.num_classes)"
+            remedy = f"{one}, or use task.multi_label=true or task=regression"
             raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]

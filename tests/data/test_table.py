@@ -636,12 +636,12 @@ def test_initial_weights_of_other_classes_or_columns_are_told(workdir: Path, tra
     words = ("data=csv", "data.target=l", "model=mlp", "model.hidden=[4]", "tracker=local", "global_batch_size=4",
              "duration=1")  # fmt: skip
     first = train(*words, "data.train=one.csv", name="one")
-    told = {
+    warnings = {
         "one": "",
-        "classes": "learned the classes x, y, which are here x, z",
+        "classes": "class 1 was 'y' and is now 'z'",
         "columns": "data.numbers was 'a'",
     }
-    for name, expected in told.items():
+    for name, expected in warnings.items():
         run = train(*words, f"data.train={name}.csv", f"init_from={first}", name=f"of-{name}")
         log = (run / "train.log").read_text()
         assert expected in log

@@ -135,7 +135,7 @@ def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, monkeypatch: pytest
 def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one run, and of more settings than colours that are told apart."""
+    """One run is a setting too, and so is each of more settings than there are distinct colours."""
     figures = list[Any]()
 
     def keep(figure: Any, *_: Any, **__: Any) -> None:

@@ -12,10 +12,8 @@ _OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights
 _OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers",
                "data.standardize_targets")  # fmt: skip
 """Not of `cross_entropy`, a part that is logged without its weight and without the others."""
-_OPTIONAL = (
-    "task.loss",
-    "mixing",
-)  # a part that is absent is another value; other keys were added to Hydrant later
+_OPTIONAL = ("task.loss", "mixing")
+"""Prefixes of keys whose absence is another value. Other keys are absent in runs of earlier versions."""
 
 
 def is_loss(metric: str) -> bool:

@@ -14,12 +14,12 @@ from hydrant.training.plotting import Curve
 
 MAX_SETTINGS = 30
 """A picture of more shows nothing."""
-_NUM_COLOURS = 10  # that are told apart without an order
+_NUM_COLOURS = 10  # of tab10; more settings get shades of viridis
 _MAX_LETTERS = 60  # of a label of the legend
 
 
 class Setting(NamedTuple):
-    """The runs of a sweep that differ in the seed only."""
+    """The runs of a sweep that are repetitions of each other: they differ in the seed or the fold alone."""
 
     label: str
     curves: Sequence[Curve]

@@ -60,15 +60,20 @@ def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, ke
     Raises:
         ConfigError: a class has another name, or there are more or fewer.
     """
-    learned = saved_class_names(saved)
-    if names is None or learned is None or tuple(names) == learned:
-        return
-    if len(names) == len(learned):
-        number = next(n for n, name in enumerate(names) if name != learned[n])
-        difference = f"class {number} was {learned[number]!r} and is now {names[number]!r}"
-    else:
-        difference = f"there were {len(learned)} classes, and now there are {len(names)}"
-    raise ConfigError(key, f"the data have other classes than the run learned: {difference}", remedy=remedy)
+    if difference := _changed_classes(saved_class_names(saved), names):
+        raise ConfigError(
+            key, f"the data have other classes than the run learned: {difference}", remedy=remedy
+        )
+
+
+def _changed_classes(learned: Sequence[str] | None, names: Sequence[str] | None) -> str:
+    """Return the first class with another name, or the changed number of classes; "" if all are the same or unknown."""
+    if names is None or learned is None or tuple(names) == tuple(learned):
+        return ""
+    if len(names) != len(learned):
+        return f"there were {len(learned)} classes, and now there are {len(names)}"
+    number = next(n for n, name in enumerate(names) if name != learned[n])
+    return f"class {number} was {learned[number]!r} and is now {names[number]!r}"
 
 
 def saved_statistics(saved: SavedCheckpoint) -> Mapping[str, Any]:
@@ -98,19 +103,15 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
 
 def warn_of_other_data(saved: SavedCheckpoint, data: Data) -> None:
     """Warn if initial weights fit, but have learned other classes or other columns: nothing else tells it."""
-    learned, names = saved_class_names(saved), data.class_names
-    if learned and names and len(learned) == len(names) and learned != tuple(names):
-        classes = f"{_few(learned)}, which are here {_few(names)}"
-        log.warning("init_from: the last layer has learned the classes %s", classes)
+    learned, names = saved_class_names(saved) or (), data.class_names or ()
+    # A last layer of another number of classes does not fit, which the log says.
+    if len(learned) == len(names) and (difference := _changed_classes(learned, names)):
+        log.warning("init_from: the weights have learned other classes: %s", difference)
     was = saved_statistics(saved)
     if was and data.statistics and (difference := changed_statistics(was, data.statistics)):
         log.warning(
             "init_from: the weights have learned samples that were prepared otherwise: %s", difference
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join([*names[:3], *["..."][: len(names) > 3]])
 
 
 def num_samples(data: Data) -> dict[str, int]:
@@ -144,9 +145,8 @@ def check_samples(saved: SavedCheckpoint, data: Data, *, is_strict: bool) -> Non
 
 def validation_files(plan: Plan) -> dict[str, str]:
     """Return the digests of the files that hold the validation samples."""
-    cut_from_train = plan.config["data"].get("val") is None or plan.config["folds"] is not None
-    left_out = {"test"} if cut_from_train else {"test", "train"}
-    return {key: digest for key, digest in plan.data_files.items() if key not in left_out}
+    is_cut_from_train = plan.config["data"].get("val") is None or plan.config["folds"] is not None
+    return {key: digest for key, digest in plan.data_files.items() if key != "train" or is_cut_from_train}
 
 
 def changed_files(saved: SavedCheckpoint, now: Mapping[str, str]) -> list[str]:

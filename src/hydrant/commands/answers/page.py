@@ -55,7 +55,7 @@ def _study_result() -> dict[str, Any]:
         },
         "beaten": {
             "type": "array",
-            "description": "What ruled out each beaten contender: the one that beat it minus itself.",
+            "description": "How much better than each beaten contender the one is that ruled it out.",
             "items": _object(
                 {"name": text, "by": text} | {key: pair[key] for key in ("num_pairs", "mean", "low", "high")}
             ),

@@ -233,9 +233,8 @@ class _Case:
         spread = self.noise.paired if is_paired else self.noise.unpaired
         std, degrees = (None, 0) if spread is None else (spread.std, spread.degrees)
         error, own_degrees = self.versus.error, self.versus.degrees
-        if (
-            is_paired and error and own_degrees and own_degrees > degrees
-        ):  # the two have more seeds in common than all
+        # The two may have more seeds in common than all groups have.
+        if is_paired and error and own_degrees and own_degrees > degrees:
             std, degrees = error * self.versus.num_pairs**0.5, own_degrees
         if not std or degrees < _MIN_DEGREES:
             return None

@@ -32,8 +32,6 @@ def load_csv() -> tuple[Samples, Samples]:
     train = read_table(TRAIN)
     if CUTS_VAL or CUTS_TEST:
         train, val, _ = divided(train)
-    if LIMITS_TRAIN:
-        train = train[:NUM_SAMPLES]
     if HAS_VAL_FILE:
         val = read_table(VAL)
     return placed(samples(train, train), samples(val, train))
@@ -44,8 +42,6 @@ def load_csv_test() -> Samples:
     train = read_table(TRAIN)
     if CUTS_VAL or CUTS_TEST:
         train, _, test = divided(train)
-    if LIMITS_TRAIN:
-        train = train[:NUM_SAMPLES]
     if HAS_TEST_FILE:
         test = read_table(TEST)
     return first_of_test(samples(test, train))
@@ -63,6 +59,8 @@ def divided(table: Table) -> tuple[Table, Table, Table]:
 
 def samples(lines: Table, train_lines: Table) -> Samples:
     """Return the inputs and the targets of lines. The lines to train on decide what is subtracted from numbers."""
+    if LIMITS_TRAIN:
+        train_lines = train_lines[:NUM_SAMPLES]
     if HAS_NUMBERS:
         columns = [numbers(lines, train_lines, name, STANDARDIZE).unsqueeze(1) for name in NUMBERS]
     else:

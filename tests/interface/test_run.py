@@ -13,6 +13,7 @@ from torch import nn
 import hydrant
 from hydrant import cli
 from hydrant.runs.folder import RunFolder, read_metrics
+from hydrant.training.checkpoint.weights import find_weights, part_at
 
 RUN = ("tracker=local", "data=digits", "model.hidden=[8]", "averaging=ema", "optimizer=sgd", "optimizer.lr=0.5",
        "duration=12", "log_every=2", "eval_every=3", "save_every=3", "best.mode=min", "pictures=end")  # fmt: skip
@@ -59,9 +60,18 @@ def test_the_best_weights_are_averaged_if_their_metric_is_the_best(
     best = run.summary["best"]
     assert best["num_updates"] < run.summary["num_updates"]
     assert run.evaluate(weights="best")["val/accuracy"] == best["value"]
-    capsys.readouterr()
-    assert cli.main(["evaluate", str(run.folder), "--json", "--weights", "best"]) == 0
-    assert json.loads(capsys.readouterr().out)["val/accuracy"] == best["value"]
+    path = f"{run.folder}/checkpoints/best"
+    for words in ([str(run.folder), "--weights", "best"], [path], [path, "--weights", "model"]):
+        capsys.readouterr()
+        assert cli.main(["evaluate", "--json", *words]) == 0
+        is_best = json.loads(capsys.readouterr().out)["val/accuracy"] == best["value"]
+        assert is_best == ("model" not in words)
+    averaged = run.model("best").state_dict()
+    initial = find_weights(path, "init_from").read("init_from")
+    assert initial.keys() == averaged.keys()
+    assert all(torch.equal(initial[name], averaged[name]) for name in averaged)
+    named = part_at(f"{run.folder}/checkpoints/last"), part_at(run.folder), part_at(path)
+    assert named == ("model", "model", "ema")
 
 
 @pytest.mark.parametrize(("weights", "options"), [("last", ()), ("ema", ("--weights", "ema"))])

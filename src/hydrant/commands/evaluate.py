@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.terminal.answer import tell
-from hydrant.terminal.console import relative
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run and return the exit status."""
     parser = Flags("evaluate")
     parser.add_argument("--split", default="val")
-    parser.add_argument("--weights", default="model")
+    parser.add_argument("--weights")
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
         example = "hydrant evaluate outputs/lr_study"
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     saved = open_run(words[0], words[1:], weights=options.weights)
     split = saved.split(options.split, "--split")
     values = evaluate_saved(saved, split)
-    what = f"{relative(saved.checkpoint)} (update {saved.num_updates}), {split.source.num_samples:,} samples"
+    what = f"{saved.source} (update {saved.num_updates}), {split.source.num_samples:,} samples"
     lines = [what, *(f"  {name:<20} {value:.6g}" for name, value in values.items())]
     content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
     tell("\n".join(lines), content)

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("export")
     parser.add_argument("--format", default="safetensors")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--weights", default="model")
+    parser.add_argument("--weights")
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
         raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     note = "; it takes prepared samples: the numbers are in the file as 'preparation'" if prepared else ""
     content = {"file": file, "format": options.format, "checkpoint": checkpoint}
     tell(
-        f"{file}: {options.format} of {checkpoint}; {equal}{note}",
+        f"{file}: {options.format} of {saved.source}; {equal}{note}",
         {**content, "largest_difference": difference},
     )
     return 0

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write or print predictions and return the exit status."""
     parser = Flags("predict")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--weights", default="model")
+    parser.add_argument("--weights")
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--probabilities", action="store_true")
     options, words = parser.split(arguments)
@@ -57,5 +57,5 @@ def main(arguments: Sequence[str]) -> int:
     noun = "prediction" if count == 1 else "predictions"
     counts = {"num_predictions": count, "num_damaged": left_out}
     content = {"checkpoint": checkpoint, "file": str(options.out), **counts}
-    tell(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {checkpoint}", content)
+    tell(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {saved.source}", content)
     return 0

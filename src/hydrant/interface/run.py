@@ -177,9 +177,7 @@ class Run:
         checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
-            from hydrant.runs.load import best_part
-
-            part = {"best": best_part(self.folder), "ema": "ema", "last": "model"}[weights]
+            part = "ema" if weights == "ema" else None
             yield {"path": str(checkpoint), "weights": part, "allow_targets": self._allow_targets}
 
 

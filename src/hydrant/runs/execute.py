@@ -176,7 +176,7 @@ def _prepare_weights(start: Start, model: nn.Module, data: Data, config: Mapping
     """
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
-        log.info("weights from %s", start.weights.source)
+        log.info("weights from %s", start.weights)
         if isinstance(source := start.weights.source, Path) and source.is_dir():
             warn_of_other_data(SavedCheckpoint(source), data)
     if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):

@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from hydrant.checks import check_known
-from hydrant.config.best import is_averaged
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
@@ -23,9 +22,10 @@ from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overri
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.safety.targets import import_targets
+from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
-from hydrant.training.checkpoint.weights import Weights
+from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_checks import check_class_names, saved_class_names, saved_statistics
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
@@ -48,6 +48,11 @@ class SavedRun:
     weights: str  # `model`, or `ema`: the average
     plan: Plan  # with the class names that the run learned
     _names_of_data: Sequence[str] | None = None  # the class names that the data have now
+
+    @property
+    def source(self) -> str:
+        """In words for the user: the checkpoint, and that the weights are averaged."""
+        return f"{relative(self.checkpoint)}{', averaged weights' if self.weights == 'ema' else ''}"
 
     def check_classes(self) -> None:
         """Check that the splits of the data still have the classes that the run learned.
@@ -78,14 +83,14 @@ class SavedRun:
 
 
 def open_run(
-    path: str, overrides: Sequence[str], *, weights: str, allow_targets: Sequence[str] = ()
+    path: str, overrides: Sequence[str], *, weights: str | None, allow_targets: Sequence[str] = ()
 ) -> SavedRun:
     """Load a run from its folder (the newest checkpoint) or from a checkpoint folder.
 
     Args:
         overrides: change keys of the saved config.
         weights: `model`, or `ema` for the averaged weights; `best` or `last` choose a checkpoint of a run folder:
-            `best` its averaged weights if `best.metric` is one of them.
+            `best` its averaged weights if `best.metric` is one of them. None: those that the path names, see `part_at`.
         allow_targets: packages that the user trusts; they replace those in the saved config.
 
     Raises:
@@ -107,7 +112,7 @@ def open_run(
     return SavedRun(checkpoint.parents[1], checkpoint, num_updates, part, plan, of_data)
 
 
-def open_model(path: str, *, weights: str, allow_targets: Sequence[str] = ()) -> nn.Module:
+def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] = ()) -> nn.Module:
     """Load the model of a run in evaluation mode, without its data. The arguments are those of `open_run`.
 
     The task is built too, because it may add layers to the model. It is left out if it is an object that was not passed
@@ -129,7 +134,7 @@ def open_model(path: str, *, weights: str, allow_targets: Sequence[str] = ()) ->
 
 
 def _open(
-    path: str, overrides: Sequence[str], weights: str, allow_targets: Sequence[str]
+    path: str, overrides: Sequence[str], weights: str | None, allow_targets: Sequence[str]
 ) -> tuple[Path, str, Mapping[str, Any]]:
     """Return a checkpoint, the part of it that holds the weights, and the checked config of its run.
 
@@ -158,12 +163,14 @@ def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
     return with_prefix(split.prefix, values)
 
 
-def _find_weights(path: str, weights: str) -> tuple[Path, str]:
+def _find_weights(path: str, weights: str | None) -> tuple[Path, str]:
     """Return the checkpoint that a path and `weights` select, and the part of it that holds the weights.
 
     Raises:
         ConfigError: there is no such checkpoint, or no such name of weights.
     """
+    if weights is None:
+        return find_checkpoint(path, ""), part_at(path)
     check_known("--weights", "weights", weights, WEIGHTS)
     if weights not in (BEST, LAST):
         return find_checkpoint(path, ""), weights
@@ -172,14 +179,8 @@ def _find_weights(path: str, weights: str) -> tuple[Path, str]:
         message = f"{weights} chooses a checkpoint of a run, but {path} is no run folder with checkpoints"
         raise ConfigError("--weights", message)
     if weights == BEST:
-        return find_checkpoint(checkpoints / BEST, "--weights"), best_part(Path(path))
+        return find_checkpoint(checkpoints / BEST, "--weights"), part_at(checkpoints / BEST)
     return find_checkpoint(path, "--weights"), "model"
-
-
-def best_part(folder: Path) -> str:
-    """Return the part of a run's best checkpoint that was the best: `ema` if the metric is one of the average."""
-    best = RunFolder(folder).recorded.get("best") or {}
-    return "ema" if is_averaged(best.get("metric", "")) else "model"
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

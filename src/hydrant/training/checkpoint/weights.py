@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from hydrant.config.best import is_averaged
 from hydrant.errors import CheckpointError, ConfigError, first_line, log
 from hydrant.models.timm import check_timm_name
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.folder import find_checkpoint
+from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, find_checkpoint, newest_checkpoint
 
 TIMM = "timm:"
 
@@ -23,6 +25,9 @@ class Weights:
 
     source: Path | str
     part: str = "model"
+
+    def __str__(self) -> str:
+        return f"{self.source}{' (averaged)' if self.part == 'ema' else ''}"
 
     def read(self, key: str) -> dict[str, Tensor]:
         """Return all weights by name, unsharded, on the host. `key` is the config key that named them.
@@ -72,7 +77,23 @@ def find_weights(source: str, key: str) -> Weights:
             message = f"{source} is not a safetensors file; give one, or a run or checkpoint folder"
             raise ConfigError(key, message)
         return Weights(Path(source).resolve())
-    return Weights(find_checkpoint(source, key))
+    return Weights(find_checkpoint(source, key), part_at(source))
+
+
+def part_at(path: str | Path) -> str:
+    """Return which weights the path of a run or a checkpoint names: `model`; or `ema`, the average.
+
+    The path `checkpoints/best` of a run names those that were the best: the average if `best.metric` is one of it.
+
+    Raises:
+        CheckpointError: the newest checkpoint of this run cannot be read.
+    """
+    path = Path(path).absolute()
+    newest = newest_checkpoint(path.parent) if (path.parent.name, path.name) == (CHECKPOINTS, BEST) else None
+    # The newest one has the metric by which `best` was last moved.
+    judged_by = [] if newest is None else SavedCheckpoint(newest).plain_state("judged_by", default=[])
+    is_of_average = isinstance(judged_by, list) and is_averaged(str(next(iter(judged_by), "")))
+    return "ema" if is_of_average else "model"
 
 
 def describe_misfits(path: Path, model: nn.Module) -> str:
@@ -164,5 +185,5 @@ def with_weights(model: nn.Module, *, path: str | None) -> nn.Module:
         ConfigError: there is no such run, or its weights belong to another model.
     """
     if path is not None:
-        Weights(find_checkpoint(path, "task.teacher.path")).load(model, "task.teacher.model")
+        Weights(find_checkpoint(path, "task.teacher.path"), part_at(path)).load(model, "task.teacher.model")
     return model

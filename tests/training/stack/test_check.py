@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import dataclasses
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from lanes import TINY, plan_of
@@ -21,6 +24,7 @@ from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
 from hydrant.training.stack.forward import StackedTask
+from hydrant.training.stack.hidden import check_hidden
 
 REFUSED = {
     "precision": ["precision=fp16"],
@@ -152,6 +156,68 @@ def test_the_trial_finds_what_trains_otherwise(kind: str) -> None:
         plan.task.model = Reassigning() if kind == "reassigned" else Own([1.0, 5.0][n % 2])
     with pytest.raises(CannotStack):
         try_lanes(plans)
+
+
+def scaled(tensor: Tensor, factor: float) -> Tensor:
+    return tensor * factor
+
+
+class Hiding(nn.Module):
+    """Keeps a number where a stack cannot give each lane its own; `place` says where."""
+
+    def __init__(self, place: str, number: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.own = number if place == "own" else 0.5
+        holder = argparse.Namespace(numbers=[number])
+        self.hidden: dict[str, object] = {
+            "own": None,
+            "partial": functools.partial(scaled, factor=number),
+            "dict": {"scale": (1, number)},
+            "closure": lambda tensor: tensor * number,
+            "default": lambda tensor, factor=number: tensor * factor,
+            "object": holder,
+            "method": holder.__eq__,
+            "tensor": [torch.full((2,), number)],
+            "array": np.full(2, number),
+            "hook": None,
+        }[place]  # type: ignore[assignment]
+        if place == "hook":
+            self.linear.register_forward_hook(lambda module, inputs, output: output * number)
+        self.myself = [self, self.linear.weight, self.forward]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.flatten(1))
+
+
+PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor", "array", "hook")
+
+
+@pytest.mark.parametrize("place", ["own", *PLACES])
+def test_a_number_that_lanes_would_share_makes_another_program(place: str) -> None:
+    plan = plan_of(TINY)
+    same, again, other = (
+        signature(dataclasses.replace(plan, task=Hiding(place, number))) for number in (0.1, 0.1, 0.2)
+    )
+    assert same == again
+    assert (same == other) == (place == "own")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_the_seed_draws_and_lanes_would_share_is_found(place: str) -> None:
+    check_hidden([Hiding(place, 0.1), Hiding(place, 0.1)])
+    with pytest.raises(CannotStack, match=r"the content of .* differs between the runs"):
+        check_hidden([Hiding(place, 0.1), Hiding(place, 0.2)])
+
+
+def test_a_number_that_an_optimizer_keeps_for_itself_makes_another_program() -> None:
+    plans = plans_to_try(others=("optimizer.lr=2e-3",))[:2]
+    for plan, number in zip(plans, (0.1, 0.2), strict=True):
+        plan.optimizers.entries["main"].optimizer.gamma = number  # type: ignore[attr-defined]
+    one, other = map(signature, plans)
+    assert one != other
+    plans[1].optimizers.entries["main"].optimizer.gamma = 0.1  # type: ignore[attr-defined]
+    assert one == signature(plans[1])
 
 
 class Failing(nn.Module):

@@ -18,6 +18,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.prepare.scratch import build_scratch
 from hydrant.training.stack.fields import flat_numbers
 from hydrant.training.stack.forward import plain_attributes
+from hydrant.training.stack.hidden import HiddenContents, check_hidden
 from hydrant.training.stack.optimizer import ELEMENTWISE
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.stack import Stack
@@ -81,15 +82,18 @@ def _check_compilation(settings: Mapping[str, Any]) -> None:
 
 
 def signature(plan: Plan) -> Hashable:
-    """Return what is equal for all runs of the same program: everything except seeds, fractions and schedules."""
-    entries = plan.optimizers.entries
+    """Return what is equal for all runs of the same program: everything except seeds, fractions and schedules.
+
+    Fractions may differ only where each lane can have its own: not inside of a partial, for example.
+    """
+    entries, hidden = plan.optimizers.entries, HiddenContents(plan.task)
     return (
-        tuple(_module_signature(module) for module in plan.task.modules()),
+        tuple(_module_signature(module, hidden) for module in plan.task.modules()),
         tuple(
             (name, each.shape, each.dtype, each.requires_grad)
             for name, each in named_tensors(plan.task).items()
         ),
-        tuple((name, *_optimizer_signature(entry.optimizer)) for name, entry in entries.items()),
+        tuple((name, *_optimizer_signature(entry.optimizer, hidden)) for name, entry in entries.items()),
         tuple(
             (e.clipping.max_norm is None, e.clipping.max_value is None, e.clipping.agc)
             for e in entries.values()
@@ -113,6 +117,7 @@ def try_lanes(plans: Sequence[Plan]) -> int:
     Raises:
         CannotStack: they cannot be trained together, or are trained otherwise than alone.
     """
+    check_hidden([plan.task for plan in plans])
     with plans[0].world.process_group(), _trainers(plans) as trainers:
         half = len(trainers) // 2
         stacked, alone = trainers[:half], trainers[half:]
@@ -159,13 +164,14 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
         yield trainers
 
 
-def _module_signature(module: nn.Module) -> Hashable:
-    """Return the class of a module, its own strings and numbers, and for a fraction only whether it is 0."""
+def _module_signature(module: nn.Module, hidden: HiddenContents) -> Hashable:
+    """Return the class and the content of a module, but for a fraction of its own only whether it is 0."""
     plain = sorted(plain_attributes(module).items())
-    return type(module), tuple((k, type(v), not v if type(v) is float else v) for k, v in plain)
+    own = tuple((k, type(v), not v if type(v) is float else v) for k, v in plain)
+    return type(module), own, tuple(hidden.of(module).items())
 
 
-def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:
+def _optimizer_signature(optimizer: torch.optim.Optimizer, hidden: HiddenContents) -> tuple[Hashable, ...]:
     groups = list[Hashable]()
     for group in optimizer.param_groups:
         # These optimizers run the same code for a weight decay of 0. Another number that is 0 may switch something off.
@@ -173,4 +179,4 @@ def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ..
         fractions = {n: not value and n not in free for n, value in flat_numbers(group).items()}
         others = flat_numbers(group, kinds=(int, bool, str, type(None)))
         groups.append((len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(others.items()))))
-    return type(optimizer), tuple(groups)
+    return type(optimizer), tuple(groups), tuple(hidden.of(optimizer).items())

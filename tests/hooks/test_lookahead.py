@@ -39,6 +39,19 @@ def test_weights_become_the_average_every_few_updates_and_at_the_end() -> None:
             )
 
 
+def test_a_weight_with_two_names_is_averaged_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    trainer: Any = SimpleNamespace(model=model, plan=SimpleNamespace(clock=SimpleNamespace(total_updates=1)))
+    hook = Lookahead(interval=1, decay=0.9)
+    hook.on_start(trainer)
+    start = model[0].weight.detach().clone()
+    with torch.no_grad():
+        model[0].weight += 1
+    hook.after_update(trainer, 1)
+    torch.testing.assert_close(model[1].weight, start + 0.1)
+
+
 def test_a_resumed_run_continues_exactly(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, resumed = whole_and_resumed(train, monkeypatch, SHORT, stop_at=8)
     assert_same_state(weights(whole), weights(resumed))

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from repository import ROOT
+from sweeps import LAUNCHERS
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").iterdir())]
@@ -199,3 +200,14 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 def test_slow_tests_are_left_out_unless_asked_for() -> None:
     options = PROJECT["tool"]["pytest"]["ini_options"]["addopts"]
     assert options[options.index("-m") + 1] == "not slow"
+
+
+@pytest.mark.parametrize(
+    "option", sorted((ROOT / "conf" / "hydra" / "launcher").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_a_launcher_is_tested_and_stands_in_the_tables(option: Path) -> None:
+    tested = {word for words in LAUNCHERS.values() for word in words} | {"hydra/launcher=stacked"}
+    assert f"hydra/launcher={option.stem}" in tested, "add it to LAUNCHERS in tests/support/sweeps.py"
+    for page in ("docs/guides/launchers.md", "docs/reference/hydra.md"):
+        rows = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| `")]
+        assert any(f"`{option.stem}`" in row or f"={option.stem}`" in row for row in rows), page

@@ -176,3 +176,52 @@ def test_a_run_does_not_depend_on_its_parts(
         assert one == pytest.approx(other, rel=1e-5)
     for name, value in weights(whole).items():
         torch.testing.assert_close(value, weights(divided)[name])
+
+
+def masked(logits: Tensor, targets: Tensor) -> Tensor:
+    terms = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return terms[targets != -1].mean()
+
+
+def mean_of_random_terms(logits: Tensor, targets: Tensor) -> Tensor:
+    return masked(logits + torch.randn_like(logits), targets)
+
+
+def assess_with_unknown_labels(loss: Any) -> None:
+    task = Classification(
+        nn.Identity(), label_smoothing=0, multi_label=True, ignore_index=-1, loss=loss, metrics={}
+    )
+    task.reads_values = True  # as in the check before a run
+    task.assess(LOGITS, Batch(LOGITS, LABELS))
+
+
+@pytest.mark.parametrize(
+    "loss", [nn.BCEWithLogitsLoss(), nn.MultiLabelSoftMarginLoss(), F.binary_cross_entropy_with_logits]
+)
+def test_a_loss_that_counts_ignored_targets_is_refused(loss: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.loss: counts targets of -1 too, which task\.ignore_index"):
+        assess_with_unknown_labels(loss)
+
+
+@pytest.mark.parametrize("loss", [masked, mean_of_random_terms])
+def test_a_loss_that_leaves_ignored_targets_out_is_taken(loss: Any) -> None:
+    assess_with_unknown_labels(loss)
+
+
+@pytest.mark.parametrize("loss", [nn.BCELoss(), F.binary_cross_entropy, partial(F.binary_cross_entropy)])
+def test_a_loss_of_probabilities_is_refused_where_outputs_are_logits(loss: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^task\.loss: BCELoss takes probabilities.*task\.multi_label=true"
+    ):
+        Classification(nn.Identity(), label_smoothing=0, multi_label=True, loss=loss, metrics={})
+
+
+@pytest.mark.parametrize("ends_in_softmax", [True, False])
+def test_a_softmax_before_the_cross_entropy_is_warned_of(
+    ends_in_softmax: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Softmax(dim=1) if ends_in_softmax else nn.Identity()
+    task = Classification(model, label_smoothing=0, metrics={}).eval()
+    task.reads_values = True
+    task(Batch(LOGITS, CLASSES.clamp(min=0)))
+    assert ("as after a softmax" in caplog.text) == ends_in_softmax

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.optimizers.ema import each_once
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -75,4 +76,5 @@ class Lookahead:
 
 def _numbers(trainer: Trainer) -> dict[str, Tensor]:
     """Return the weights and running statistics."""
-    return {name: t for name, t in trainer.model.state_dict().items() if t.is_floating_point()}
+    state = each_once(trainer.model.state_dict(keep_vars=True))
+    return {name: value.detach() for name, value in state.items() if value.is_floating_point()}

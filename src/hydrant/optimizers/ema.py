@@ -77,10 +77,7 @@ class ModelAverage(Averaging):
         Numbers that are no floats are copied too.
         """
         self._model, self._average = model, average
-        state = model.state_dict(keep_vars=True)
-        # A weight with several names is averaged under the first one only.
-        names = {id(value): name for name, value in reversed(state.items())}
-        state = {name: state[name] for name in reversed(names.values())}
+        state = each_once(model.state_dict(keep_vars=True))
         self.averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
         self.copied = [name for name in state if name not in self.averaged]
 
@@ -116,6 +113,12 @@ class ModelAverage(Averaging):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._average.load_state_dict(state)
+
+
+def each_once(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values of `state_dict(keep_vars=True)`; a weight with several names under the first one only."""
+    names = {id(value): name for name, value in reversed(state.items())}
+    return {name: state[name] for name in reversed(names.values())}
 
 
 class Ema(ModelAverage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -14,8 +15,10 @@ from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, check_probabilities, cross_entropy
-from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
+from hydrant.tasks.losses import Loss, MeanOfValid, check_ignored, check_weight, checked_loss
 from hydrant.tasks.predictions import class_predictions, label_predictions
+
+log = logging.getLogger(__name__)
 
 
 class Classification(Task):
@@ -63,6 +66,14 @@ class Classification(Task):
         super().__init__(model, metrics)
         check_single_model(model)
         own_loss = None if loss is None else checked_loss(loss)
+        if isinstance(own_loss, nn.BCELoss):
+            message = (
+                "BCELoss takes probabilities, but task=classification takes what the model gives for logits"
+            )
+            remedy = (
+                "leave it and the model's sigmoid out and write task.multi_label=true, or use task=supervised"
+            )
+            raise ConfigError("task.loss", message, remedy=remedy)
         check_number("task.label_smoothing", label_smoothing, least=0, most=1)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
@@ -119,6 +130,8 @@ class Classification(Task):
         logits, targets = self._classes_second(outputs.float(), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
+        if self.reads_values and not self.training:
+            _warn_of_softmax(logits)
         valid = targets != self._ignored if each_counts and self._ignored is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
@@ -140,6 +153,8 @@ class Classification(Task):
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
+            if self.reads_values and self._ignored is not None:
+                check_ignored(self._own_loss, logits, targets, self._ignored)
             return "loss", self._own_loss(logits, targets)
         if self.reads_values and targets.is_floating_point():
             counting = targets if valid is None else targets[valid]
@@ -197,3 +212,12 @@ class Classification(Task):
         if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):
             return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes"
         return f"{message}; class indices need that shape without the dimension of the classes"
+
+
+def _warn_of_softmax(logits: Tensor) -> None:
+    """Warn if the logits (B, C, ...) are probabilities of the classes."""
+    if (logits >= 0).all() and torch.allclose(logits.sum(dim=1), torch.ones(()), atol=1e-4):
+        log.warning(
+            "the model gives numbers that sum to 1, as after a softmax, and the loss and the predictions apply "
+            "another one; leave it out of the model"
+        )

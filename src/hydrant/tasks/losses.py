@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,7 +17,11 @@ Loss = Callable[[Any, Any], Any]
 """`(outputs, targets)` -> the mean over the samples, shape (), or several such means by name, which are added."""
 
 _MEANS = ("mean", "batchmean")
-_MODULES: dict[Any, type[nn.Module]] = {F.cross_entropy: nn.CrossEntropyLoss, F.nll_loss: nn.NLLLoss}
+_MODULES: dict[Any, type[nn.Module]] = {
+    F.cross_entropy: nn.CrossEntropyLoss,
+    F.nll_loss: nn.NLLLoss,
+    F.binary_cross_entropy: nn.BCELoss,
+}
 
 
 class MeanOfValid(nn.Module):
@@ -88,3 +93,21 @@ def check_weight(loss: object, targets: object) -> None:
             message = f"has {len(weight)} numbers, one for each sample of a batch, which depends on micro_batch_size"
             remedy = "give one for each label, or return the weights with the targets and write a loss that uses them"
             raise ConfigError(f"task.loss.{name}", message, remedy=remedy)
+
+
+@torch.no_grad()
+def check_ignored(loss: Loss, logits: Tensor, targets: Tensor, ignored: int) -> None:
+    """Check that a loss leaves ignored targets out: other logits of a sample whose targets are ignored change nothing.
+
+    Raises:
+        ConfigError: they change the loss.
+    """
+    if len(targets) < 2 or isinstance(loss, MeanOfValid):
+        return
+    targets, other = targets.clone(), logits.clone()
+    targets[0] = ignored
+    other[0] += torch.arange(other[0].numel(), device=other.device).view_as(other[0])
+    value, again, changed = (loss(given, targets) for given in (logits, logits, other))
+    if torch.equal(value, again) and not torch.isclose(value, changed):
+        message = f"counts targets of {ignored} too, which task.ignore_index leaves out; give the mean over the others"
+        raise ConfigError("task.loss", message)

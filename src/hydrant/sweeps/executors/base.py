@@ -34,8 +34,9 @@ JobResults: TypeAlias = "Generator[tuple[SweepJob, RunResult]]"
 class Executor(Protocol):
     """Runs the jobs of a sweep.
 
-    `is_remote`: jobs may run on other machines, where preflight cannot check them. `num_processes`: how many run at
-    once on this machine; None: one for each GPU, or for each core if there are none.
+    `is_remote`: jobs may run on other machines, so preflight does not check what this one has. `num_processes`: how
+    many run at once on this machine, among which `lanes: auto` divides the jobs; None: one for each GPU, or for each
+    core if there are none.
     """
 
     is_remote: bool
@@ -44,7 +45,7 @@ class Executor(Protocol):
     def num_processes(self) -> int | None: ...
 
     def prepare(self) -> None:
-        """Prepare to run jobs, before Hydra composes them.
+        """Prepare to run jobs, before Hydra composes them and before the server starts that forks their processes.
 
         Raises:
             ConfigError: jobs cannot run.

@@ -16,6 +16,7 @@ from hydrant.data.dataset import map_style_source
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.loader import LoaderSource
 from hydrant.data.parts import make_parts
+from hydrant.data.watched_file import WatchedFile
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.regular_file import check_regular
 
@@ -83,16 +84,25 @@ class Arrays:
         return len(next(iter(self._arrays.values())))
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
+        for file in self._watched:
+            file.check()
         sample = {name: _tensor(array[index]) for name, array in self._arrays.items()}
         target = sample.pop("targets", ())
         return (sample["inputs"] if sample.keys() == {"inputs"} else sample), target
 
     @cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _arrays(self) -> dict[str, np.memmap]:
         return {name: _mapped(file) for name, file in self._files.items()}
 
+    @cached_property
+    def _watched(self) -> list[WatchedFile]:
+        return [
+            WatchedFile(file, self._arrays[name].offset + self._arrays[name].nbytes)
+            for name, file in self._files.items()
+        ]
 
-def _mapped(file: Path) -> np.ndarray:
+
+def _mapped(file: Path) -> np.memmap:
     try:
         check_regular(file)
         array = np.load(file, mmap_mode="r", allow_pickle=False)

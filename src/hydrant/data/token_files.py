@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from hydrant.data.watched_file import WatchedFile
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.regular_file import check_regular
@@ -48,6 +49,16 @@ class TokenFile:
             return self.in_memory
         mapped = np.memmap(self.path, self.dtype, "r", self.offset, (self.num_tokens,))
         return np.asarray(mapped)  # slices of a memmap take ten times as long
+
+    def watched(self) -> WatchedFile | None:
+        """Return the file, to be checked before its tokens are read; None if it is not written yet.
+
+        Raises:
+            DataError: it is shorter than it was.
+        """
+        if self.in_memory is not None:
+            return None
+        return WatchedFile(self.path, self.offset + self.num_tokens * self.dtype.itemsize)
 
 
 @dataclass(frozen=True)

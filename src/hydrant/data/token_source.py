@@ -18,6 +18,7 @@ from hydrant.data.base import Indices, StreamSpec, batch_ranges, select, to_devi
 from hydrant.data.docstrings import write_corpus
 from hydrant.data.packed import with_cuts
 from hydrant.data.token_files import Position, TokenFile
+from hydrant.data.watched_file import WatchedFile
 from hydrant.errors import DataError
 
 Sampling = Literal["windows", "contiguous", "documents"]
@@ -35,7 +36,8 @@ class TokenShards:
         self.files = tuple(files)
         self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
         self._first_tokens: list[int] = self._starts.tolist()
-        self._mapped: dict[int, np.ndarray] = {}  # by the number of the file
+        # By the number of the file.
+        self._mapped: dict[int, tuple[np.ndarray, WatchedFile | None]] = {}
 
     @property
     def num_tokens(self) -> int:
@@ -47,11 +49,13 @@ class TokenShards:
         Sequence i is `tokens[i * length : i * length + length + 1]`: its last token is the first one of the next.
         """
         starts = np.asarray(indices) * length
-        numbers = np.searchsorted(self._starts, starts, side="right") - 1
-        offsets = (starts - self._starts[numbers]).tolist()
+        places = np.searchsorted(self._starts, starts, side="right") - 1
+        numbers: list[int] = places.tolist()
+        offsets = (starts - self._starts[places]).tolist()
+        tokens = {number: self._map(number) for number in set(numbers)}
         rows = np.empty((len(indices), length + 1), np.result_type(*(file.dtype for file in self.files)))
-        for row, (number, offset) in enumerate(zip(numbers.tolist(), offsets, strict=True)):
-            part = self._map(number)[offset : offset + length + 1]
+        for row, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
+            part = tokens[number][offset : offset + length + 1]
             rows[row] = part if len(part) > length else self.read(int(starts[row]), length + 1)
         return rows
 
@@ -65,9 +69,19 @@ class TokenShards:
         return np.concatenate([part, self.read(start + len(part), count - len(part))])
 
     def _map(self, number: int) -> np.ndarray:
+        """Return the tokens of a file, which is as long as it was.
+
+        Raises:
+            DataError: it is shorter.
+        """
         if number not in self._mapped:
-            self._mapped[number] = self.files[number].mapped()
-        return self._mapped[number]
+            file = self.files[number]
+            watched = file.watched()
+            self._mapped[number] = file.mapped(), watched
+        tokens, watched = self._mapped[number]
+        if watched is not None:
+            watched.check()
+        return tokens
 
     def place(self, position: int) -> str:
         """Return where a token is, for messages."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from benchmarks.league.sweeps import MODELS, Model
 from hydrant.sweeps.study.answer import RESULT
+from hydrant.sweeps.study.budget import Budget
 from hydrant.sweeps.study.report import by_rank
+from hydrant.sweeps.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
 from hydrant.terminal.shell import shell_line
 
 FILE = Path(__file__).with_name("studies.json")
@@ -32,6 +34,21 @@ def collect(folder: Path) -> None:
     FILE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
+def judged(content: Mapping[str, Any]) -> tuple[Standing, Verdict]:
+    """Return what `hydrant study` says today of the results of a study whose contenders all have some."""
+    protocol, ended = content["protocol"], content["verdict"]["ended_by"]
+    results = {row["name"]: row["results"] for row in content["contenders"]}
+    level = protocol["metric"], protocol["mode"], protocol["alpha"], protocol["power"]
+    rule = Rule(*level, protocol["min_difference"], len(results))
+    budget = Budget(protocol["budget"]).describe()
+    ends: dict[str, tuple[Reason, str]] = {
+        "seeds": ("seeds", f"all {protocol['max_seeds']} seeds are used"),
+        "budget": ("budget", f"no further round fits into the budget of {budget}"),
+    }
+    standing = judge(results, rule)
+    return standing, find_verdict(standing, results, rule, {}, ends.get(ended))
+
+
 def section() -> str:
     """Return the section."""
     return "\n".join(_lines(json.loads(FILE.read_text(encoding="utf-8"))))
@@ -49,7 +66,7 @@ def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if content := contents.get(model.name):
             yield f"### {model.title}, by study\n"
             yield f"```text\n{command(model)}\n```\n"
-            yield f"{content['verdict']['sentence']}\n"
+            yield f"{judged(content)[1].sentence}\n"
             yield from _table(by_rank(content))
             cost = content["cost"]
             own = [line for line in content["not_tried"] if line not in of_all]

@@ -139,6 +139,21 @@ def test_a_sweep_is_stopped_by_its_own_process(
     assert process.communicate()[0] == "saved\n"
 
 
+def test_both_commands_that_work_at_a_sweep_are_stopped(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The plan names the later one. A second request sends no second signal to one that still saves."""
+    sweep = tmp_path / "sweep"
+    make_run(sweep / "seed-0", "running")
+    first, second = work("sweep", sweep, seconds=2.5), work("sweep", sweep)
+    request = threading.Thread(target=lambda: ask_to_stop(sweep, first.pid, now=False, seconds=0.1))
+    request.start()
+    request.join()
+    stopped = stop(capsys, sweep)
+    assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
+    assert [process.communicate()[0] for process in (first, second)] == ["saved\n"] * 2
+
+
 def test_the_runs_that_a_killed_sweep_left_are_stopped(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

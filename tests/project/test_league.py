@@ -37,7 +37,12 @@ def test_each_study_of_the_page_is_of_the_protocol_in_its_file() -> None:
             sweeper["params"]["best.metric"],
             {"cpu_seconds": 180},
         )
-        assert content["verdict"]["sentence"] in page.text()
+        standing, verdict = studies.judged(content)
+        assert verdict.sentence in page.text()
+        for key in ("status", "ended_by", "winner", "leader", "rival", "seeds_needed"):
+            assert getattr(verdict, key) == content["verdict"][key]
+        beaten = {row["name"]: (row["beaten_by"], row["beaten_after"]) for row in content["contenders"]}
+        assert standing.beaten == {name: by for name, by in beaten.items() if by[0]}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

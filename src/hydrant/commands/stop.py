@@ -6,17 +6,19 @@ import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
-from hydrant.runs.lease import leasing_process, this_machine
+from hydrant.runs.lease import leasing_process
 from hydrant.runs.lock import is_held
-from hydrant.runs.lock_holder import locking_process
+from hydrant.runs.lock_holder import locking_process, locking_processes
 from hydrant.runs.stopping import CannotStop, ask_to_stop
 from hydrant.sweeps.executors.slurm_queue import queued_in
 from hydrant.sweeps.plan import usable_plan
@@ -95,7 +97,7 @@ def _check_alone(folder: Path, pid: int) -> None:
 
 
 def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
-    """Stop the process of a sweep, which stops its jobs; without one, the jobs that it has left.
+    """Stop the processes of a sweep, which stop its jobs; without one, the jobs that it has left.
 
     Raises:
         CannotStop: it runs on another machine.
@@ -103,25 +105,30 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     plan, damage = usable_plan(folder)
     if damage:
         notice(damage)
-    if plan.pid is not None and plan.pid > 0 and plan.machine == this_machine():
-        stopped = _signalled(folder, plan.pid, now=now)
-        if stopped.outcome != "idle":
-            return stopped
+    if (stopped := _stop_all(folder, dict.fromkeys(locking_processes(folder), folder), now=now)) is not None:
+        return stopped
     if jobs := sorted(queued_in(folder)):
         return _cancelled(folder, jobs)
     known = [job.folder for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
     runs = {run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)}
     left = {pid: run for run in sorted(runs) if (pid := locking_process(run)) is not None}
-    outcomes = [_signalled(run, pid, now=now).outcome for pid, run in left.items()]
-    if outcomes:
-        outcome = "stopping" if "stopping" in outcomes else "stopped"
-        return Stopped(relative(folder), outcome, list(left), [], "")
+    if (stopped := _stop_all(folder, left, now=now)) is not None:
+        return stopped
     if any(RunFolder(run).state == RunStatus.RUNNING_ELSEWHERE for run in runs):
         host = plan.host if plan.host != platform.node() else "another machine"
         command = f"hydrant stop {shlex.quote(str(folder))}"
         raise CannotStop(f"{relative(folder)} runs on {host or 'another machine'}; call there: {command}")
     return Stopped(relative(folder), "idle", [], [], "")
+
+
+def _stop_all(folder: Path, working: Mapping[int, Path], *, now: bool) -> Stopped | None:
+    """Ask all processes at once, each with the folder that it locks; return None if none of them works any more."""
+    with ThreadPoolExecutor(len(working) or 1) as threads:
+        found = list(threads.map(partial(_signalled, now=now), working.values(), working))
+    pids = [pid for one in found for pid in one.pids]
+    outcome = "stopping" if any(one.outcome == "stopping" for one in found) else "stopped"
+    return Stopped(relative(folder), outcome, pids, [], "") if pids else None
 
 
 def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.interface.arguments import list_of_texts
+from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.interface.run import Run
 
@@ -104,6 +104,7 @@ _DIFFERENCES = {
 """The columns of `Comparison.groups` about the difference from the baseline, with their names in `to_dict`."""
 
 
+@known_arguments
 def compare(
     *runs: str | Path | Run,
     by: Sequence[str] | None = None,
@@ -159,6 +160,7 @@ def compare(
     return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 
 
+@known_arguments
 def load_runs(*runs: str | Path | Run) -> pd.DataFrame:
     """Return a table of runs: a row for each, also for jobs of a sweep that never started.
 

@@ -19,7 +19,7 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.resolvers import begin_run
 from hydrant.errors import ConfigError
-from hydrant.interface.arguments import list_of_texts
+from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.process_settings import process_settings, restored_gc
 
@@ -76,6 +76,7 @@ class Config(Mapping[str, Any]):
         return replace(job, folder=path, call=f"hydrant.train(config, folder={str(path)!r})")
 
 
+@known_arguments
 def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) -> Config:
     """Compose a config like the command line: `hydrant.compose(["optimizer=sgd", "seed=1"])`.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError
-from hydrant.interface.arguments import list_of_texts
+from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -100,6 +100,7 @@ class Run:
         of_run = [self.folder / SCHEDULE_PICTURE, self.folder / CURVES_PICTURE]
         return drawn | {file.stem: file for file in of_run if file.exists()}
 
+    @known_arguments
     def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:
         """Return the trained model in evaluation mode, not compiled, with the weights in float32.
 
@@ -113,6 +114,7 @@ class Run:
 
             return open_model(**arguments).to(device)
 
+    @known_arguments
     def evaluate(self, split: str = "val", *, weights: Weights = "last") -> dict[str, float]:
         """Return the losses and metrics on a split of the data, as `val/...`: the numbers of `hydrant evaluate`.
 
@@ -132,6 +134,7 @@ class Run:
         with unchanged_process():
             return evaluate_saved(saved, chosen)
 
+    @known_arguments
     def predict(
         self,
         inputs: Any,
@@ -181,6 +184,7 @@ class Run:
             yield {"path": str(checkpoint), "weights": part, "allow_targets": self._allow_targets}
 
 
+@known_arguments
 def load_run(
     folder: str | Path,
     *,

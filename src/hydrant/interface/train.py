@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, Interrupted, recorded_error, why_no_folder
+from hydrant.interface.arguments import known_arguments
 from hydrant.interface.config import Config
 from hydrant.interface.run import Run, passed_objects
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hydrant.tasks import Task
 
 
+@known_arguments
 def train(
     config: Config,
     *,

@@ -15,15 +15,20 @@ _PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
 
 def locking_ancestor(folder: Path) -> int | None:
     """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
-    with suppress(OSError):
-        return next((pid for pid in _ancestors() if locks(pid, folder)), None)
-    return None
+    return next((pid for pid in _ancestors(os.getpid()) if locks(pid, folder)), None)
 
 
 def locking_process(folder: Path) -> int | None:
     """Return the process of this machine that trains in a folder: the one that its lease names, if it has the lock."""
     pid = leasing_process(folder)
     return pid if pid is not None and locks(pid, folder) else None
+
+
+def locking_processes(folder: Path) -> list[int]:
+    """Return the processes of this machine that share the lock of a folder, without those that inherit it."""
+    found = sorted(int(entry.name) for entry in _PROC.glob("[1-9]*"))
+    holders = [pid for pid in found if locks(pid, folder)]
+    return [pid for pid in holders if not {*_ancestors(pid)} & {*holders}]
 
 
 def locks(pid: int, folder: Path) -> bool:
@@ -42,10 +47,11 @@ def locks(pid: int, folder: Path) -> bool:
     return False
 
 
-def _ancestors() -> Iterator[int]:
-    """Yield the process ids of the parent, its parent and so on."""
-    pid = os.getppid()
-    while pid > 0:
-        yield pid
-        parent = re.search(r"^PPid:\s*(\d+)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE)
-        pid = int(parent[1]) if parent else 0
+def _ancestors(pid: int) -> Iterator[int]:
+    """Yield the process ids of the parent of a process, its parent and so on, as far as they can be read."""
+    with suppress(OSError):
+        while match := re.search(
+            r"^PPid:\s*([1-9]\d*)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE
+        ):
+            pid = int(match[1])
+            yield pid

@@ -3,7 +3,7 @@
 A file names the process, but anybody may have written it, and process ids are used again. So a handle of the process
 is opened (a pidfd), then the kernel is asked whether that process holds the lock of the folder, and the signal goes to
 the handle. A second request sends no second signal, because a run takes that for "at once": `.stop` in the folder
-names the process that was asked.
+names the processes that were asked.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hydrant.files.atomic_write import locked
 from hydrant.runs.lock_holder import locks
 
 ASKED = ".stop"
+_MAX_ASKED = 20  # of the processes that were asked before
 _BETWEEN_SECONDS = 0.5  # in which a process takes the first signal
 
 
@@ -59,8 +60,9 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
             raise CannotStop(f"process {pid} belongs to another user; ask that user to stop it") from error
         has_ended = _has_ended(handle, seconds)
     if has_ended:
-        with suppress(OSError):
-            (folder / ASKED).unlink()
+        with suppress(OSError), locked(folder / ASKED) as descriptor:
+            if len(_asked_before(descriptor)) <= 1:  # else another process of a sweep still saves
+                (folder / ASKED).unlink()
     return has_ended
 
 
@@ -89,11 +91,15 @@ def _handle(pid: int) -> Generator[int | None]:
 def _asked(folder: Path, process: str) -> Generator[bool]:
     """Yield whether a process has not been asked before. Others that ask wait until the block ends."""
     with locked(folder / ASKED) as descriptor:
-        is_first = os.read(descriptor, 100).decode(errors="replace") != process
-        if is_first:
+        asked = _asked_before(descriptor)
+        if is_first := process not in asked:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, process.encode(), 0)
+            os.pwrite(descriptor, "\n".join([*asked[-_MAX_ASKED:], process]).encode(), 0)
         yield is_first
+
+
+def _asked_before(descriptor: int) -> list[str]:
+    return os.pread(descriptor, 4096, 0).decode(errors="replace").splitlines()
 
 
 def _started(pid: int) -> str:

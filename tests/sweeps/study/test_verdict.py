@@ -32,7 +32,10 @@ def test_the_better_one_wins(mode: str, winner: str, loser: str) -> None:
     )
     verdict = find_verdict(standing, CLEAR, rule(mode), {}, None)
     assert (verdict.status, verdict.winner, verdict.rival) == ("decided", winner, loser)
-    assert verdict.sentence.startswith(f"Decided: {winner} is better than {loser} by 0.098 (4 fresh seeds, ")
+    start = (
+        f"Decided: {winner} is better than {loser} by 0.098 in val/accuracy (4 fresh seeds, 95 % interval "
+    )
+    assert verdict.sentence.startswith(start)
     assert verdict.lead is not None
     assert (verdict.lead.mean > 0) == (mode == "max")
 
@@ -44,16 +47,17 @@ def test_the_interval_is_that_of_the_lead_also_where_less_is_better(mode: str) -
         "a": [sign * value for value in (0.9, 0.8, 0.9, 0.7, 0.9)],
         "b": [sign * value for value in (0.8, 0.85, 0.9, 0.75, 0.8)],
     }
-    start = "Undecided: a leads b by 0.02, but either may be better: the 95 % interval of the lead"
+    start = "Undecided: a leads b by 0.02 in val/accuracy, but either may be better: the 95 % interval of the lead"
     assert sentence(results, rule(mode)).startswith(
-        f"{start} is -0.18 to 0.22; all seeds are used. If this lead is real, about 240 seeds of each"
+        f"{start} for all looks is -0.18 to 0.22; all seeds are used. If this lead is real, about 240 seeds of each"
     )
     wider = sentence(results | {"c": [sign * value / 9 for value in results["a"]]}, rule(mode, num=3))
     wide = start.replace("the 95 %", "the 97.5 %")
-    assert f"{wide} for all looks (95 % for 3 contenders) is -0." in wider
+    assert f"{wide} for all looks is -0." in wider
     clear = {name: [sign * value for value in values if value is not None] for name, values in CLEAR.items()}
-    assert "Decided: adamw is better than sgd by 0.098 (4 fresh seeds, interval 0.0" in sentence(
-        clear, rule(mode)
+    assert (
+        "Decided: adamw is better than sgd by 0.098 in val/accuracy (4 fresh seeds, 95 % interval 0.0"
+        in sentence(clear, rule(mode))
     )
 
 
@@ -85,20 +89,22 @@ def test_no_difference_ends_a_study() -> None:
 
 
 def test_a_clear_but_small_difference_is_said_to_be_small() -> None:
-    assert "by 0.098, less than the 0.5 that matters (" in sentence(CLEAR, rule(min_difference=0.5))
+    assert "by 0.098 in val/accuracy, less than the 0.5 that matters (" in sentence(
+        CLEAR, rule(min_difference=0.5)
+    )
 
 
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        ({"a": [0.9, 0.91], "b": [0.8, 0.82]}, "a leads b by 0.095, but 2 fresh seeds can decide nothing"),
-        ({"a": [0.9] * 6, "b": [0.8] * 6}, "a leads b by 0.1 with each of 6 seeds alike, so no noise is known"),
+        ({"a": [0.9, 0.91], "b": [0.8, 0.82]}, "a leads b by 0.095 in val/accuracy, but 2 fresh seeds"),
+        ({"a": [0.9] * 6, "b": [0.8] * 6}, "a leads b by 0.1 in val/accuracy with each of 6 seeds alike, so"),
         ({"a": [0.9] * 6, "b": [0.9] * 6}, "a and b have the same mean of val/accuracy"),
         (
             {"a": [0.9, 0.8, 0.9, 0.7, 0.9], "b": [0.8, 0.85, 0.9, 0.75, 0.8]},
             "all seeds are used. If this lead is real, about 240 seeds",
         ),
-        ({"a": [0.9, 0.91], "b": [None, None]}, "only a has results, so there is nothing to compare it with"),
+        ({"a": [0.9, 0.91], "b": [None, None]}, "only a has results of val/accuracy, so there is nothing"),
         ({"a": [None], "b": [None]}, "no result; all seeds are used; a failed with fresh seed 1; b failed with"),
         ({"a": [], "b": []}, "Undecided: no result; all seeds are used."),
     ],
@@ -123,7 +129,7 @@ def test_a_failed_contender_that_was_better_leaves_the_study_undecided() -> None
     results: Results = {**CLEAR, "lion": [0.99, 0.98, None]}
     verdict = find_verdict(judge(results, rule(num=3)), results, rule(num=3), {"soap": "9 failed"}, None)
     assert (verdict.status, verdict.winner) == ("undecided", None)
-    assert "lion had a better mean than adamw before it failed" in verdict.sentence
+    assert "lion had a better mean of val/accuracy than adamw before it failed" in verdict.sentence
     assert "; soap has no result (9 failed); lion failed with fresh seed 3." in verdict.sentence
     worse: Results = {**CLEAR, "lion": [0.1, 0.2, None]}
     assert find_verdict(judge(worse, rule(num=3)), worse, rule(num=3), {}, None).winner == "adamw"
@@ -136,7 +142,7 @@ Z = [0.92, 0.86, 0.95, 0.87, 0.93, 0.92, 0.9]  # better than C, but not clearly
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        ({"a": A, "b": [None], "c": C}, "Undecided: a is better than c by 0.098 (5 fresh seeds, "),
+        ({"a": A, "b": [None], "c": C}, "Undecided: a is better than c by 0.098 in val/accuracy (5 fresh seeds, "),
         ({"a": A, "b": [None, 0.9, 0.9, 0.9], "c": C}, "), but b failed before anything compared it with it; b failed"),
         ({"x": [*A[:5], 0.9, None], "y": C[:5], "z": Z}, "Undecided: only x, which failed later, has beaten y; x "),
     ],

@@ -193,10 +193,12 @@ def find_verdict(
         return Verdict("undecided", f"Undecided: {why}{silent}.", ended, None, None, None, None, None)
     rival = _rival(leader, standing, means, rule)
     if rival is None:
-        text = f"Undecided: only {leader} has results, so there is nothing to compare it with{silent}."
+        text = f"Undecided: only {leader} has results of {rule.metric}, so there is nothing to compare it with{silent}."
         return Verdict("undecided", text, ended, None, leader, None, None, None)
     if lucky := _better_but_failed(leader, standing, results, rule):
-        text = f"Undecided: {lucky} had a better mean than {leader} before it failed{silent}."
+        text = (
+            f"Undecided: {lucky} had a better mean of {rule.metric} than {leader} before it failed{silent}."
+        )
         return Verdict("undecided", text, ended, None, leader, rival.names[1], rival.estimate, None)
     lead, seeds = rival.estimate, None
     if standing.ended_by and (obstacle := _obstacle(standing, results)):
@@ -241,9 +243,10 @@ def _better(found: Comparison, standing: Standing, rule: Rule) -> str:
     size = _short(abs(found.estimate.mean))
     small = rule.min_difference is not None and found.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
-    several = f" and {rule.num_contenders} contenders" if rule.num_contenders > 2 else ""
-    seeds = f"{standing.num_seeds} fresh seeds, interval {_interval(found, rule)} for all looks{several}"
-    return f"{winner} is better than {rival} by {size}{note} ({seeds})"
+    seeds = (
+        f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(found, rule)} for all looks"
+    )
+    return f"{winner} is better than {rival} by {size} in {rule.metric}{note} ({seeds})"
 
 
 def _no_difference(standing: Standing, rule: Rule) -> str:
@@ -258,16 +261,19 @@ def _undecided(found: Comparison, rule: Rule) -> str:
     leader, rival = found.names
     if found.estimate.mean == 0.0:
         return f"Undecided: {leader} and {rival} have the same mean of {rule.metric}"
-    start = f"Undecided: {leader} leads {rival} by {_short(abs(found.estimate.mean))}"
+    start = f"Undecided: {leader} leads {rival} by {_short(abs(found.estimate.mean))} in {rule.metric}"
     num = found.estimate.num_pairs
     if found.std == 0.0 and num > 1:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
     if found.estimate.low is None:
         return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
-    level, together = (f"{100 * (1 - alpha):.4g} %" for alpha in (rule.pair_alpha, rule.alpha))
-    of_all = f" for all looks ({together} for {rule.num_contenders} contenders)" if level != together else ""
-    interval = f"the {level} interval of the lead{of_all} is {_interval(found, rule)}"
+    interval = f"the {_level(rule)} interval of the lead for all looks is {_interval(found, rule)}"
     return f"{start}, but either may be better: {interval}"
+
+
+def _level(rule: Rule) -> str:
+    """Return the level of the interval of a pair, such as `97.5 %` with three contenders."""
+    return f"{100 * (1 - rule.pair_alpha):.4g} %"
 
 
 def _advice(seeds: int | None, found: Comparison) -> str:

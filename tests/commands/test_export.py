@@ -40,6 +40,17 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     assert cli.main([*command, "link.pt2"]) == 0
     assert (workdir / "link.pt2").is_symlink()
     assert cli.main(["export", str(folder), "--output", "plain.safetensors"]) == 0
+    for path in ("plain.safetensors", str(folder / "checkpoints/last/model.safetensors"), "train.csv"):
+        (workdir / "train.csv").write_text("a,b")
+        content = (workdir / path).read_bytes()
+        assert cli.main(["export", str(folder), "--output", path]) == 2
+        assert f"--output: {path} exists already".replace(
+            f"{workdir}/", ""
+        ) in capsys.readouterr().err.replace(f"{workdir}/", "")
+        assert (workdir / path).read_bytes() == content
+    assert cli.main(["preview", "--png", "train.csv"]) == 2
+    assert "--png: train.csv exists, and is no .png file" in capsys.readouterr().err
+    assert (workdir / "train.csv").read_text() == "a,b"
     (workdir / "umask").touch()
     modes = {(workdir / name).stat().st_mode for name in ("umask", "real.pt2", "plain.safetensors")}
     assert len(modes) == 1

@@ -71,7 +71,9 @@ class Logs:
             trainer.log.table("notes", ["name", "value"], [["a", 1], ["b", 2.5]])
             trainer.log.picture("tensor", torch.rand(3, 6, 4))
             trainer.log.picture("drawn", lambda path: path.write_bytes(b"a picture"))
+            trainer.log.text("t" * 300, "its folder cannot be made")
         if num_updates in (4, 5):
+            trainer.log.row({"mine/number": 0})
             trainer.log.row({"mine/number": num_updates})
 
 

@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     check_known("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
+    _check_free(options.output)
     from hydrant.runs.load import open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)
@@ -64,6 +65,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _check_free(output: Path | None) -> None:
+    """Check that the user's file does not exist yet: it may be a checkpoint, or anything else.
+
+    Raises:
+        ConfigError: it exists.
+    """
+    if output is not None and output.exists():
+        problem = "exists already" if output.is_file() else "cannot be written (it is not a file)"
+        raise ConfigError("--output", f"{output} {problem}", remedy="give another path")
+
+
 def _preparation(saved: SavedRun) -> dict[str, Any]:
     """Return by which numbers the data prepare what the model takes; empty if they do not."""
     from hydrant.data.base import changes_samples  # imports torch
@@ -84,9 +96,6 @@ def _write(
         ConfigError: the file cannot be written.
         ExportError: the format cannot hold the model, or the file gives other outputs.
     """
-    if path.exists() and not path.is_file():
-        message = f"{path} cannot be written (it is not a file)"
-        raise ConfigError("--output", message, remedy="give another path")
     path = path.resolve()  # write through a link instead of replacing it
     try:
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     schedules = plan.schedule_values(updates)
     curves = schedule_curves(plan, schedules)
     if options.png is not None:
-        with writing_to("--png", options.png):
+        with writing_to("--png", options.png, ".png"):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
     if wants_json():
         answer(_plain(plan))

@@ -77,12 +77,18 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
 
 
 @contextmanager
-def writing_to(flag: str, path: Path) -> Generator[None]:
+def writing_to(flag: str, path: Path, suffix: str = "") -> Generator[None]:
     """Create the parent folder of the file that `flag` names. The body of the `with` block writes the file.
 
+    Args:
+        flag, path: of the file.
+        suffix: of the files that may be replaced; "": the caller has checked that.
+
     Raises:
-        ConfigError: The file cannot be written.
+        ConfigError: The file cannot be written, or would replace one of another kind.
     """
+    if suffix and path.is_file() and path.suffix.lower() != suffix:
+        raise ConfigError(flag, f"{path} exists, and is no {suffix} file", remedy="give another path")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():

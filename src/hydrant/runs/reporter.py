@@ -154,22 +154,31 @@ class RunReporter(RunLogger, Rows):
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
         """Let `draw` write a picture into `pictures/<name>/`, and send it to the trackers."""
-        with self._new_file(PICTURES, name, "png") as path:
+
+        def write(path: Path) -> None:
             draw(path)
             show_picture(path)
             self._trackers.image(name, path)
 
+        self._write_file(PICTURES, name, "png", write)
+
     def text(self, name: str, text: str) -> None:
         """Write a text into `texts/<name>/`, and send it to the tracker."""
-        with self._new_file(TEXTS, name, "txt") as path:
+
+        def write(path: Path) -> None:
             path.write_text(text, encoding="utf-8")
             self._trackers.text(name, text)
 
+        self._write_file(TEXTS, name, "txt", write)
+
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Write a table into `tables/<name>/`, and send it to the tracker."""
-        with self._new_file(TABLES, name, "csv") as path:
+
+        def write(path: Path) -> None:
             path.write_text(as_csv([columns, *rows]), encoding="utf-8", newline="")
             self._trackers.table(name, columns, rows)
+
+        self._write_file(TABLES, name, "csv", write)
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
@@ -310,11 +319,10 @@ class RunReporter(RunLogger, Rows):
                     log.warning("%s cannot be written: %s; training continues", what, cause)
                 self._reported_causes.add(cause)
 
-    @contextlib.contextmanager
-    def _new_file(self, kind: str, name: str, suffix: str) -> Generator[Path]:
-        """Yield the path of a file of the present update, in a folder that exists."""
+    def _write_file(self, kind: str, name: str, suffix: str, write: Callable[[Path], None]) -> None:
+        """Let `write` write a file of the present update, in a folder that exists. If that fails, only log it."""
         with self._optional(f"{kind}/{name}"):
             check_held(self._folder)
             path = self._folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            yield path
+            write(path)

@@ -68,7 +68,7 @@ class BenchOutput:
         copies = {"--csv": self._options.csv, "--png": self._options.png}
         for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
             if path is not None:
-                with writing_to(flag, path):
+                with writing_to(flag, path, path.suffix if flag == "--output" else f".{flag[2:]}"):
                     pass
         if self._options.wandb:
             self._tracker = self._start_tracker()

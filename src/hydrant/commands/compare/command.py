@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     question = question_of(options)
     comparison = compare(read_runs(words, question.varied), question)
     if options.html is not None:
-        with writing_to("--html", options.html):
+        with writing_to("--html", options.html, ".html"):
             write_page(comparison, options.html)
     if wants_json():
         answer(to_dict(comparison) if options.details else to_brief(comparison))

@@ -27,7 +27,13 @@ def main(words: list[str] | None = None) -> None:
             measured = environment()
             runner.train(one, folder, miniature=options.miniature)
             content = {"measured": measured, **runner.read(one, folder, miniature=options.miniature)}
-            print(*(page.row(one.paper, finding) for finding in page.findings_of(one, content)), sep="\n")
+            print(
+                *(
+                    page.row(finding.paper or one.paper, finding)
+                    for finding in page.findings_of(one, content)
+                ),
+                sep="\n",
+            )
             if not options.miniature:
                 runner.write(one, content)
     if not options.miniature:

@@ -57,4 +57,11 @@ def league_content() -> dict[str, Any]:
         [name, row.optimizer, row.seed, row.loss] for name, found in sweeps.items() for row in found["fresh"]
     ]
     columns = ["part", "optimizer", "seed", "val/loss"]
-    return {"measured": measured, "processor_seconds": None, "columns": columns, "runs": runs}
+    tuning = sum(len(found["tuning"]) for found in sweeps.values())
+    return {
+        "measured": measured,
+        "processor_seconds": None,
+        "num_tuning": tuning,
+        "columns": columns,
+        "runs": runs,
+    }

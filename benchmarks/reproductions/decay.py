@@ -84,9 +84,9 @@ def study(rows: Sequence[Row]) -> list[Finding]:
 
 
 def study_panels(rows: Sequence[Row]) -> Sequence[Panel]:
-    """The accuracy of each fresh seed."""
+    """The accuracy of each seed of the test."""
     points = {
         title: {seed: [accuracy] for seed, accuracy in of_seeds.items()}
         for title, of_seeds in _tested(rows).items()
     }
-    return [Lines("each at its best of 45 pairs", "fresh seed", "accuracy", points)]
+    return [Lines("each at its best of 45 pairs", "seed, none of the tuning", "accuracy", points)]

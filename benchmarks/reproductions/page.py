@@ -36,9 +36,10 @@ here is shown as it is; it may well hold at the paper's size.
 
 *Claim* is the range of numbers that agree with the paper; its width is ours, and part of the protocol. *Ours* is the
 mean, with its 95 % interval (Student's t), which is of each row alone: of twenty such intervals, one misses the true
-mean. With three seeds it is wide. That of an accuracy is cut at 0 and 1. A study's interval holds after each of its
-seeds. *Holds* is `yes` if the whole interval is in the range, `no` if none of it is, else `undecided`. *Cost* is
-processor time, and *command* is the NAME, or the whole command of another program.
+mean, so of these {rows} rows about {misses} do. With three seeds it is wide. It is not cut: that of an accuracy may
+leave 0 to 1, and that of a difference of two -1 to 1. A study's interval holds after each of its seeds. *Holds* is
+`yes` if the whole interval is in the range, `no` if none of it is, else `undecided`. *Cost* is processor time, and
+*command* is the NAME, or the whole command of another program.
 """
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -54,7 +55,9 @@ def text() -> str:
     """Return the page."""
     found = results()
     ran = [one for one in REPRODUCTIONS if one.name in found]
-    parts = [HEAD.format(command=command("[NAME]")), "\n".join(_table(ran, found))]
+    rows = sum(len(findings_of(one, found[one.name])) for one in ran)
+    head = HEAD.format(command=command("[NAME]"), rows=rows, misses=round(rows / 20))
+    parts = [head, "\n".join(_table(ran, found))]
     return "\n".join(
         [*parts, "", *(_section(one, found[one.name]) for one in ran), "\n".join(_not_run(found))]
     )
@@ -84,10 +87,12 @@ def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
     yield "| paper | measured | claim | ours | interval | over | holds | cost | command |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for one in ran:
-        link, cost, words = f"[{one.paper}](#{_anchor(one.title)})", _cost(found[one.name]), _name(one)
+        shown, cost, words = "", _cost(found[one.name]), _name(one)
         for finding in findings_of(one, found[one.name]):
+            paper = finding.paper or one.paper
+            link = "" if paper == shown else f"[{paper}](#{_anchor(one.title)})"
             yield f"{row(link, finding)} {cost} | {words} |"
-            link = cost = words = ""
+            shown, cost, words = paper, "", ""
 
 
 def _name(one: Reproduction) -> str:
@@ -108,10 +113,6 @@ def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
     """Return the section of a reproduction: its claim, protocol, picture, cost and commands."""
     file = EXPERIMENTS / f"{one.experiment_name}.yaml"
     said = header(file)
-    seconds = content["processor_seconds"]
-    cost = (
-        "a cost that was not recorded" if seconds is None else f"{seconds / 60:.1f} minutes of processor time"
-    )
     paragraphs = [
         f"## {one.title}",
         _broken(f"**Question**: {said['Question']}"),
@@ -121,10 +122,24 @@ def _section(one: Reproduction, content: Mapping[str, Any]) -> str:
         _broken(f"**What differs from the paper**: {said['Differs']}"),
         *([_broken(f"**Seen**: {said['Seen']}")] if "Seen" in said else []),
         f"![{one.title}: what was measured](images/{one.image.format(name=one.name)})",
-        _broken(f"{len(content['runs'])} runs, {cost}. Measured {place(content['measured'])}."),
+        _broken(" ".join(_measured(content))),
         f"```text\n{command(one.name) if one.sweeps else f'uv run --group dev {LEAGUE}'}\n```",
     ]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _measured(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield sentences about the runs of a result: how many, their cost, where, and of which code."""
+    measured, seconds, tuning = (content.get(key) for key in ("measured", "processor_seconds", "num_tuning"))
+    before = f" after {tuning} of the tuning" if tuning else ""
+    known = "" if seconds is None else f", {seconds / 60:.1f} minutes of processor time"
+    yield f"{len(content['runs'])} runs{before}{known}."
+    if seconds is None:
+        yield "Their losses are recorded, their cost is not."
+    assert measured is not None
+    yield f"Measured {place(measured)}."
+    if measured["git_dirty"]:
+        yield "The changes were not committed, so the commit alone does not give the code of these runs."
 
 
 def header(file: Path) -> dict[str, str]:

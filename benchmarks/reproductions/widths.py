@@ -13,6 +13,8 @@ from benchmarks.reproductions.finding import Finding, Lines, Panel, Row, groups,
 
 THEORY = {"adamw": -1.0, "muon": -0.5}
 """The octaves of the best learning rate for a doubling of the width under the standard parametrization."""
+PAPERS = {"muon": "Yang et al., 2023"}
+"""Whose condition the rule of an optimizer follows, if not that of Yang et al., 2022."""
 PARAMETRIZATIONS = {"mup": "with muP", "standard": "without muP"}
 
 
@@ -40,7 +42,7 @@ def transfer(rows: Sequence[Row]) -> list[Finding]:
             best = _best_lrs(of_seed).values()
             octaves += [math.log2(after / before) for before, after in itertools.pairwise(best)]
         what = f"`{part}`: octaves of the best lr when the width doubles"
-        found.append(Finding(what, octaves, -0.5, 0.5, "doublings"))
+        found.append(Finding(what, octaves, -0.5, 0.5, "doublings", paper=PAPERS.get(part, "")))
     return found
 
 
@@ -77,6 +79,7 @@ def parametrizations(rows: Sequence[Row]) -> list[Finding]:
     """How the best learning rate changes when the width doubles, with muP and without."""
     found, parts = list[Finding](), groups(rows, "part")
     for optimizer, theory in THEORY.items():
+        paper = PAPERS.get(optimizer, "")
         slopes = {name: of_each_seed(parts[f"{optimizer}_{name}"], _octaves) for name in PARAMETRIZATIONS}
         ranges = {"mup": (theory / 2, -theory / 2), "standard": (-math.inf, theory / 2)}
         found += [
@@ -84,11 +87,13 @@ def parametrizations(rows: Sequence[Row]) -> list[Finding]:
                 f"`{optimizer}` {PARAMETRIZATIONS[name]}: octaves of the best lr for a doubling of the width",
                 values,
                 *ranges[name],
+                paper=paper,
             )
             for name, values in slopes.items()
         ]
         gains = [ours - other for ours, other in zip(slopes["mup"], slopes["standard"], strict=True)]
-        found.append(Finding(f"`{optimizer}`: octaves with muP less those without", gains, 0.0, math.inf))
+        what = f"`{optimizer}`: octaves with muP less those without"
+        found.append(Finding(what, gains, 0.0, math.inf, paper=paper))
     return found
 
 

@@ -19,7 +19,7 @@ from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification, Supervised, Task
 from hydrant.training.prepare.check_means import check_means
-from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, read_samples
+from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, eval_metrics, read_samples
 
 
 @dataclass
@@ -208,3 +208,11 @@ def test_other_losses_of_users_are_taken(loss: Any) -> None:
     task = Supervised(nn.Linear(4, 2), loss=loss, metrics={})
     dry_forward(task, points())
     assert not task.reads_values
+
+
+def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:
+    outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
+    dry = DryForward(0, "", Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()))
+    assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
+    with pytest.raises(ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"):
+        eval_metrics(["val", "val/night"], dry)

@@ -58,5 +58,6 @@ def _try_alone(name: str, value: Any) -> None:
         key = "model" if name.startswith("model.") else "task"
         short = name.removeprefix("model.")
         message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
-        remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False"
+        remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False if training"
+        remedy = f"{remedy} does not change it"
         raise ConfigError(key, message, remedy=remedy) from error

@@ -25,6 +25,7 @@ from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.prepare.check_means import check_means
 from hydrant.training.prepare.explain_failure import explain_failure
+from hydrant.training.prepare.unsaved_state import UnsavedState
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
@@ -188,7 +189,7 @@ def dry_forward(task: Any, data: Data) -> DryForward:
     pair = read_samples(data, data.train, 2)
     check_means(task, pair, partial(_evaluate, task, what="samples"))
     with _values_read(task), explain_failure(task, pair, "samples in training mode"):
-        flops = count_flops(task, pair)
+        flops = count_flops(task, pair, UnsavedState(task).warn_of_changes)
     return DryForward(*flops, batch, outcome, metric_names, pair)
 
 
@@ -280,9 +281,19 @@ def dry_mixing(task: Any, batch: Batch, mixing: Mixing) -> None:
 
 
 def eval_metrics(prefixes: Sequence[str], dry: DryForward) -> frozenset[str]:
-    """Return the names of the metrics that evaluations report under these prefixes, such as `val/accuracy`."""
-    measured = (*dry.losses, *dry.outcome.measurements, *dry.metric_names)
-    return frozenset(f"{prefix}/{name}" for prefix in prefixes for name in measured)
+    """Return the names of the metrics that evaluations report under these prefixes, such as `val/accuracy`.
+
+    Raises:
+        ConfigError: a further validation set and a metric make the same name.
+    """
+    names, measured = set[str](), {*dry.losses, *dry.outcome.measurements, *dry.metric_names}
+    for prefix in prefixes:
+        own = {f"{prefix}/{name}" for name in measured}
+        if double := min(names & own, default=""):
+            message = f"{double} would be of the validation set {prefix.partition('/')[2]} and of a metric"
+            raise ConfigError("data.extra_val", message, remedy="rename one of the two")
+        names |= own
+    return frozenset(names)
 
 
 def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: DryForward) -> None:

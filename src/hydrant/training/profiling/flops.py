@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -27,8 +27,12 @@ class Flops(NamedTuple):
     uncounted: str  # what the number leaves out, for users; "" if nothing
 
 
-def count_flops(task: nn.Module, batch: Batch) -> Flops:
+def count_flops(
+    task: nn.Module, batch: Batch, look: Callable[[Callable[[], object]], None] = lambda forward: None
+) -> Flops:
     """Return the FLOPs of one sample's forward pass in training. Nothing in the task changes.
+
+    `look` is called after this pass, before the task is restored, with a function that makes another one.
 
     torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
     is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
@@ -37,8 +41,10 @@ def count_flops(task: nn.Module, batch: Batch) -> Flops:
 
     counter = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     weights = _WeightTracker(task, counter.flop_registry)
-    with training_trial(task), _unfused_attention(), torch.no_grad(), weights, counter:
-        task.forward(_with_whole_documents(batch))
+    with training_trial(task):
+        with _unfused_attention(), torch.no_grad(), weights, counter:
+            task.forward(_with_whole_documents(batch))
+        look(lambda: task.forward(batch))
     return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted())
 
 

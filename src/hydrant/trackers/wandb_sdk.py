@@ -186,8 +186,8 @@ class SdkSession:
 
         def start() -> None:
             with contextlib.suppress(Exception):  # the run meets it again, and reports it
-                import wandb
-
+                with _without_field_descriptions():
+                    import wandb
                 wandb.setup()
                 # `wandb.init` of 0.31 imports it, also offline, which takes a quarter of a second.
                 importlib.import_module("requests")
@@ -299,6 +299,32 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
         hooks := getattr(sys.excepthook, "__self__", None), ExitHooks
     ):
         sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def _without_field_descriptions() -> Generator[None]:
+    """Keep pydantic from reading the source of W&B's classes for the descriptions of their fields, which nobody sees.
+
+    That is a third of the import of wandb. Classes that other threads define meanwhile have their descriptions.
+    Written against pydantic 2.14 in November 2026.
+    """
+    try:
+        fields: Any = importlib.import_module("pydantic._internal._fields")
+        read = fields._update_fields_from_docstrings
+    except (ImportError, AttributeError):  # of another version
+        yield
+        return
+    own = threading.get_ident()
+
+    def read_of_others(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != own:
+            read(*args, **kwargs)
+
+    fields._update_fields_from_docstrings = read_of_others
+    try:
+        yield
+    finally:
+        fields._update_fields_from_docstrings = read
 
 
 def _look_for_nothing(run: object) -> None: ...

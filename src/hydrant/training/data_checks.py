@@ -10,7 +10,9 @@ from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import Data, changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
+from hydrant.safety.targets import target_nodes
 from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.folder import find_checkpoint
 from hydrant.training.checkpoint.manifest import TRAINING
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.plan import Plan
@@ -101,17 +103,25 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
     _refuse_or_say(message, "file", is_strict=is_strict)
 
 
-def warn_of_other_data(saved: SavedCheckpoint, data: Data) -> None:
-    """Warn if initial weights fit, but have learned other classes or other columns: nothing else tells it."""
+def warn_of_loaded_parts(config: Mapping[str, Any], data: Data) -> None:
+    """Warn if a part that `with_weights` loads, such as a teacher, has learned other classes or columns."""
+    parts = target_nodes({group: config[group] for group in ("model", "task")}, "")
+    for key, node in parts:
+        if node["_target_"].startswith("hydrant.") and node["_target_"].endswith(".with_weights"):
+            name = f"{key}.path".lstrip(".")
+            if node.get("path") is not None:
+                warn_of_other_data(SavedCheckpoint(find_checkpoint(node["path"], name)), data, name)
+
+
+def warn_of_other_data(saved: SavedCheckpoint, data: Data, key: str = "init_from") -> None:
+    """Warn if the weights that a key names fit, but have learned other classes or columns: nothing else tells it."""
     learned, names = saved_class_names(saved) or (), data.class_names or ()
     # A last layer of another number of classes does not fit, which the log says.
     if len(learned) == len(names) and (difference := _changed_classes(learned, names)):
-        log.warning("init_from: the weights have learned other classes: %s", difference)
+        log.warning("%s: the weights have learned other classes: %s", key, difference)
     was = saved_statistics(saved)
     if was and data.statistics and (difference := changed_statistics(was, data.statistics)):
-        log.warning(
-            "init_from: the weights have learned samples that were prepared otherwise: %s", difference
-        )
+        log.warning("%s: the weights have learned samples that were prepared otherwise: %s", key, difference)
 
 
 def num_samples(data: Data) -> dict[str, int]:

@@ -27,6 +27,7 @@ from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.compile import Compilation, EagerStep
+from hydrant.training.data_checks import warn_of_loaded_parts
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
@@ -142,6 +143,7 @@ def _prepare(
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
+    warn_of_loaded_parts(config, data)
     dry = dry_forward(task, data)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)

@@ -15,6 +15,7 @@ from training_runs import Train, whole_and_resumed
 
 from hydrant.data import Data, dataset, tensors
 from hydrant.errors import ConfigError, DataError, HydrantError
+from hydrant.training.prepare.check_labels import check_labels
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -131,6 +132,23 @@ def test_items_are_pairs_or_dicts() -> None:
 def test_bytes_stay_bytes(shape: tuple[int, ...]) -> None:
     batch = read((torch.full(shape, 200, dtype=torch.uint8), 0), (torch.zeros(shape, dtype=torch.uint8), 1))
     assert (batch.inputs.dtype, int(batch.inputs.max())) == (torch.uint8, 200)
+
+
+class Labelled(Items):
+    """Items of two classes, and the attribute `targets`, as in torchvision's data sets."""
+
+    def __init__(self, targets: list[int]) -> None:
+        super().__init__(*((torch.zeros(3), int(n >= 90)) for n in range(100)))
+        self.targets = targets
+
+
+def test_labels_that_the_samples_do_not_have_balance_no_classes() -> None:
+    targets = [int(n >= 90) for n in range(100)]
+    check_labels(read_sets(Labelled(targets)).train)
+    check_labels(read_sets(Items(*Labelled(targets).items)).train)
+    message = r"^task\.class_weights: balanced counts 1 for training sample 0, whose target is 0: .*attribute targets"
+    with pytest.raises(ConfigError, match=message):
+        check_labels(read_sets(Labelled([1 - target for target in targets])).train)
 
 
 def test_doubles_become_float32() -> None:

@@ -214,5 +214,7 @@ def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> 
     outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
     dry = DryForward(0, "", Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()))
     assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
-    with pytest.raises(ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"):
+    with pytest.raises(
+        ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"
+    ):
         eval_metrics(["val", "val/night"], dry)

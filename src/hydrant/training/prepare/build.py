@@ -43,6 +43,7 @@ from hydrant.training.prepare.build_optimizers import (
     make_optimizers,
     make_schedules,
 )
+from hydrant.training.prepare.check_labels import check_labels
 from hydrant.training.prepare.check_saving import check_saving
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_steps
@@ -304,6 +305,8 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
 def _task(config: Mapping[str, Any], data: Data) -> Task:
     task: Task = instantiate(config, "task", make_model(config))
     task.measures_training = config["log_every"] is not None
+    if config["task"].get("class_weights") == "balanced":
+        check_labels(data.train)
     task.receive_data(data)
     return task
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import gc
 import logging
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 # Set before torch is imported, because the workers of pytest-xdist share the cores.
@@ -47,8 +49,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()  # else Triton's bindings report, at exit, what was not freed
+# Else Triton's bindings report what was not freed. Earlier, pytest's last collections would visit it five times.
+atexit.register(gc.unfreeze)
 
 
 @pytest.fixture
@@ -140,7 +142,10 @@ _PIXEL = base64.b64decode(
 
 @pytest.fixture(autouse=True)
 def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let this process write a pixel for each figure: drawing takes a third of a short run's time."""
+    """Let this process write a pixel for each figure: drawing takes a third of a short run's time.
+
+    Its curves are in no panels then.
+    """
 
     def save(_: object, path: Path | BinaryIO) -> None:
         path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
@@ -151,6 +156,7 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
         if not draws:
             patch.setattr(plotting, "_save", save)
+            patch.setattr(plotting, "_panels", lambda *_: (SimpleNamespace(axes=()), ()))
         yield
 
 

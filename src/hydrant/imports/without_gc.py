@@ -7,6 +7,9 @@ import gc
 import sys
 from collections.abc import Generator
 
+_may_unfreeze = False
+"""Whether all that is frozen was frozen by `import_without_gc`, in the present `restored_gc`."""
+
 
 @contextlib.contextmanager
 def import_without_gc() -> Generator[None]:
@@ -20,12 +23,30 @@ def import_without_gc() -> Generator[None]:
     After Triton is imported, the objects stay in the collector, because Triton's bindings report every object
     that is not freed at exit.
     """
+    global _may_unfreeze
     num_modules, was_enabled = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if len(sys.modules) > num_modules and "triton" not in sys.modules:
+            _may_unfreeze = _may_unfreeze or not gc.get_freeze_count()
             gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def restored_gc() -> Generator[None]:
+    """Give the objects of this process back to the garbage collector, from which `import_without_gc` takes them.
+
+    The user's own objects are among them. What was frozen before stays so.
+    """
+    global _may_unfreeze
+    before, _may_unfreeze = _may_unfreeze, False
+    try:
+        yield
+    finally:
+        if _may_unfreeze:
+            gc.unfreeze()
+        _may_unfreeze = before

@@ -19,9 +19,10 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.resolvers import begin_run
 from hydrant.errors import ConfigError
+from hydrant.imports.without_gc import restored_gc
 from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.runs.job import Job, job_of, place
-from hydrant.runs.process_settings import process_settings, restored_gc
+from hydrant.runs.process_settings import process_settings
 
 
 class Config(Mapping[str, Any]):

@@ -72,7 +72,8 @@ def preserve_loggers() -> Generator[None]:
     finally:
         logging.disable(threshold)
         for logger, level, disabled, propagate, handlers in before:
-            logger.setLevel(level)
+            if logger.level != level:
+                logger.setLevel(level)  # clears a cache of every logger there is
             for added in set(logger.handlers).difference(handlers):
                 added.close()
             logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers

@@ -50,20 +50,6 @@ def process_settings() -> Generator[None]:
         os.environ.update(variables)
 
 
-@contextlib.contextmanager
-def restored_gc() -> Generator[None]:
-    """Give the objects of this process back to the garbage collector, from which `import_without_gc` takes them.
-
-    The user's own objects are among them.
-    """
-    num_frozen = gc.get_freeze_count()
-    try:
-        yield
-    finally:
-        if not num_frozen:
-            gc.unfreeze()
-
-
 def end_command(status: int) -> NoReturn:
     """End this process after its threads and exit handlers, as multiprocessing ends its own. Python's finalization,
     which takes half a second once torch is imported, is skipped.

@@ -129,7 +129,7 @@ class GridSweeper:
         register_resolvers(JobFolders(swept, recorded_jobs(self.folder)))
         job_words = grid(overrides)
         jobs, faults = self._compose_all(job_words)
-        unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
+        unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
         faults = faults or self._find_faults(unfinished)
         if faults:
             raise _refusal(faults, job_words)

@@ -35,10 +35,10 @@ _LOST_SECONDS = 300.0
 """A run on another machine is taken for lost if it has not written its record for this many seconds."""
 
 
-def is_finished(config: Mapping[str, Any], folder: Path) -> bool:
+def is_finished(config: Mapping[str, Any], run: RunFolder) -> bool:
     """Return whether the folder holds a finished run of this config."""
     with suppress(HydrantError):  # the job itself reports it
-        return existing_run(config, RunFolder(folder)).is_finished
+        return existing_run(config, run).is_finished
     return False
 
 

@@ -386,7 +386,7 @@ def _print_write_errors(path: Path) -> Generator[None]:
 def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
     """Return the recorded result of a job that is finished; None if it must run."""
     job = sweep_job.job
-    if not is_finished(job.config, job.folder):
+    if not is_finished(job.config, RunFolder(job.folder)):
         return None
     remove_dead_lease(job.folder)
     if not sweep_job.in_table:

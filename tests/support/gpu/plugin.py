@@ -145,7 +145,7 @@ def _made_report(item: pytest.Item, outcome: str, reason: str) -> Report:
 
 
 class _ReportWriter:
-    """Writes each report at once, because a later test may end the process."""
+    """Writes each report at once, because a later test may end the process. Ends the process when all are written."""
 
     def __init__(self, config: pytest.Config, path: Path) -> None:
         self._config, self._path = config, path
@@ -154,3 +154,9 @@ class _ReportWriter:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         with self._path.open("a") as file:
             file.write(f"{json.dumps(data)}\n")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Spare Python's end, which frees what importing has made: it takes as long as a test."""
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            os._exit(exitstatus)

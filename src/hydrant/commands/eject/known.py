@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.commands.eject.source_edits import names_in
+from hydrant.commands.eject.source_edits import names_of
 
 _PURE = {
     name: getattr(builtins, name)
@@ -38,7 +38,7 @@ SOMETHING = _Something()
 
 def evaluate(node: ast.expr, known: Mapping[str, Any]) -> Any:
     """Return the value of an expression of known names and constants, or `UNKNOWN`."""
-    if not names_in(node) <= known.keys() | _PURE.keys():
+    if not names_of(node) <= known.keys() | _PURE.keys():
         return UNKNOWN
     code = compile(ast.Expression(node), "<eject>", "eval")
     try:

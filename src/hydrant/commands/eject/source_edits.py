@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 
@@ -53,6 +54,8 @@ class Source:
 
     def apply(self, edits: Sequence[Edit]) -> Source:
         """Return the source after edits that do not overlap."""
+        if not edits:
+            return self
         text = self.text
         for edit in sorted(edits, reverse=True):
             text = text[: edit.start] + edit.text + text[edit.end :]
@@ -77,15 +80,20 @@ def replace_calls(text: str, replace: Callable[[ast.Call], str | None]) -> str:
     return source.apply(edits).text
 
 
+@cache
 def is_value(text: str) -> bool:
     """Return whether a definition is an assignment."""
     return isinstance(ast.parse(text).body[0], ast.Assign | ast.AnnAssign)
 
 
-def names_in(source: str | ast.AST) -> set[str]:
+@cache
+def names_in(source: str) -> frozenset[str]:
     """Return all names in source."""
-    tree = ast.parse(source) if isinstance(source, str) else source
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    return frozenset(names_of(ast.parse(source)))
+
+
+def names_of(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def bound_names(text: str) -> set[str]:

@@ -94,6 +94,7 @@ def pairs_needed(effect: float, alpha: float, power: float) -> int | None:
     return _needed(effect, alpha, power, MAX_PAIRS)
 
 
+@cache
 def detectable_effect(num_pairs: int, alpha: float, power: float) -> float | None:
     """Return the smallest effect that so many pairs find with this probability; None if they find none.
 

@@ -21,7 +21,7 @@ from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import SWEEP_CONFIG
+from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
@@ -263,7 +263,7 @@ class StudySweeper(GridSweeper):
             for one in protocol.contenders for setting in first_settings(one.ranges)
         ]  # fmt: skip
         jobs, faults = self._compose_all(words)
-        unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
+        unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
         if faults := faults or self._find_faults(unfinished):
             error, job = faults[0]
             raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]", remedy=error.remedy)

@@ -48,6 +48,9 @@ class Trials:
         default_factory=dict[tuple[str, ...], ComposedJob | None]
     )
     _ended: set[Path] = field(default_factory=set[Path])
+    _runs: dict[Path, RunFolder] = field(
+        default_factory=dict[Path, RunFolder]
+    )  # as read since they last trained
 
     def run(self, words: Sequence[Sequence[str]]) -> None:
         """Train the jobs of these overrides.
@@ -66,7 +69,11 @@ class Trials:
                 if all(job.folder in self._ended for job in waiting):
                     break
                 raise BudgetSpent
-            self.train(batch, len(self._ended))
+            try:
+                self.train(batch, len(self._ended))
+            finally:
+                for job in batch:
+                    self._runs.pop(job.folder, None)
             self._ended |= {job.folder for job in batch}
             waiting = waiting[len(batch) :]
             self.after_batch()
@@ -74,7 +81,7 @@ class Trials:
     def give_up(self, words: Sequence[Sequence[str]]) -> None:
         """Give those of these runs that have failed no other try."""
         jobs = [job for job in map(self.job, words) if job is not None]
-        self._ended |= {job.folder for job in jobs if RunFolder(job.folder).status == RunStatus.FAILED}
+        self._ended |= {job.folder for job in jobs if self._run_of(job).status == RunStatus.FAILED}
 
     def job(self, words: Sequence[str]) -> ComposedJob | None:
         key = tuple(words)
@@ -89,9 +96,8 @@ class Trials:
             JobFailed: several configs have trained the run.
         """
         job = self.job(words)
-        if job is None or not is_finished(job.config, job.folder):
+        if job is None or not is_finished(job.config, run := self._run_of(job)):
             return None
-        run = RunFolder(job.folder)
         if run.status != RunStatus.FINISHED:  # a hook stopped it as hopeless
             return None
         if run.recorded.get("stretches"):
@@ -107,7 +113,7 @@ class Trials:
         job = self.job(words)
         if job is None:
             return "refused"
-        run = RunFolder(job.folder)
+        run = self._run_of(job)
         if run.status == RunStatus.STOPPED:
             return "stopped"
         error = (run.summary.get("error") or {}).get("type")
@@ -157,16 +163,19 @@ class Trials:
         }
 
     def _begun_runs(self) -> list[RunFolder]:
-        return [run for run in runs_of_sweep(self.folder) if run.has_begun]
+        found = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]
+        return [run for run in found if run.has_begun]
+
+    def _run_of(self, job: ComposedJob) -> RunFolder:
+        """Return what the folder of a job holds, which only a training of this study changes."""
+        return self._runs.setdefault(job.folder, RunFolder(job.folder))
 
     def state(self, words: Sequence[str]) -> dict[str, Any]:
         """Return the folder of a run and its state, for study.json."""
         job = self.job(words)
-        folder = None if job is None else job.folder
-        return {
-            "run": None if folder is None else folder.name,
-            "state": "refused" if folder is None else RunFolder(folder).state,
-        }
+        if job is None:
+            return {"run": None, "state": "refused"}
+        return {"run": job.folder.name, "state": self._run_of(job).state}
 
     def environment(self) -> Mapping[str, Any]:
         """Return on what the first run was trained, as its summary says."""
@@ -183,16 +192,14 @@ class Trials:
             num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
         return int(min(num, affordable, len(waiting)))
 
-    @staticmethod
-    def _is_begun(job: ComposedJob) -> bool:
-        return RunFolder(job.folder).has_begun
+    def _is_begun(self, job: ComposedJob) -> bool:
+        return self._run_of(job).has_begun
 
     def has_ended(self, words: Sequence[str]) -> bool:
         """Whether a job is not trained again: it is finished, has ended in this start, or fails each time alike."""
         job = self.job(words)
-        if job is None or job.folder in self._ended or is_finished(job.config, job.folder):
+        if job is None or job.folder in self._ended or is_finished(job.config, run := self._run_of(job)):
             return True
-        run = RunFolder(job.folder)
         error = run.summary.get("error") or {}
         return run.status == RunStatus.FAILED and error.get("type") == NonFiniteError.__name__
 

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from hydrant.checks import nearest
 from hydrant.errors import ConfigError, shown
-from hydrant.runs.process_settings import process_settings, restored_gc
+from hydrant.imports.without_gc import restored_gc
+from hydrant.runs.process_settings import process_settings
 
 P = ParamSpec("P")
 R = TypeVar("R")

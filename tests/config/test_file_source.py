@@ -210,7 +210,7 @@ def test_what_a_grid_cannot_give_to_its_jobs_is_refused(
 def test_a_byte_order_mark_changes_nothing(theirs: Path, workdir: Path) -> None:
     (workdir / "conf" / "model").mkdir()
     (workdir / "conf" / "model" / "small.yaml").write_text("\ufeffdefaults: [mlp]\nhidden: [3]\n")
-    theirs.write_text("\ufeff# @package _global_\ndefaults:\n  - override /model: small\nseed: 5\n")
+    theirs.write_text("\ufeff\ufeff# @package _global_\ndefaults:\n  - override /model: small\nseed: 5\n")
     config = compose(["experiment=theirs"])
     assert (config.seed, config.model.hidden) == (5, [3])
     assert completions(["model=small", "model.drop"]) == ["model.dropout="]

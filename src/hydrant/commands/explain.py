@@ -22,6 +22,7 @@ from hydrant.config.groups import (
 )
 from hydrant.editor.option_files import Key, first_comment, read_option
 from hydrant.errors import ConfigError, first_line
+from hydrant.files.marked_text import read_marked
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import emit
 from hydrant.terminal.text_table import align_columns
@@ -103,7 +104,7 @@ def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
 
 def _text(path: Path) -> str:
     """Return the text of a file. An installed Hydrant has no train.py."""
-    return path.read_text(encoding="utf-8-sig").rstrip().replace("python train.py", "hydrant train")
+    return read_marked(path).rstrip().replace("python train.py", "hydrant train")
 
 
 def _with_bases(group: str, option: str) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from hydrant.checks import suggestion
 from hydrant.config.option_lists import SCHEME, expand_defaults, with_limits
 from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
+from hydrant.files.marked_text import read_marked
 from hydrant.files.read_file import check_plain
 from hydrant.files.regular_file import check_regular
 
@@ -49,7 +50,7 @@ class LimitedFileSource(ConfigSource):
         file = Path(self._path_of(config_path))
         try:
             check_regular(file)
-            text = file.read_text(encoding="utf-8-sig")
+            text = read_marked(file)
             content = load_config(text)
             _check(content)
             if content and "defaults" in content:

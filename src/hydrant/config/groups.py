@@ -11,6 +11,7 @@ import yaml
 
 from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError
+from hydrant.files.marked_text import read_marked
 
 
 def conf_dir() -> Path:
@@ -111,4 +112,4 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
 
 def content_of(file: Path) -> dict[str, Any]:
     """Return what is in a config file; nothing if there is no such file."""
-    return (file.is_file() and yaml.safe_load(file.read_text(encoding="utf-8-sig", errors="replace"))) or {}
+    return (file.is_file() and yaml.safe_load(read_marked(file, errors="replace"))) or {}

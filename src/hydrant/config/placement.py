@@ -13,6 +13,7 @@ from typing import Any, get_origin, get_type_hints
 from hydrant.config.groups import conf_dirs, content_of, option_path
 from hydrant.config.schema import GROUPS, TrainConfig
 from hydrant.errors import ConfigError
+from hydrant.files.marked_text import read_marked
 
 _PLACES = {"experiment": "_global_", "debug": "_global_", "sweep": "_global_", "hook": "hooks.<name>"}
 """Group -> what `# @package` says in the files of its options."""
@@ -85,7 +86,7 @@ def listed(name: str) -> ConfigError | None:
 def unplaced(group: str, file: Path) -> ConfigError:
     """Return the error for an option whose file lacks the line that places its keys."""
     line = f"# @package {_PLACES[group].replace('<name>', file.stem)}"
-    text = file.read_text(encoding="utf-8-sig", errors="replace")
+    text = read_marked(file, errors="replace")
     found = _LINE.search(text)
     instead = f", in place of line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
     return ConfigError(group, f"{file} needs the first line '{line}'{instead}, which places its keys")
@@ -108,7 +109,7 @@ def _lacks_line(file: Path) -> bool:
     """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
     if not file.is_file():
         return False
-    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
+    lines = [line.strip() for line in read_marked(file, errors="replace").splitlines()]
     first = next((line for line in lines if line), "")
     return not re.match(r"#+\s*@package\s", first)
 

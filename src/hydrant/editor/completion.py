@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from hydrant.config.groups import group_options, option_path
+from hydrant.files.marked_text import read_marked
 
 # `hydrant`, or python with a script that calls hydrant.cli, also after `uv run`. Other scripts are never started.
 INSTALL_BASH = r"""
@@ -143,7 +144,7 @@ def _read(group: str, name: str) -> dict[str, Any]:
     path = option_path(group, name)
     if not path.is_file():
         raise _NeedsHydra  # not a file name, such as `mlp@modules.first`
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_marked(path)
     if "@package" in text:
         raise _NeedsHydra  # its keys may lie elsewhere
     return yaml.safe_load(text) or {}

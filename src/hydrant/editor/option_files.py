@@ -12,6 +12,7 @@ import yaml
 from hydrant.config.groups import option_path
 from hydrant.errors import shown
 from hydrant.files.bounded_yaml import MarkingLoader
+from hydrant.files.marked_text import read_marked
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def read_option(group: str, name: str) -> OptionFile:
 
 
 def _read(path: Path, group: str, name: str) -> OptionFile:
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_marked(path)
     content = yaml.load(text, MarkingLoader) or {}
     own = _keys(yaml.compose(text, MarkingLoader), content, text.splitlines())
     keys = dict[str, Key]()

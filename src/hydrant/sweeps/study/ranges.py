@@ -11,6 +11,7 @@ from typing import Any
 
 from hydrant.config.groups import option_path
 from hydrant.errors import ConfigError, shown
+from hydrant.files.marked_text import read_marked
 
 Setting = tuple[str, ...]
 """A value of each tuned key, in the order of the keys."""
@@ -98,7 +99,7 @@ def declared_range(key: str, options: Mapping[str, str | None]) -> str:
     """
     group, _, name = key.partition(".")
     file = option_path(group, options.get(group) or "")
-    text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
+    text = read_marked(file, errors="replace") if file.is_file() else ""
     found = re.search(rf"^# tune {re.escape(name)}: (\S+)(?: \(.+\))?$", text, re.MULTILINE)
     return found[1] if found else ""
 

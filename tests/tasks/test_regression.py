@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from sklearn.metrics import r2_score
 from torch import nn
 from torch.testing import assert_close
@@ -33,6 +35,14 @@ def test_the_loss_is_torch_s(loss: Any, shapes: tuple[tuple[int, ...], tuple[int
         assert_close(outcome.measurements[name], expected)
     assert outcome.num_targets == targets.numel()
     assert outcome.predictions.shape == targets.shape
+
+
+@pytest.mark.parametrize("loss", [nn.PoissonNLLLoss(), partial(F.poisson_nll_loss, full=True)])
+def test_outputs_that_a_loss_takes_for_logarithms_are_refused(loss: Any) -> None:
+    with pytest.raises(ConfigError, match=r"task\.loss\.log_input: true makes the outputs logarithms"):
+        make_task(loss)
+    outcome = make_task(nn.PoissonNLLLoss(log_input=False))(Batch(torch.ones(3), torch.ones(3)))
+    assert outcome.measurements["mae"] == 0
 
 
 @pytest.mark.parametrize(("outputs", "targets"), [((6, 3), (6,)), ((6,), (6, 2)), ((6, 2, 2), (6, 2))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal
 
 import torch
@@ -41,6 +42,12 @@ class Regression(Supervised):
         losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)
+        if _takes_logarithms(loss):
+            message = (
+                "true makes the outputs logarithms, but task=regression measures and predicts them as numbers"
+            )
+            remedy = "give false and a model whose outputs are above 0, or use task=supervised"
+            raise ConfigError("task.loss.log_input", message, remedy=remedy)
         super().__init__(model, loss=losses[loss] if isinstance(loss, str) else loss, metrics=metrics)
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
@@ -62,6 +69,12 @@ class Regression(Supervised):
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         errors = outputs - batch.targets
         return {"mse": errors.square().mean(), "mae": errors.abs().mean()}
+
+
+def _takes_logarithms(loss: object) -> bool:
+    if isinstance(loss, partial) and loss.func is F.poisson_nll_loss:
+        return loss.keywords.get("log_input", True)
+    return isinstance(loss, nn.PoissonNLLLoss) and loss.log_input
 
 
 class R2(MetricOfSums):

@@ -57,6 +57,7 @@ def test_every_validation_set_is_evaluated_and_may_decide_the_best(tmp_path: Pat
     assert not any(key.startswith(("test", "train")) for row in evaluations for key in row)
     least = min(evaluations, key=lambda row: row["val_ema/night/loss"])
     assert summary(run.folder)["best"]["value"] == least["val_ema/night/loss"]
+    assert summary(run.folder)["num_samples"] == {"train": 64, "val": 32, "val/night": 24, "val/rain": 8}
     alone = hydrant.train(hydrant.compose(WORDS), data=data(val=night), folder=tmp_path / "alone")
     for row, other in zip(evaluations, (r for r in rows(alone.folder) if "val/loss" in r), strict=True):
         assert row["val/night/loss"] == other["val/loss"]

@@ -89,6 +89,7 @@ class Summary(Progress, total=False):
     environment: Environment | None
     host: str | None
     num_parameters: int | None
+    num_samples: dict[str, int] | None
     flops_per_sample: int | None
     compile: Compiled | None
     perf: dict[str, float | None] | None

@@ -52,6 +52,7 @@ from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
+from hydrant.training.data_checks import num_samples
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.trainer import RunLogger, TrainState
@@ -114,6 +115,7 @@ class RunReporter(RunLogger, Rows):
                 host=platform.node(),
                 wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
+                num_samples=num_samples(plan.data),
                 flops_per_sample=plan.flops_per_sample,
                 error=None,
                 **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),

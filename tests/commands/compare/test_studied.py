@@ -45,6 +45,19 @@ def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
     assert (brief["study"]["status"], brief["study"]["winner"]) == ("undecided", None)
 
 
+def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    for seed, num_train in enumerate((100, 100, 90)):
+        summary = write_run(tmp_path / str(seed), {"seed": seed}, 0.9) / "summary.json"
+        sizes = {"num_samples": {"train": num_train, "val": 360}}
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | sizes))
+    assert to_brief(comparing(tmp_path))["num_samples"] == {"val": 360}
+    summary = tmp_path / "2" / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"num_samples": None}))
+    assert to_brief(comparing(tmp_path))["num_samples"] == {}, "one run does not say"
+
+
 def test_a_decided_study_decides(tmp_path: Path, comparing: Compare) -> None:
     comparison = comparing(
         write_study(tmp_path / "upd", "decided", "Decided: adamw is better than sgd by 0.098.")

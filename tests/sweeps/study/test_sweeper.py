@@ -215,6 +215,7 @@ def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study:
     assert "best" not in answer, "a run of the tuning"
     found = answer["result"]
     assert found["left"] == {"runs": 22 - small["cost"]["runs"]}
+    assert found["num_samples"] == small["num_samples"] == {"val": 360}
     assert found["levels"] == {"contenders": 0.95, "leads": 0.95, "beaten": 0.95}
     assert found["beaten"] == []
     for row in found["contenders"]:

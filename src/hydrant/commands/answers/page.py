@@ -83,6 +83,7 @@ def _study_result() -> dict[str, Any]:
             ),
             "description": "What was tried. Without tuning, nothing.",
         },
+        "num_samples": record["num_samples"],
         "protocol": record["protocol"]["properties"]["sentences"],
         "cost": _part(record["cost"], without=("num_starts", "as_of")),
         "budget": limits,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.run_values import FIGURES, objectives, run_to_dict
 from hydrant.commands.compare.section import Section
 from hydrant.commands.compare.sections import RUNS, sections_of
@@ -48,6 +50,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "groups": [_group(group, c) for group in c.groups],
             "num_cells": c.num_cells,
             "missing": c.missing,
+            "num_samples": _num_samples(c.runs),
             "runs": [run_to_dict(run, c) for run in c.runs],
             "importance": None
             if c.importance is None
@@ -68,7 +71,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-_BRIEF = ("metric", "mode", "moment", "verdict", "study", "caution", "num_runs")
+_BRIEF = ("metric", "mode", "moment", "verdict", "study", "caution", "num_samples", "num_runs")
 _BRIEF_GROUP = ("name", "num", "num_runs", "mean", "low", "high", "best", "shortfall")
 _MAX_BRIEF_GROUPS = 10
 _MAX_BRIEF_WARNINGS = 5
@@ -85,6 +88,14 @@ def to_brief(comparison: Comparison) -> dict[str, Any]:
         "num_groups": len(groups),
         "warnings": [f"{warning['about']}: {warning['text']}" for warning in warnings[:_MAX_BRIEF_WARNINGS]],
         "num_warnings": len(warnings),
+    }
+
+
+def _num_samples(runs: Sequence[Run]) -> dict[str, int]:
+    """Return the number of samples of each split that all runs have alike."""
+    known = [run.summary.get("num_samples") or {} for run in runs]
+    return {
+        split: num for split, num in (known or [{}])[0].items() if all(one.get(split) == num for one in known)
     }
 
 

@@ -157,6 +157,7 @@ class Record:
                 for found in standing.victories()
             ],
             "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
+            "num_samples": content["num_samples"],
             "tuning": self.tuning.table(),
             "protocol": protocol["sentences"],
             "cost": _short(used),
@@ -207,7 +208,8 @@ class Record:
             "protocol": self.protocol.to_json(),
             "tuning": self.tuning.to_json(),
             "cost": self.cost(),
-            "environment": self.trials.environment(),
+            "environment": self.trials.of_first_run("environment"),
+            "num_samples": self.trials.of_first_run("num_samples"),
             "not_tried": self._not_tried(),
             "commands": self._commands(folder),
             "continue": self.continuing(),

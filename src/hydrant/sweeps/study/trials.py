@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hydrant.errors import JobFailed, NonFiniteError
 from hydrant.runs.folder import RunFolder, RunStatus, read_metrics, runs_of_sweep
@@ -177,11 +177,9 @@ class Trials:
             return {"run": None, "state": "refused"}
         return {"run": job.folder.name, "state": self._run_of(job).state}
 
-    def environment(self) -> Mapping[str, Any]:
-        """Return on what the first run was trained, as its summary says."""
-        return next(
-            (run.summary["environment"] for run in self._begun_runs() if "environment" in run.summary), {}
-        )
+    def of_first_run(self, key: Literal["environment", "num_samples"]) -> Mapping[str, Any]:
+        """Return what the summary of the first run records; nothing if there is none."""
+        return next(filter(None, (run.summary.get(key) for run in self._begun_runs())), {})
 
     def _num_next(self, waiting: Sequence[ComposedJob]) -> int:
         affordable, num = self.num_affordable(), len(waiting)

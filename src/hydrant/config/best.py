@@ -37,7 +37,7 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
         is_passed = task["_target_"].startswith(PREFIX)
         declared = task if is_passed else declared_metric(locate(task["_target_"], "task._target_"))
         metric = declared.get("best_metric", DEFAULT_METRIC)
-    return {"metric": metric, "mode": _mode_of(metric, task) or "auto" if mode == "auto" else mode}
+    return {"metric": metric, "mode": mode_of(metric, task) or "auto" if mode == "auto" else mode}
 
 
 def is_averaged(metric: str) -> bool:
@@ -54,10 +54,11 @@ def resolve_plateaus(config: Mapping[str, Any]) -> None:
     for _, node in target_nodes(config, ""):
         metric = node.get("metric")
         if node["_target_"] in _PLATEAUS and node.get("mode") == "auto" and isinstance(metric, str):
-            cast("dict[str, Any]", node)["mode"] = _mode_of(metric, config["task"]) or "auto"
+            cast("dict[str, Any]", node)["mode"] = mode_of(metric, config["task"]) or "auto"
 
 
-def _mode_of(metric: str, task: Mapping[str, Any]) -> Mode | None:
+def mode_of(metric: str, task: Mapping[str, Any]) -> Mode | None:
+    """Return whether a metric should be large or small, by its class in the node of a task or by its name."""
     return _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric)
 
 

@@ -167,6 +167,20 @@ def test_a_repeated_cross_validation_is_paired_by_division_and_fold(
     assert comparison.warnings == []
 
 
+def test_other_wrong_labels_repeat_an_experiment_as_other_seeds_do(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    for number, (optimizer, noise) in enumerate(itertools.product(("adamw", "sgd"), range(3))):
+        keys = {"optimizer": optimizer, "label_noise": 0.1, "label_noise_seed": noise, "seed": 0}
+        write_run(tmp_path / f"{number}", keys, 0.9 + noise / 10 - (optimizer == "sgd") * (5 + noise) / 100)
+    comparison = comparing(tmp_path)
+    assert [group.name for group in comparison.groups] == ["optimizer=adamw", "optimizer=sgd"]
+    versus = comparison.groups[1].versus
+    assert versus is not None
+    assert (versus.num_pairs, versus.mean) == (3, pytest.approx(-0.06))
+    assert comparison.warnings == []
+
+
 def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:
     for optimizer, num_folds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for fold in range(num_folds):

@@ -13,8 +13,7 @@ from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
-_DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise",
-         "label_noise_seed", "folds")  # fmt: skip
+_DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise", "folds")
 """The keys outside of `data.` that say which samples a run uses."""
 
 _EXACT = 2.0**53
@@ -24,10 +23,12 @@ _EXACT = 2.0**53
 def repetition(run: Run) -> str:
     """Return which repetition of its experiment a run is: `seed 0`, `seed 0 fold 2` in a cross-validation.
 
-    All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, is not named.
+    All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, is not named,
+    and so are the first wrong labels.
     """
-    has_folds, is_first = run.config.get("folds") is not None, run.config.get("fold_seed") in (None, 0)
-    hidden = {"fold": not has_folds, "fold_seed": not has_folds or is_first}
+    has_folds = run.config.get("folds") is not None
+    is_first = {key: run.config.get(key) in (None, 0) for key in ("fold_seed", "label_noise_seed")}
+    hidden = {**is_first, "fold": not has_folds, "fold_seed": not has_folds or is_first["fold_seed"]}
     keys = [key for key in REPETITIONS if not hidden.get(key)]
     return " ".join(f"{key} {label(run, key)}" for key in keys)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -41,7 +42,7 @@ class JobComposer:
             tuple[str, ...], bytes
         ]()  # by the overrides that choose: the config without values
         self._overrides = dict[str, Override]()  # by their words
-        self._is_group = cache(self._has_options)
+        self._options = cache(self._read_options)
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         return self._composer.parse(overrides)
@@ -93,8 +94,13 @@ class JobComposer:
             return False
         return isinstance(override.value(), dict) or not self._is_group(key)
 
-    def _has_options(self, key: str) -> bool:
-        return bool(self._composer.loader.get_group_options(key, None, self._composer.name, self._common))
+    def _is_group(self, key: str) -> bool:
+        in_a_group = key.split("/")[0] in self._options("", ObjectType.GROUP)  # asked first: most keys are values
+        return in_a_group and bool(self._options(key, None))
+
+    def _read_options(self, folder: str, kind: ObjectType | None) -> list[str]:
+        """Return what a folder of the search path has, for which Hydra reads the primary config each time."""
+        return self._composer.loader.get_group_options(folder, kind, self._composer.name, self._common)
 
 
 class _UnlikeOthers(Exception):

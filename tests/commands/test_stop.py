@@ -242,6 +242,7 @@ def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
         }
         (run / "summary.json").write_text(json.dumps(content))
     tools.mkdir()
+    (sweep / ".submitit").mkdir()
     queue = f"12_0 {sweep}/.submitit/a.sh\n12_1 {sweep}/.submitit/a.sh\n99 {tmp_path}/mine/.submitit/b.sh\n7 (null)"
     for name, script in {
         "squeue": f"printf '%s\\n' '{queue}'",

@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any
 
 from hydrant.config import schema
@@ -59,6 +60,7 @@ def json_schemas() -> dict[str, Schema]:
     Raises:
         OSError, yaml.YAMLError: a file cannot be read.
     """
+    _known.cache_clear()  # the working folder, and whom the user trusts, may have changed
     groups = {
         group: [read_option(group, name) for name in names]
         for group, names in group_options().items()
@@ -191,6 +193,7 @@ def _takes_only_its_arguments(target: str | None) -> bool:
     return callable_ is not None and bool(kinds) and inspect.Parameter.VAR_KEYWORD not in kinds
 
 
+@cache
 def _known(target: str | None) -> Any:
     """Return the object of a target that a config may call anyway; None for others, which are not imported."""
     if target is None:

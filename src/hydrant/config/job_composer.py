@@ -95,11 +95,11 @@ class JobComposer:
         return isinstance(override.value(), dict) or not self._is_group(key)
 
     def _is_group(self, key: str) -> bool:
-        in_a_group = key.split("/")[0] in self._options("", ObjectType.GROUP)  # asked first: most keys are values
-        return in_a_group and bool(self._options(key, None))
+        # Hydra reads the primary config for each answer, and the first segment of most keys is no folder.
+        return key.split("/")[0] in self._options("", ObjectType.GROUP) and bool(self._options(key, None))
 
     def _read_options(self, folder: str, kind: ObjectType | None) -> list[str]:
-        """Return what a folder of the search path has, for which Hydra reads the primary config each time."""
+        """Return what a folder of the search path has."""
         return self._composer.loader.get_group_options(folder, kind, self._composer.name, self._common)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from hydrant.clock import Steps
@@ -135,6 +136,18 @@ def test_hidden_class_folders_are_told_if_they_hold_images(
     (record,) = caplog.records
     end = "train: left out hidden folders: .22lr, .45acp; rename them if they are classes"
     assert record.getMessage().endswith(end)
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [("RGBA", True), ("LA", True), ("RGB", False)])
+def test_transparency_is_told(
+    mode: str, is_told: bool, image_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("-1.png", "-2.png"):
+        Image.new(mode, (8, 8)).save(image_root / "train" / "bee" / name)
+    (image_root / "train" / "ant" / "-1.png").write_bytes(b"no image")
+    build(image_root)
+    told = [f"{image_root}/train/bee/-1.png has transparency, which is left out" in m for m in caplog.messages]
+    assert told == [True] * is_told
 
 
 def test_files_left_out_by_their_endings_are_told(image_root: Path, caplog: pytest.LogCaptureFixture) -> None:

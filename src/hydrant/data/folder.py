@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,9 @@ from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, log
+from hydrant.files.regular_file import check_regular
 
+_MAX_OPENED = 20  # images whose headers are read, the first of each class
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 _NOTES = frozenset(
     (".txt", ".md", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".html", ".db", ".ini", ".log")
@@ -220,6 +223,8 @@ def _scan(
     finally:
         _tell_others(folder, others)
     _check_links(folder, key, {path.rpartition(os.sep)[0] for path, _ in dataset.samples})
+    firsts = {target: path for path, target in reversed(dataset.samples)}
+    _tell_transparent([firsts[target] for target in sorted(firsts)[:_MAX_OPENED]])
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
     images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
@@ -255,6 +260,21 @@ def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
         more = f" and {len(found) - 10} more" if len(found) > 10 else ""
         listed = ", ".join(found[:10]) + more
         log.warning("%s: left out hidden folders: %s; rename them if they are classes", folder, listed)
+
+
+def _tell_transparent(paths: Sequence[str]) -> None:
+    """Warn if one of these images has transparency: its pixels are read with the colors below it."""
+    from PIL import Image
+
+    for path in paths:
+        # What is no image is named when it is read.
+        with suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+            check_regular(path)
+            with Image.open(path) as image:
+                if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+                    message = "%s has transparency, which is left out: hidden colors are read as they are in the file"
+                    log.warning(message + "; save such images on a background", path)
+                    return
 
 
 def _tell_others(folder: Path, endings: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Which config keys define a loss. The losses of two configs that differ in one of them are different quantities."""
+"""Which config keys define a metric. In two configs that differ in one of them, it is another quantity."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ from typing import Any
 _LOSSES = ("loss", "cross_entropy")
 _OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights", "task.ignore_index",
             "task.multi_label")  # fmt: skip
-_OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers",
-               "data.standardize_targets")  # fmt: skip
+_OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers")
 """Not of `cross_entropy`, a part that is logged without its weight and without the others."""
+_OF_THE_TARGETS = ("task.ignore_index", "task.multi_label")
+"""Which targets count, also in the accuracy."""
+_OF_THE_UNIT, _WITHOUT_UNIT = "data.standardize_targets", ("r2", "accuracy", "exact_match", "cross_entropy")
+"""The key that changes the unit of the targets, and the metrics that have none."""
 _OPTIONAL = ("task.loss", "mixing")
 """Prefixes of keys whose absence is another value. Other keys are absent in runs of earlier versions."""
-
-
-def is_loss(metric: str) -> bool:
-    """Return whether a metric is a loss, whose value depends on the keys of the task.
-
-    >>> is_loss("val/loss"), is_loss("val_ema/night/cross_entropy"), is_loss("val/mse")
-    (True, True, False)
-    """
-    return metric.rpartition("/")[2] in _LOSSES
 
 
 def defines(key: str, metric: str) -> bool:
@@ -32,13 +26,18 @@ def defines(key: str, metric: str) -> bool:
     (True, False, False)
     >>> defines("task.share", "val/loss"), defines("task.share", "val/cross_entropy")
     (True, False)
+    >>> defines("data.standardize_targets", "val/mae"), defines("data.standardize_targets", "val/r2")
+    (True, False)
     """
-    if not is_loss(metric):
-        return False
+    name = metric.rpartition("/")[2]
+    if key == _OF_THE_UNIT:
+        return name not in _WITHOUT_UNIT
+    if name not in _LOSSES:
+        return key in _OF_THE_TARGETS and name == "accuracy"
     is_mixing = metric.startswith("train/") and (key == "mixing" or key.startswith("mixing."))
     is_of_each = key in _OF_EACH or key.startswith("task.loss.")  # an object, which may compute each part
     is_of_sum = key in _OF_THE_SUM or key.startswith("task.teacher.")
-    return is_of_each or is_mixing or (is_of_sum and metric.rpartition("/")[2] == "loss")
+    return is_of_each or is_mixing or (is_of_sum and name == "loss")
 
 
 def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> list[str]:

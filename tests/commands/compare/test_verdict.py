@@ -435,6 +435,21 @@ def test_the_weights_of_a_sum_define_none_of_its_parts(key: str, is_part: bool) 
     assert differing_definitions("val/cross_entropy", configs) == [key] * is_part
 
 
+@pytest.mark.parametrize(
+    ("key", "metrics"),
+    [
+        ("data.standardize_targets", {"loss", "mae", "mse", "own"}),
+        ("task.ignore_index", {"loss", "accuracy"}),
+        ("task.multi_label", {"loss", "accuracy"}),
+        ("task.label_smoothing", {"loss"}),
+    ],
+)
+def test_the_unit_and_the_choice_of_targets_define_metrics_too(key: str, metrics: set[str]) -> None:
+    configs = [{key: 1}, {key: 2}]
+    names = ("loss", "mae", "mse", "own", "r2", "accuracy")
+    assert {name for name in names if differing_definitions(f"val/{name}", configs)} == metrics
+
+
 def test_losses_of_one_definition_are_compared(tmp_path: Path, comparing: Compare) -> None:
     """Keys of the optimizer, and a key of the task that an earlier version did not have, change no definition."""
     for value, final in (("adamw", 0.9), ("sgd", 0.5)):

@@ -20,7 +20,7 @@ from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.best import mode_by_name
-from hydrant.config.loss_keys import differing_definitions, is_loss
+from hydrant.config.loss_keys import differing_definitions
 from hydrant.config.schema import REPETITIONS
 
 _MIN_DEGREES = 2
@@ -92,13 +92,16 @@ def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Ve
         runs: those that the metric compares, or those that it chooses from.
     """
     with_result = [run for run in runs if metric.has_result(run)]
-    keys = differing_definitions(metric.name, [run.config for run in with_result])
+    configs = [run.config for run in with_result]
+    keys = differing_definitions(metric.name, configs)
     if not keys or verdict.status not in ("decided", "undecided"):
         return verdict
     split = metric.name.partition("/")[0] + "/"
     shared = set[str].intersection(*(set(run.series) for run in with_result))
     others = [
-        name for name in sorted(shared) if name.startswith(split) and mode_by_name(name) and not is_loss(name)
+        name
+        for name in sorted(shared)
+        if name.startswith(split) and mode_by_name(name) and not differing_definitions(name, configs)
     ]
     which = ", ".join(keys[:_MAX_NAMES])
     sentence = (

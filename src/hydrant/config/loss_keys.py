@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
-_LOSSES = ("loss", "cross_entropy")
+_LOSSES = ("loss", "cross_entropy", "distillation", "z_loss", "generator", "discriminator", "loss0", "loss1")
+"""The names of the losses of Hydrant's tasks, and of their parts."""
 _OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights", "task.ignore_index",
             "task.multi_label")  # fmt: skip
 _OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers")
-"""Not of `cross_entropy`, a part that is logged without its weight and without the others."""
+"""Not of a part such as `cross_entropy`, which is logged without its weight and without the others."""
+_OF_PARTS = {"distillation": ("task.loss", "task.temperature", "task.layers"), "z_loss": ("task.z_loss",)}
+_USED_BY = {"task.delta": "huber", "task.temperature": "kl", "task.layers": "features"}
+"""Keys that only one `task.loss` uses."""
 _OF_THE_TARGETS = ("task.ignore_index", "task.multi_label")
 """Which targets count, also in the accuracy."""
 _OF_THE_UNIT, _WITHOUT_UNIT = "data.standardize_targets", ("r2", "accuracy", "exact_match", "cross_entropy")
@@ -24,7 +29,9 @@ def defines(key: str, metric: str) -> bool:
 
     >>> defines("task.loss.reduction", "val/loss"), defines("task.loss", "val/mse"), defines("mixing", "val/loss")
     (True, False, False)
-    >>> defines("task.share", "val/loss"), defines("task.share", "val/cross_entropy")
+    >>> [defines("task.share", f"val/{name}") for name in ("loss", "cross_entropy", "distillation")]
+    [True, False, False]
+    >>> defines("task.temperature", "val/distillation"), defines("task.temperature", "val/cross_entropy")
     (True, False)
     >>> defines("data.standardize_targets", "val/mae"), defines("data.standardize_targets", "val/r2")
     (True, False)
@@ -36,8 +43,10 @@ def defines(key: str, metric: str) -> bool:
         return key in _OF_THE_TARGETS and name == "accuracy"
     is_mixing = metric.startswith("train/") and (key == "mixing" or key.startswith("mixing."))
     is_of_each = key in _OF_EACH or key.startswith("task.loss.")  # an object, which may compute each part
-    is_of_sum = key in _OF_THE_SUM or key.startswith("task.teacher.")
-    return is_of_each or is_mixing or (is_of_sum and name == "loss")
+    is_of_teacher = key.startswith("task.teacher.")
+    is_of_sum = name == "loss" and (key in _OF_THE_SUM or is_of_teacher)
+    is_of_part = key in _OF_PARTS.get(name, ()) or (is_of_teacher and name == "distillation")
+    return is_of_each or is_mixing or is_of_sum or is_of_part
 
 
 def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -45,9 +54,24 @@ def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> 
     found = list[str]()
     for key in sorted({key for config in configs for key in config if defines(key, metric)}):
         is_optional = key.startswith(_OPTIONAL)
-        values = {
-            json.dumps(config.get(key), default=str) for config in configs if is_optional or key in config
-        }
+        values = {_value(config, key) for config in configs if is_optional or key in config}
         if len(values) > 1:
             found.append(key)
     return ["task"] if "task" in found else found
+
+
+def _value(config: Mapping[str, Any], key: str) -> str:
+    """Return a text that is equal for equal values; "" if the loss does not use the key."""
+    if config.get("task.loss") != _USED_BY.get(key, config.get("task.loss")):
+        return ""
+    return json.dumps(_number(config.get(key)), default=str)
+
+
+def _number(value: Any) -> Any:
+    """Return a value whose numbers are floats: YAML reads `1e-1` as a text, and W&B turns 1.0 into 1."""
+    if isinstance(value, list):
+        return [_number(item) for item in cast("list[Any]", value)]
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            return float(value)
+    return value

@@ -450,6 +450,28 @@ def test_the_unit_and_the_choice_of_targets_define_metrics_too(key: str, metrics
     assert {name for name in names if differing_definitions(f"val/{name}", configs)} == metrics
 
 
+@pytest.mark.parametrize(
+    ("metric", "one", "other", "differing"),
+    [
+        ("val/loss", {"task.share": 0.1}, {"task.share": "1e-1"}, []),
+        ("val/loss", {"task.share": 1}, {"task.share": 1.0}, []),
+        ("val/loss", {"task.class_weights": [1, 2.0]}, {"task.class_weights": [1.0, 2]}, []),
+        ("val/loss", {"task.multi_label": True}, {"task.multi_label": False}, ["task.multi_label"]),
+        ("val/loss", {"task.loss": "mse", "task.delta": 1.0}, {"task.loss": "mse", "task.delta": 2.0}, []),
+        ("val/loss", {"task.loss": "huber", "task.delta": 1}, {"task.loss": "huber", "task.delta": 2}, ["task.delta"]),
+        ("val/distillation", {"task.temperature": 1, "task.loss": "kl"}, {"task.temperature": 2, "task.loss": "kl"},
+         ["task.temperature"]),
+        ("val/distillation", {"task.share": 0.1}, {"task.share": 0.9}, []),
+        ("val/z_loss", {"task.z_loss": 1e-4}, {"task.z_loss": 1e-3}, ["task.z_loss"]),
+        ("val/generator", {"task": "gan"}, {"task": "own"}, ["task"]),
+    ],
+)  # fmt: skip
+def test_values_define_a_loss_if_it_uses_them(
+    metric: str, one: Mapping[str, Any], other: Mapping[str, Any], differing: Sequence[str]
+) -> None:
+    assert differing_definitions(metric, [one, other]) == differing
+
+
 def test_losses_of_one_definition_are_compared(tmp_path: Path, comparing: Compare) -> None:
     """Keys of the optimizer, and a key of the task that an earlier version did not have, change no definition."""
     for value, final in (("adamw", 0.9), ("sgd", 0.5)):

@@ -15,7 +15,7 @@ from training_runs import Train, whole_and_resumed
 
 from hydrant.data import Data, dataset, tensors
 from hydrant.errors import ConfigError, DataError, HydrantError
-from hydrant.training.prepare.check_labels import check_labels
+from hydrant.training.prepare.check_samples import check_labels, warn_of_own_draws
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -149,6 +149,26 @@ def test_labels_that_the_samples_do_not_have_balance_no_classes() -> None:
     message = r"^task\.class_weights: balanced counts 1 for training sample 0, whose target is 0: .*attribute targets"
     with pytest.raises(ConfigError, match=message):
         check_labels(read_sets(Labelled([1 - target for target in targets])).train)
+
+
+class Drawn(Items):
+    """Items with noise: of a generator that the data set keeps, or of NumPy's global one."""
+
+    def __init__(self, *, keeps_generator: bool) -> None:
+        super().__init__(*((torch.zeros(3), 0) for _ in range(4)))
+        self.generator = np.random.default_rng(0) if keeps_generator else np.random
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(self.generator.normal(size=3)), 0
+
+
+@pytest.mark.parametrize("keeps_generator", [True, False])
+def test_samples_that_are_no_function_of_the_seed_are_warned_of(
+    keeps_generator: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_own_draws(read_sets(Drawn(keeps_generator=keeps_generator), num_workers=1))
+    assert ("data.train: a sample that is read twice has other numbers" in caplog.text) == keeps_generator
+    assert ("data.val: " in caplog.text) == keeps_generator
 
 
 def test_doubles_become_float32() -> None:

@@ -146,7 +146,9 @@ def test_transparency_is_told(
         Image.new(mode, (8, 8)).save(image_root / "train" / "bee" / name)
     (image_root / "train" / "ant" / "-1.png").write_bytes(b"no image")
     build(image_root)
-    told = [f"{image_root}/train/bee/-1.png has transparency, which is left out" in m for m in caplog.messages]
+    told = [
+        f"{image_root}/train/bee/-1.png has transparency, which is left out" in m for m in caplog.messages
+    ]
     assert told == [True] * is_told
 
 

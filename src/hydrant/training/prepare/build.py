@@ -44,7 +44,7 @@ from hydrant.training.prepare.build_optimizers import (
     make_optimizers,
     make_schedules,
 )
-from hydrant.training.prepare.check_labels import check_labels
+from hydrant.training.prepare.check_samples import check_labels, warn_of_own_draws
 from hydrant.training.prepare.check_saving import check_saving
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_steps
@@ -146,6 +146,7 @@ def _prepare(
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
     warn_of_loaded_parts(config, data)
+    warn_of_own_draws(data)
     dry = dry_forward(task, data)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)

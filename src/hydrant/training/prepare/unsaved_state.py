@@ -56,10 +56,13 @@ def _numbers(task: nn.Module) -> _Numbers:
 
 
 def _changed(one: _Numbers, other: _Numbers) -> list[str]:
-    """Return the names of the values that both have, and that differ. NaN is equal to itself."""
+    """Return the names of the values that both have, and that differ."""
     both = {name: (value, other[name]) for name, value in one.items() if name in other}
-    return [
-        n
-        for n, (a, b) in both.items()
-        if a.shape != b.shape or not torch.equal(*map(torch.nan_to_num, (a, b)))
-    ]
+    return [name for name, pair in both.items() if not are_equal(*pair)]
+
+
+def are_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same numbers. NaN is equal to itself."""
+    if one.shape != other.shape or torch.equal(one, other):
+        return one.shape == other.shape
+    return one.is_floating_point() and torch.equal(*map(torch.nan_to_num, (one, other)))

@@ -1,0 +1,71 @@
+"""Checks that samples are what a run takes them for: their labels, and functions of the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydrant.batch import Batch, tensors_of
+from hydrant.clock import Steps
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.data.base import Indices
+from hydrant.data.labels import labels_of
+from hydrant.data.loader import LoaderSource
+from hydrant.errors import ConfigError, log
+from hydrant.training.prepare.unsaved_state import are_equal
+
+_NUM_READ = 64
+
+
+def warn_of_own_draws(data: Data) -> None:
+    """Warn of samples that are other ones when they are read again, as from a generator that the data set keeps."""
+    for key, source in (("data.train", data.train), ("data.val", data.val)):
+        if not isinstance(source, LoaderSource):
+            continue
+        here = replace(source, num_workers=0)  # new workers would begin with the same generator
+        first, again = ([*_tensors(here)] for _ in range(2))
+        if len(first) != len(again) or not all(map(are_equal, first, again)):
+            log.warning(
+                "%s: a sample that is read twice has other numbers, so a run that continues, or has another "
+                "data.num_workers, is another one; draw from the global generators of torch, NumPy or Python, which "
+                "are seeded for each sample, and keep no generator or count",
+                key,
+            )
+
+
+def check_labels(train: Source) -> None:
+    """Read some samples from all over a source, and check that their targets are its labels, which balance the classes.
+
+    Raises:
+        ConfigError: one has another target, for example by a `target_transform`.
+    """
+    labels = labels_of(train)
+    if labels is None:
+        return
+    places = np.unique(np.linspace(0, len(labels) - 1, _NUM_READ).astype(int))
+    targets = [batch.targets for batch in _each(train, places)]
+    if len(targets) < len(places):  # damaged samples are left out
+        return
+    for place, target in zip(places.tolist(), targets, strict=True):
+        if isinstance(target, Tensor) and target.numel() == 1 and target.item() != labels[place]:
+            counted = f"balanced counts {labels[place]} for training sample {place}, whose target is {target.item()}"
+            reason = "the attribute targets of the data set holds other numbers than its samples have"
+            remedy = "give a number for each class"
+            raise ConfigError("task.class_weights", f"{counted}: {reason}", remedy=remedy)
+
+
+def _tensors(source: Source) -> Iterator[Tensor]:
+    """Yield all tensors of the first sample."""
+    for batch in _each(source, range(1)):
+        for tree in batch:
+            yield from tensors_of(tree)
+
+
+def _each(source: Source, places: Indices) -> Iterator[Batch]:
+    """Return the samples at these places, as an evaluation on the host reads them, each as a batch."""
+    host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
+    return iter(source.subset(places).batches(host, 1))

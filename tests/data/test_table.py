@@ -113,7 +113,7 @@ def test_a_column_that_numbers_the_lines_is_told(
     caplog.clear()
     read(path, features=["", "area"])  # it is meant
     read(path, features=["area"])
-    path.write_text("\n".join([",area,price", *lines[1:], lines[0]]))
+    path.write_text("\n".join(["id,area,price", *lines[1:], lines[0]]))
     read(path)
     years = [f"{1990 + n},{n * n % 7},{n % 3}.5" for n in range(12)]
     path.write_text("\n".join(["year,area,price", *years]))
@@ -122,6 +122,19 @@ def test_a_column_that_numbers_the_lines_is_told(
     path.write_text("\n".join(["id,area,price", *lines]))
     read(path)
     assert ("numbers the lines" in caplog.text) == (first < 2)
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+@pytest.mark.parametrize(
+    ("rows", "is_told"), [([5, 90, 3, 41, 77, 12, 60, 8, 33, 50], True), ([5, 90] * 5, False)]
+)
+def test_an_index_of_pandas_is_told_whatever_its_order(
+    name: str, rows: list[int], is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [f"{row},{row % 7},{row % 3}.5" for row in rows]
+    (path := tmp_path / "index.csv").write_text("\n".join([f"{name},area,price", *lines]))
+    read(path)
+    assert (f"the column {name!r} numbers the lines" in caplog.text) == is_told
 
 
 def test_the_columns_to_keep_can_be_pasted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -108,12 +108,12 @@ def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:
     inputs = (*layout.numbers, *layout.categories)
     for name in layout.numbers:
         cells = table.columns[name]
-        if (
-            len(inputs) > 1
-            and len(cells) >= _MIN_NUMBERED_LINES
-            and (cells[0] in (0, 1) or not name)  # pandas gives its index no name; years begin elsewhere
-            and np.array_equal(cells, cells[0] + np.arange(len(cells)))
-        ):
+        if not name or name.startswith("Unnamed: "):  # of pandas, whose index may be shuffled, or a part
+            steps = np.diff(np.sort(cells))
+            numbers_lines = bool(((steps > 0) & (steps % 1 == 0)).all())
+        else:
+            numbers_lines = cells[0] in (0, 1) and bool((np.diff(cells) == 1).all())  # years begin elsewhere
+        if numbers_lines and len(inputs) > 1 and len(cells) >= _MIN_NUMBERED_LINES:
             reason = (
                 f"the column {name!r} numbers the lines, so it tells their order, but nothing of new lines"
             )

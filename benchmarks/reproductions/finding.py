@@ -27,6 +27,7 @@ class Finding:
         over: what each value is of.
         paper: makes this claim, if it is not that of the reproduction.
         has_looks: their number depends on them, as in a study. The interval holds after each of them.
+        is_test: of the claim. What is none has no verdict.
     """
 
     what: str
@@ -36,6 +37,7 @@ class Finding:
     over: str = "seeds"
     paper: str = ""
     has_looks: bool = False
+    is_test: bool = True
 
     @property
     def estimate(self) -> Estimate:
@@ -60,7 +62,11 @@ class Finding:
         'yes'
         >>> Finding("loss", [1.0, 1.1, 0.9], 0.0, 2.0, has_looks=True).verdict  # a study of three seeds bounds nothing
         'undecided'
+        >>> Finding("loss", [1.0, 1.0], 0.5, 2.0, is_test=False).verdict
+        'not tested'
         """
+        if not self.is_test:
+            return "not tested"
         found = self.estimate
         low, high = (found.mean if end is None else end for end in (found.low, found.high))
         assert low is not None

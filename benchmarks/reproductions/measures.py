@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
@@ -97,7 +98,7 @@ def clothes(rows: Sequence[Row]) -> list[Finding]:
     """The accuracy of both networks."""
     return [
         _within(rows, "mlp", "MLP 256-128-64", 0.89, 0.91),
-        _within(rows, "cnn", f"{OURS}, not the table's", 0.866, 0.926),
+        replace(_within(rows, "cnn", f"{OURS}, not the table's", 0.866, 0.926), is_test=False),
     ]
 
 
@@ -249,7 +250,7 @@ def edge_of_stability(rows: Sequence[Row]) -> list[Finding]:
     ]
 
 
-EDGES = {"sgd": "", "harder": ", 80 % wrong"}
+EDGES = {"sgd": ", 20 % wrong", "harder": ", 80 % wrong"}
 
 
 def edge_of_stability_panels(rows: Sequence[Row]) -> Sequence[Panel]:

@@ -13,7 +13,7 @@ from benchmarks.reproductions.finding import Finding, Lines, Panel, Row, groups,
 
 THEORY = {"adamw": -1.0, "muon": -0.5}
 """The octaves of the best learning rate for a doubling of the width under the standard parametrization."""
-PAPERS = {"muon": "Yang et al., 2023"}
+PAPERS = {"muon": "condition of Yang et al., 2023"}
 """Whose condition the rule of an optimizer follows, if not that of Yang et al., 2022."""
 PARAMETRIZATIONS = {"mup": "with muP", "standard": "without muP"}
 

@@ -29,6 +29,23 @@ def test_the_page_is_generated_from_the_results() -> None:
     assert {file.stem for file in runner.RESULTS.iterdir()} <= BY_NAME.keys()
 
 
+@pytest.mark.parametrize(
+    ("git_dirty", "hydrant_commit"), [(False, "5af3-dirty"), (True, "5af3"), (True, None)]
+)
+def test_a_section_names_changes_to_the_project_and_to_hydrant_and_a_rebased_commit(
+    git_dirty: bool, hydrant_commit: str | None
+) -> None:
+    content = page.results()["double_descent"]
+    code = {
+        "git_commit": "5af3",
+        "git_dirty": git_dirty,
+        "hydrant_commit": hydrant_commit,
+        "rebased": "1" * 40,
+    }
+    text = page.section(BY_NAME["double_descent"], {**content, "measured": {**content["measured"], **code}})
+    assert "at 5af3 with changes, rebased since to 1111111111. The changes were not" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("name", page.results())
 def test_a_result_has_all_runs_of_its_sweeps_and_a_small_picture(name: str) -> None:
     content = page.results()[name]

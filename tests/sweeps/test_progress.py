@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
+from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
+from hydrant.sweeps.plan import Plan, PlannedJob, read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.fixture
@@ -58,3 +61,34 @@ def test_a_pipe_instead_of_the_rows_is_not_waited_for(sweep: Path) -> None:
     os.mkfifo(metrics)
     (killed,) = (run for run in sweep_progress(sweep) if run.run == "killed")
     assert (killed.state, killed.loss) == ("killed", None)
+
+
+def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_path: Path) -> None:
+    ended = os.fork()
+    if not ended:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    here = this_machine()
+    pids = {
+        "mine": (os.getpid(), here),
+        "killed": (ended, here),
+        "elsewhere": (ended, "x"),
+        "old": (None, ""),
+    }
+    jobs = [
+        PlannedJob(tmp_path / name, [f"seed={n}"], pid=pid, machine=machine)
+        for n, (name, (pid, machine)) in enumerate(pids.items())
+    ]
+    write_plan(tmp_path, Plan(1.0, jobs))
+    with shared(tmp_path):
+        states = {run.run: run.state for run in sweep_progress(tmp_path)}
+    assert states == {"mine": "queued", "killed": "not started", "elsewhere": "queued", "old": "queued"}
+    (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
+    with shared(tmp_path):
+        assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"
+
+
+def test_a_sweep_names_itself_as_the_command_of_its_jobs(tmp_path: Path) -> None:
+    with shared(tmp_path), Sweep().active(tmp_path, {tmp_path / "job": ["seed=0"]}):
+        [job] = read_plan(tmp_path).jobs
+    assert (job.pid, job.machine, job.is_abandoned) == (os.getpid(), this_machine(), False)

@@ -25,6 +25,21 @@ class PlannedJob:
     overrides: Sequence[str]
     refused: str = ""  # why the job could not start
     earlier: float = 0.0  # when its summary was written before the newest command, in unix seconds; 0: never
+    pid: int | None = None  # of the command that planned it
+    machine: str = ""  # `this_machine()` of that command
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the command that planned it was on this machine and has died, so it will not start the job."""
+        if self.pid is None or self.machine != this_machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):  # the file may hold any number
+            return True
+        except OSError:  # a process of another user
+            return False
+        return False
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,8 @@ class Plan:
 
 class _Recorded(TypedDict, total=False):
     earlier: float
+    pid: int
+    machine: str
 
 
 class _Job(_Recorded):
@@ -65,12 +82,14 @@ class _File(_Writer):
 
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets, for the sweep of this process."""
-    root, jobs = sweep.resolve(), list[dict[str, Any]]()
+    root, jobs, here = sweep.resolve(), list[dict[str, Any]](), this_machine()
     for job in plan.jobs:
         run = os.path.relpath(job.folder.resolve(), root)
-        earlier = {"earlier": job.earlier} if job.earlier else {}
-        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None, **earlier})
-    writer = {"pid": os.getpid(), "machine": this_machine(), "host": platform.node()}
+        known: dict[str, Any] = {"earlier": job.earlier} if job.earlier else {}
+        known |= {} if job.pid is None else {"pid": job.pid}
+        known |= {} if job.machine in ("", here) else {"machine": job.machine}
+        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None, **known})
+    writer = {"pid": os.getpid(), "machine": here, "host": platform.node()}
     seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
     write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **seconds, "jobs": jobs})
 
@@ -84,10 +103,14 @@ def read_plan(sweep: Path) -> Plan:
     plan = read_json(sweep / SWEEP_PLAN, _File, "; the same command writes it again")
     if plan is None:
         return Plan(0.0, [])
+    machine = plan.get("machine", "")
     jobs = [
-        PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "", job.get("earlier", 0.0))
+        PlannedJob(
+            sweep / job["run"], job["overrides"], job["refused"] or "", job.get("earlier", 0.0),
+            max(job["pid"], 1) if "pid" in job else None, job.get("machine", machine),
+        )
         for job in plan["jobs"]
-    ]
+    ]  # fmt: skip
     return Plan(
         plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""),
         max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),

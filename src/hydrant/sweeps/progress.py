@@ -66,7 +66,7 @@ def _job_progress(job: PlannedJob, sweep: Path, *, is_at_work: bool) -> RunProgr
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)
     is_queued = is_at_work and run.summary_time == job.earlier and progress.state != RunStatus.FINISHED
-    if not is_queued or progress.is_running:
+    if not is_queued or progress.is_running or job.is_abandoned:
         return progress
     return replace(progress, state=RunStatus.QUEUED, message=f"{run.state} before" if run.has_begun else "")
 

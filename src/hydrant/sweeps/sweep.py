@@ -33,6 +33,7 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.job import Job
+from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import exclusive, note_no_lock, remove_dead_lease
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report_part
@@ -359,7 +360,10 @@ def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
 
 
 def _planned(folder: Path, overrides: Sequence[str]) -> PlannedJob:
-    return PlannedJob(folder, redacted(list(overrides)), earlier=RunFolder(folder).summary_time)
+    earlier = RunFolder(folder).summary_time
+    return PlannedJob(
+        folder, redacted(list(overrides)), earlier=earlier, pid=os.getpid(), machine=this_machine()
+    )
 
 
 def _record_failure(job: Job, result: RunResult, earlier: float) -> None:

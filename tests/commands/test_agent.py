@@ -98,6 +98,16 @@ def test_the_parameters_of_the_ready_sweeps_are_config_keys(file: Path) -> None:
     assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
 
 
+def test_the_words_of_wandb_s_own_agent_are_overrides() -> None:
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    values = {"optimizer": "sgd", "optimizer.lr": 1e-05, "model.hidden": [8, 4], "cudnn_benchmark": True}
+    made = create_sweep_command_args({"args": {key: {"value": value} for key, value in values.items()}})
+    config = compose(made["args_no_hyphens"])
+    assert (config.optimizer.lr, config.model.hidden, config.cudnn_benchmark) == (1e-05, [8, 4], True)
+    assert config.optimizer._target_.endswith("SGD")
+
+
 def test_an_unknown_sweep_is_refused(wandb_server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in {
         ("study",): "SWEEP: 'study' is not a sweep; write ENTITY/PROJECT/SWEEP",

@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
@@ -53,6 +55,17 @@ def install(home: Path, *requirements: str) -> None:
     (versions := home / "versions.txt").write_text("\n".join(_versions()))
     python = str(home / "bin" / "python")
     uv("pip", "install", "--quiet", "--python", python, "--constraint", str(versions), *requirements)
+    _copy_compiled(home)
+
+
+def _copy_compiled(home: Path) -> None:
+    """Copy what Python has compiled of the same packages here. It compiles a module whose source differs again."""
+    here, there = (Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, home))
+    for file in here.rglob(f"*.{sys.implementation.cache_tag}.pyc"):
+        copy = there / file.relative_to(here)
+        if copy.parents[1].is_dir() and not copy.exists():
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copy)
 
 
 def uv(*words: str) -> None:

@@ -60,7 +60,9 @@ def install(home: Path, *requirements: str) -> None:
 
 def _copy_compiled(home: Path) -> None:
     """Copy what Python has compiled of the same packages here. It compiles a module whose source differs again."""
-    here, there = (Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, home))
+    here, there = (
+        Path(sysconfig.get_path("purelib", vars={"base": str(base)})) for base in (sys.prefix, home)
+    )
     for file in here.rglob(f"*.{sys.implementation.cache_tag}.pyc"):
         copy = there / file.relative_to(here)
         if copy.parents[1].is_dir() and not copy.exists():

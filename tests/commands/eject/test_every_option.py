@@ -34,6 +34,8 @@ SHOWN = (
     "parallel/ddp",
 )
 """Those that the default tests check; the slow ones check all."""
+SEVERAL = ["precision=fp16", "averaging=ema", "scheduler=cyclic", *NEEDS.get("scheduler/cyclic", "").split()]
+"""Options that the default tests check in one file."""
 
 
 def every_option() -> list[str]:
@@ -108,6 +110,7 @@ def test_some_programs_are_short_and_clean(files: Path) -> None:
     """Their types are those of the modules in `commands/eject/program`, which scripts/check checks."""
     for option in SHOWN:
         check_text(option, program_of(option))
+    check_text("several", program(check(compose(SEVERAL)), SEVERAL))
 
 
 @pytest.mark.slow

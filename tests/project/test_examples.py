@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import pytest
 from documentation import blocks, path_of, write_files
 from killing import run_with_kills
 from marks import slow
-from run_folders import assert_close_rows, assert_same_state, rows, saved
+from repository import ROOT
+from run_folders import assert_close_rows, assert_same_state, rows, saved, summary
 from training_runs import Train, train_in_child, whole_and_resumed
 
 PAGE = "docs/guides/examples.md"
@@ -101,6 +103,18 @@ def test_an_example_learns_and_resumes_exactly(
     assert rows(whole) == rows(resumed)
     for part in ("model", "training"):
         assert_same_state(saved(whole, part), saved(resumed, part))
+
+
+@pytest.mark.slow
+@each_example
+def test_an_example_reaches_what_the_gallery_shows(example: Example, train: Train) -> None:
+    """Other processors round otherwise, so the last digit may differ."""
+    table = (ROOT / "docs" / "start" / "gallery.md").read_text().partition("| example | result |")[2]
+    shown = re.findall(r"^\| [^|]+ \| `(val/\w+)` ([\d.]+)", table, re.MULTILINE)
+    assert len(shown) == len(EXAMPLES)
+    metric, value = shown[EXAMPLES.index(example)]
+    best = summary(train(f"experiment={example.name}", "tracker=local"))["best"]
+    assert (best["metric"], best["value"]) == (metric, pytest.approx(float(value), rel=0.01))
 
 
 @each_example

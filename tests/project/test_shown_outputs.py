@@ -5,6 +5,7 @@ The other outputs are compared by tests/project/test_documented_commands.py and 
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -113,3 +114,29 @@ def test_the_guide_for_agents_shows_the_log(workdir: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     [shown] = [text for text in blocks("docs/guides/agents.md", "text") if " study multirun/first: " in text]
     assert [line[16:] for line in shown.splitlines()] == [line[16:] for line in printed.splitlines()]
+
+
+def test_the_gallery_has_the_numbers_of_its_pictures() -> None:
+    page = (ROOT / "docs" / "start" / "gallery.md").read_text()
+    [accuracies] = re.findall(
+        r"`val/accuracy` (\S+) after 60 epochs of the digits, and (\S+) at its best", page
+    )
+    [both] = re.findall(r"AdamW with a learning rate of 0.01 and SGD with 0.1 both reach ([\d.]+)\.\s", page)
+    finished = r"finished: \d+ updates, val/accuracy ([\d.]+), best ([\d.]+)"
+    assert rounded(re.findall(finished, lines_of("run.svg"))) == [*accuracies]
+    best = r"^(?:adamw +0\.01|sgd +0\.1) .* ([\d.]+) at \d+$"
+    assert rounded([re.findall(best, lines_of("sweep.svg"), re.MULTILINE)]) == [both, both]
+
+
+def lines_of(picture: str) -> str:
+    """Return the text of a picture of the terminal."""
+    svg = html.unescape((ROOT / "docs" / "images" / picture).read_text()).replace("\xa0", " ")
+    lines = dict[str, str]()
+    for number, text in re.findall(r"<text[^>]*-line-(\d+)\)\">([^<]*)</text>", svg):
+        lines[number] = lines.get(number, "") + text
+    return "\n".join(lines.values())
+
+
+def rounded(found: Sequence[Sequence[str]]) -> list[str]:
+    [values] = found
+    return [f"{float(value):.3f}" for value in values]

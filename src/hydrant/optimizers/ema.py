@@ -128,7 +128,7 @@ class Ema(ModelAverage):
         decay: weight of the old average in an update. At least 0 and below 1.
         min_decay: least decay during the warmup.
         start_after: duration in which the average equals the model.
-        warmup: the decay of update n is at most 1 - (1 + n / warmup_gamma) ** -warmup_power. Update n counts from
+        warmup: the decay of update n is at most 1 - (1 + (n - 1) / warmup_gamma) ** -warmup_power. Updates count from
             the start of averaging.
         warmup_gamma, warmup_power: constants of this formula.
         exclude_buffers: True: copy buffers, such as batch norm statistics, instead of averaging them.

@@ -80,6 +80,7 @@ class CheckpointFolder:
         if best is not None:
             if not self.mark_best(best):
                 log.warning("the best checkpoint so far, of update %d, is missing", best)
+                remove(self._path / BEST)  # it names the best one of another metric
             elif best != num_updates and (message := find_damage(self.path_of(best))):
                 log.warning("the best checkpoint so far is damaged: %s", message)
         sync(self._path)

@@ -20,6 +20,7 @@ _OF_THE_TARGETS = ("task.ignore_index", "task.multi_label")
 """Which targets count, also in the accuracy."""
 _OF_THE_UNIT, _WITHOUT_UNIT = "data.standardize_targets", ("r2", "accuracy", "exact_match", "cross_entropy")
 """The key that changes the unit of the targets, and the metrics that have none."""
+_METRICS = "task.metrics."
 _OPTIONAL = ("task.loss", "mixing")
 """Prefixes of keys whose absence is another value. Other keys are absent in runs of earlier versions."""
 
@@ -35,8 +36,12 @@ def defines(key: str, metric: str) -> bool:
     (True, False)
     >>> defines("data.standardize_targets", "val/mae"), defines("data.standardize_targets", "val/r2")
     (True, False)
+    >>> defines("task.metrics.top.top_k", "val/night/top"), defines("task.metrics.top.top_k", "val/f1")
+    (True, False)
     """
     name = metric.rpartition("/")[2]
+    if key.startswith(_METRICS):
+        return key.removeprefix(_METRICS).partition(".")[0] in metric.split("/")
     if key == _OF_THE_UNIT:
         return name not in _WITHOUT_UNIT
     if name not in _LOSSES:

@@ -278,6 +278,19 @@ def test_differences_of_folds_are_corrected_for_shared_training_samples(
     ), "nobody can add a fold"
 
 
+def test_differences_of_random_splits_are_corrected_for_shared_training_samples(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    gaps = [0.010, 0.014, 0.012, 0.004]
+    for split, gap in enumerate(gaps):
+        for optimizer, lead in (("adamw", gap), ("sgd", 0.0)):
+            keys = {"optimizer": optimizer, "data.val_ratio": 0.2, "data.split_seed": split}
+            write_run(tmp_path / f"{optimizer}-{split}", keys, 0.9 + split / 100 + lead)
+    verdict = comparing(str(tmp_path / "*"), by=["optimizer"]).verdict
+    assert verdict.lead is not None
+    assert verdict.lead.error == pytest.approx(stats.tstd(gaps) * (1 / 4 + 0.2 / 0.8) ** 0.5)
+
+
 def test_json_python_and_csv_of_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

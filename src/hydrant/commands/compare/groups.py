@@ -262,9 +262,13 @@ def difference(group: Group, other: Group) -> Difference:
 
 
 def _overlap(group: Group) -> float:
-    """Return the share of the validation samples of a fold in its training samples; 0 without folds."""
-    folds = group.runs[0].config.get("folds") if {"fold", "fold_seed"} & {*group.paired_by} else None
-    return 1 / (folds - 1) if isinstance(folds, int) and folds > 1 else 0.0
+    """Return how many validation samples a split has for each training sample; 0 if all runs have the same split."""
+    config, keys = group.runs[0].config, {*group.paired_by}
+    folds = config.get("folds") if {"fold", "fold_seed"} & keys else None
+    if isinstance(folds, int) and folds > 1:
+        return 1 / (folds - 1)
+    ratio = config.get("data.val_ratio") if "data.split_seed" in keys else None
+    return ratio / (1 - ratio) if isinstance(ratio, float) and 0 < ratio < 1 else 0.0
 
 
 def find_baseline(groups: Sequence[Group], text: str) -> Group:

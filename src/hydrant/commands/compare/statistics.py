@@ -85,8 +85,8 @@ def paired(values: Sequence[float], baseline: Sequence[float], overlap: float = 
     """Return the paired difference of two samples of the same length. Equal differences have no p-value.
 
     Args:
-        overlap: for folds, the share of the validation samples of a fold in its training samples. Folds share training
-            samples, so their differences scatter too little; this corrects it (Nadeau and Bengio, 2003).
+        overlap: for folds and random splits, the validation samples of one for each of its training samples. They share
+            training samples, so their differences scatter too little; this corrects it (Nadeau and Bengio, 2003).
     """
     gaps = np.subtract(values, baseline)
     gap = estimate(gaps.tolist())
@@ -102,7 +102,7 @@ def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float 
     Those of the smaller sample never err more often than they say (Mickey and Brown, 1966).
 
     Args:
-        overlap: for folds, as for pairs. The folds of each sample share training samples too.
+        overlap: as for pairs. The folds or splits of each sample share training samples too.
 
     >>> found = unpaired([3.0, 4.0, 5.0], [1.0, 2.0])
     >>> found.mean, round(found.error, 4), found.degrees

@@ -313,7 +313,7 @@ def _check_one_quantity(
             continue
         key, flag = ("best.metric", "--metric") if metric == tuned_by else (f"{_KEY}.judge", "--judge")
         message = f"{metric} is another quantity with each {keys[0]}, so it cannot say which is better"
-        remedy = f"give {flag} with what all of them measure, such as val/accuracy"
+        remedy = f"give {flag} with what all of them measure, such as val/accuracy or val/r2"
         raise ConfigError(key, message, remedy=remedy)
 
 

@@ -18,6 +18,7 @@ from answers import check
 from run_folders import summary
 
 from hydrant import cli
+from hydrant.runs import lock_holder
 from hydrant.runs.lease import LEASE, this_machine
 from hydrant.runs.lock import exclusive
 from hydrant.runs.stopping import ASKED, ask_to_stop
@@ -152,6 +153,17 @@ def test_both_commands_that_work_at_a_sweep_are_stopped(
     stopped = stop(capsys, sweep)
     assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
     assert [process.communicate()[0] for process in (first, second)] == ["saved\n"] * 2
+
+
+def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one in another container, or on a system without /proc."""
+    process = work("sweep", tmp_path / "sweep")
+    monkeypatch.setattr(lock_holder, "_PROC", tmp_path / "no_proc")
+    assert cli.main(["stop", str(tmp_path / "sweep")]) == 1
+    assert "a process that cannot be found here works at it; stop it where it" in capsys.readouterr().err
+    assert process.poll() is None
 
 
 def test_the_runs_that_a_killed_sweep_left_are_stopped(

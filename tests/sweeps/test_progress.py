@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
+from hydrant.runs import lock_holder
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
 from hydrant.sweeps.plan import Plan, PlannedJob, read_plan, write_plan
@@ -86,6 +87,16 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
     (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"
+
+
+def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process is found that works at the sweep, and the number of one in another container says nothing here."""
+    monkeypatch.setattr(lock_holder, "_PROC", tmp_path / "no_proc")
+    write_plan(tmp_path, Plan(1.0, [PlannedJob(tmp_path / "job", [], pid=2**22 + 1, machine=this_machine())]))
+    with shared(tmp_path):
+        assert [run.state for run in sweep_progress(tmp_path)] == ["queued"]
 
 
 def test_a_sweep_names_itself_as_the_command_of_its_jobs(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lease import leasing_process
-from hydrant.runs.lock import is_held
+from hydrant.runs.lock import is_held, is_in_use
 from hydrant.runs.lock_holder import locking_process, locking_processes
 from hydrant.runs.stopping import CannotStop, ask_to_stop
 from hydrant.sweeps.executors.slurm_queue import queued_in
@@ -29,6 +29,7 @@ _WAIT_SECONDS = 60.0
 """How long the command waits until a process has saved and ended."""
 
 _EXAMPLE = "hydrant stop outputs/lr_study"
+_ELSEWHERE = "stop it where it was started, such as in another container"
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,9 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
         return _signalled(folder, pid, now=now)
     state = RunFolder(folder).state
     if state == RunStatus.RUNNING or is_held(folder):
-        remedy = "stop it where it was started, such as in another container"
-        raise CannotStop(f"{relative(folder)}: its lease names no process here that has its lock; {remedy}")
+        raise CannotStop(
+            f"{relative(folder)}: its lease names no process here that has its lock; {_ELSEWHERE}"
+        )
     if state != RunStatus.RUNNING_ELSEWHERE:
         return Stopped(relative(folder), "idle", [], [], state)
     recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
@@ -100,7 +102,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     """Stop the processes of a sweep, which stop its jobs; without one, the jobs that it has left.
 
     Raises:
-        CannotStop: it runs on another machine.
+        CannotStop: it runs on another machine, or its process cannot be found.
     """
     plan, damage = usable_plan(folder)
     if damage:
@@ -119,6 +121,8 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
         host = plan.host if plan.host != platform.node() else "another machine"
         command = f"hydrant stop {shlex.quote(str(folder))}"
         raise CannotStop(f"{relative(folder)} runs on {host or 'another machine'}; call there: {command}")
+    if is_in_use(folder):
+        raise CannotStop(f"{relative(folder)}: a process that cannot be found here works at it; {_ELSEWHERE}")
     return Stopped(relative(folder), "idle", [], [], "")
 
 

@@ -15,7 +15,7 @@ _OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.tem
 """Not of a part such as `cross_entropy`, which is logged without its weight and without the others."""
 _OF_PARTS = {"distillation": ("task.loss", "task.temperature", "task.layers"), "z_loss": ("task.z_loss",)}
 _USED_BY = {"task.delta": "huber", "task.temperature": "kl", "task.layers": "features"}
-"""Keys that only one `task.loss` uses."""
+"""Keys that only one `task.loss` uses. A task of the user that has no such key may use them anyway."""
 _OF_THE_TARGETS = ("task.ignore_index", "task.multi_label")
 """Which targets count, also in the accuracy."""
 _OF_THE_UNIT, _WITHOUT_UNIT = "data.standardize_targets", ("r2", "accuracy", "exact_match", "cross_entropy")
@@ -67,7 +67,7 @@ def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> 
 
 def _value(config: Mapping[str, Any], key: str) -> str:
     """Return a text that is equal for equal values; "" if the loss does not use the key."""
-    if config.get("task.loss") != _USED_BY.get(key, config.get("task.loss")):
+    if key in _USED_BY and config.get("task.loss", _USED_BY[key]) != _USED_BY[key]:
         return ""
     return json.dumps(_number(config.get(key)), default=str)
 

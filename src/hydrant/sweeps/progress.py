@@ -13,7 +13,7 @@ from typing import Any
 from hydrant.files.regular_file import open_regular
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, parse_row, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use
-from hydrant.runs.lock_holder import locking_process
+from hydrant.runs.lock_holder import locking_process, locking_processes
 from hydrant.sweeps.plan import PlannedJob, usable_plan
 from hydrant.terminal.console import relative
 
@@ -54,19 +54,24 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
     is_at_work = is_in_use(folder)
+    # A process id means nothing in another container, where no process is found that works at the sweep.
+    knows_dead = is_at_work and any(job.is_abandoned for job in plan.jobs) and locking_processes(folder) != []
     others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
-    jobs = (_job_progress(job, folder, is_at_work=is_at_work) for job in plan.jobs)
+    jobs = (
+        _job_progress(job, folder, may_start=is_at_work and not (knows_dead and job.is_abandoned))
+        for job in plan.jobs
+    )
     return [*jobs, *(_run_progress(run, folder) for run in others)]
 
 
-def _job_progress(job: PlannedJob, sweep: Path, *, is_at_work: bool) -> RunProgress:
-    """Return the progress of a job; `is_at_work`: a process runs its sweep."""
+def _job_progress(job: PlannedJob, sweep: Path, *, may_start: bool) -> RunProgress:
+    """Return the progress of a job; `may_start`: a process runs its sweep, and has not left this job."""
     run = RunFolder(job.folder, job.overrides)
     progress = _run_progress(run, sweep)
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)
-    is_queued = is_at_work and run.summary_time == job.earlier and progress.state != RunStatus.FINISHED
-    if not is_queued or progress.is_running or job.is_abandoned:
+    is_queued = may_start and run.summary_time == job.earlier and progress.state != RunStatus.FINISHED
+    if not is_queued or progress.is_running:
         return progress
     return replace(progress, state=RunStatus.QUEUED, message=f"{run.state} before" if run.has_begun else "")
 

@@ -181,6 +181,20 @@ def test_other_wrong_labels_repeat_an_experiment_as_other_seeds_do(
     assert comparison.warnings == []
 
 
+@pytest.mark.parametrize("key", ["label_noise_seed", "fold_seed", "fold"])
+def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, comparing: Compare) -> None:
+    """Without wrong labels and folds, two pairs of seeds would count as six."""
+    for number, (optimizer, copy, seed) in enumerate(itertools.product(("adamw", "sgd"), range(3), (0, 1))):
+        keys = {"optimizer": optimizer, "label_noise": 0.0, "folds": None, key: copy, "seed": seed}
+        write_run(tmp_path / f"{number}", keys, 0.9 + seed / 10 - (optimizer == "sgd") * (5 + seed) / 100)
+    comparison = comparing(tmp_path)
+    versus = comparison.groups[1].versus
+    assert versus is not None
+    assert [group.num_runs for group in comparison.groups] == [2, 2]
+    assert (versus.num_pairs, versus.mean) == (2, pytest.approx(-0.055))
+    assert [warning.about for warning in comparison.warnings] == ["repeats"]
+
+
 def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:
     for optimizer, num_folds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for fold in range(num_folds):

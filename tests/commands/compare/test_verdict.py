@@ -474,6 +474,7 @@ def test_the_unit_and_the_choice_of_targets_define_metrics_too(key: str, metrics
         ("val/loss", {"task.loss": "huber", "task.delta": 1}, {"task.loss": "huber", "task.delta": 2}, ["task.delta"]),
         ("val/distillation", {"task.temperature": 1, "task.loss": "kl"}, {"task.temperature": 2, "task.loss": "kl"},
          ["task.temperature"]),
+        ("val/loss", {"task": "own", "task.delta": 0.1}, {"task": "own", "task.delta": 0.5}, ["task.delta"]),
         ("val/distillation", {"task.share": 0.1}, {"task.share": 0.9}, []),
         ("val/z_loss", {"task.z_loss": 1e-4}, {"task.z_loss": 1e-3}, ["task.z_loss"]),
         ("val/generator", {"task": "gan"}, {"task": "own"}, ["task"]),

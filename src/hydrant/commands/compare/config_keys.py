@@ -16,6 +16,11 @@ from hydrant.runs.folder import RunStatus
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise", "folds")
 """The keys outside of `data.` that say which samples a run uses."""
 
+_NEEDED_BY = {"label_noise_seed": "label_noise", "fold_seed": "folds", "fold": "folds"}
+"""Repetitions, and the key without which they have no effect: runs that differ only in them are copies."""
+
+NO_EFFECT = "-"
+
 _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
 
@@ -23,14 +28,19 @@ _EXACT = 2.0**53
 def repetition(run: Run) -> str:
     """Return which repetition of its experiment a run is: `seed 0`, `seed 0 fold 2` in a cross-validation.
 
-    All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, is not named,
-    and so are the first wrong labels.
+    All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, and the
+    first wrong labels are not named.
     """
-    has_folds = run.config.get("folds") is not None
-    is_first = {key: run.config.get(key) in (None, 0) for key in ("fold_seed", "label_noise_seed")}
-    hidden = {**is_first, "fold": not has_folds, "fold_seed": not has_folds or is_first["fold_seed"]}
-    keys = [key for key in REPETITIONS if not hidden.get(key)]
-    return " ".join(f"{key} {label(run, key)}" for key in keys)
+    named = {key: repetition_label(run, key) for key in REPETITIONS}
+    hidden = {key for key in ("fold_seed", "label_noise_seed") if run.config.get(key) in (None, 0)}
+    hidden |= {key for key in _NEEDED_BY if named[key] == NO_EFFECT}
+    return " ".join(f"{key} {text}" for key, text in named.items() if key not in hidden)
+
+
+def repetition_label(run: Run, key: str) -> str:
+    """Return the value of a key as written in a config; `NO_EFFECT` for a repetition that changes nothing here."""
+    has_effect = key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])
+    return label(run, key) if has_effect else NO_EFFECT
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:

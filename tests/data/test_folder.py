@@ -138,16 +138,25 @@ def test_hidden_class_folders_are_told_if_they_hold_images(
     assert record.getMessage().endswith(end)
 
 
-@pytest.mark.parametrize(("mode", "is_told"), [("RGBA", True), ("LA", True), ("RGB", False)])
+@pytest.mark.parametrize(
+    ("mode", "color", "is_told"),
+    [
+        ("RGBA", 0, True),
+        ("LA", 0, True),
+        ("RGB", 0, False),
+        ("RGBA", "black", False),
+        ("LA", (0, 255), False),
+    ],
+)
 def test_transparency_is_told(
-    mode: str, is_told: bool, image_root: Path, caplog: pytest.LogCaptureFixture
+    mode: str, color: Any, is_told: bool, image_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("-1.png", "-2.png"):
-        Image.new(mode, (8, 8)).save(image_root / "train" / "bee" / name)
+        Image.new(mode, (8, 8), color).save(image_root / "train" / "bee" / name)
     (image_root / "train" / "ant" / "-1.png").write_bytes(b"no image")
     build(image_root)
     told = [
-        f"{image_root}/train/bee/-1.png has transparency, which is left out" in m for m in caplog.messages
+        f"{image_root}/train/bee/-1.png has transparent pixels, which are read" in m for m in caplog.messages
     ]
     assert told == [True] * is_told
 

@@ -208,6 +208,18 @@ def test_a_loss_that_leaves_ignored_targets_out_is_taken(loss: Any) -> None:
     assess_with_unknown_labels(loss)
 
 
+def test_ignored_targets_are_class_indices_not_probabilities_of_classes() -> None:
+    task = Classification(
+        nn.Identity(),
+        label_smoothing=0,
+        ignore_index=-1,
+        loss=lambda *pair: F.cross_entropy(*pair),
+        metrics={},
+    )
+    task.reads_values = True
+    task.assess(LOGITS, Batch(LOGITS, LOGITS.softmax(1)))
+
+
 @pytest.mark.parametrize("loss", [nn.BCELoss(), F.binary_cross_entropy, partial(F.binary_cross_entropy)])
 def test_a_loss_of_probabilities_is_refused_where_outputs_are_logits(loss: Any) -> None:
     with pytest.raises(

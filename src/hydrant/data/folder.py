@@ -263,7 +263,7 @@ def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
 
 
 def _tell_transparent(paths: Sequence[str]) -> None:
-    """Warn if one of these images has transparency: its pixels are read with the colors below it."""
+    """Warn if one of these images has transparent pixels: they are read with the colors below them."""
     from PIL import Image
 
     for path in paths:
@@ -271,8 +271,9 @@ def _tell_transparent(paths: Sequence[str]) -> None:
         with suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             check_regular(path)
             with Image.open(path) as image:
-                if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-                    message = "%s has transparency, which is left out: hidden colors are read as they are in the file"
+                has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+                if has_alpha and image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
+                    message = "%s has transparent pixels, which are read with the colors that they hide"
                     log.warning(message + "; save such images on a background", path)
                     return
 

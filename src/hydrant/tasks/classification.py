@@ -153,7 +153,7 @@ class Classification(Task):
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
-            if self.reads_values and self._ignored is not None:
+            if self.reads_values and valid is not None and self._ignored is not None:
                 check_ignored(self._own_loss, logits, targets, self._ignored)
             return "loss", self._own_loss(logits, targets)
         if self.reads_values and targets.is_floating_point():

@@ -40,6 +40,9 @@ class Holding(nn.Module):
                     self.kept += 1
                 case "cache":
                     self.cache = torch.ones(2) if self.cache is None else self.cache
+                case "of a saved buffer":
+                    self.kept += 1
+                    self.aux = self.kept / 2
                 case "output":
                     self.aux, self.last = mean.sum(), outputs
                 case _:
@@ -63,6 +66,7 @@ class Saving(Holding):
         (Holding("tensor"), "inner.queue"),
         (Holding("buffer"), "inner.lost"),
         (Holding("saved buffer"), ""),
+        (Holding("of a saved buffer"), ""),
         (Holding("cache"), ""),
         (Holding("output"), ""),
         (Holding("nothing"), ""),

@@ -179,18 +179,20 @@ class Hiding(nn.Module):
             "object": holder,
             "method": holder.__eq__,
             "tensor": [torch.full((2,), number)],
+            "sparse": torch.full((2,), number).to_sparse(),
             "array": np.full(2, number),
             "hook": None,
         }[place]  # type: ignore[assignment]
         if place == "hook":
             self.linear.register_forward_hook(lambda module, inputs, output: output * number)
         self.myself = [self, self.linear.weight, self.forward]
+        self.own_hooks = [place]  # not by number, as those of torch
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.linear(inputs.flatten(1))
 
 
-PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor", "array", "hook")
+PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor", "sparse", "array", "hook")
 
 
 @pytest.mark.parametrize("place", ["own", *PLACES])

@@ -24,13 +24,18 @@ class UnsavedState:
     def warn_of_changes(self, forward: Callable[[], object]) -> None:
         """Warn of what a first forward pass has changed, and another one on the same samples changes again.
 
-        What the second pass computes again from the samples, or has in a cache, is no state.
+        What the second pass computes again from the samples and the saved buffers, or has in a cache, is no state.
         """
         if not _changed(self._before, _numbers(self._task)):
             return
+        saved = self._task.state_dict().keys()
+        buffers = {name: buffer.clone() for name, buffer in self._task.named_buffers() if name in saved}
         values: list[_Numbers] = []
         for _ in range(2):
             torch.manual_seed(_SEED)
+            for name, buffer in buffers.items():
+                owner, _, own_name = name.rpartition(".")
+                setattr(self._task.get_submodule(owner), own_name, buffer.clone())
             forward()
             values.append(_numbers(self._task))
         if names := _changed(*values):

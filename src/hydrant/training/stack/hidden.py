@@ -37,8 +37,12 @@ class HiddenContents:
         """
         left_out = {*_PER_LANE, *(plain_attributes(owner) if isinstance(owner, nn.Module) else ())}
         hidden = {name: value for name, value in vars(owner).items() if name not in left_out}
-        # By a number that counts all hooks of the process.
-        hooks = {name: [*hidden[name].values()] for name in hidden if "_hooks" in name}
+        # torch keeps hooks by a number that counts those of the process.
+        hooks = {
+            name: [*value.values()]
+            for name, value in hidden.items()
+            if "_hooks" in name and isinstance(value, dict)
+        }
         return {name: self._content(value) for name, value in (hidden | hooks).items()}
 
     def _content(self, value: Any) -> Hashable:
@@ -49,7 +53,7 @@ class HiddenContents:
         if id(value) in self._seen:
             return "seen", self._seen[id(value)][0]
         self._seen[id(value)] = len(self._seen), value  # kept, so that no other object gets its id
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and value.layout is torch.strided:
             content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             return value.shape, value.dtype, hashlib.sha256(content).hexdigest()
         return type(value), tuple(self._content(part) for part in _parts(value))

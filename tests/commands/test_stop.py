@@ -153,6 +153,7 @@ def test_both_commands_that_work_at_a_sweep_are_stopped(
     stopped = stop(capsys, sweep)
     assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
     assert [process.communicate()[0] for process in (first, second)] == ["saved\n"] * 2
+    assert not (sweep / ASKED).exists()
 
 
 def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(

@@ -12,7 +12,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
         if handle is None or pid == os.getpid() or not locks(pid, folder):
             return None
         try:
-            with _asked(folder, f"{pid} {_started(pid)}") as is_first:
+            with _asked(folder, process := f"{pid} {_started(pid)}") as is_first:
                 if is_first:
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
                 # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
@@ -61,7 +61,9 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
         has_ended = _has_ended(handle, seconds)
     if has_ended:
         with suppress(OSError), locked(folder / ASKED) as descriptor:
-            if len(_asked_before(descriptor)) <= 1:  # else another process of a sweep still saves
+            others = [other for other in _asked_before(descriptor) if other != process]
+            _write_asked(descriptor, others)
+            if not others:  # else another process of a sweep still saves
                 (folder / ASKED).unlink()
     return has_ended
 
@@ -93,13 +95,17 @@ def _asked(folder: Path, process: str) -> Generator[bool]:
     with locked(folder / ASKED) as descriptor:
         asked = _asked_before(descriptor)
         if is_first := process not in asked:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, "\n".join([*asked[-_MAX_ASKED:], process]).encode(), 0)
+            _write_asked(descriptor, [*asked[-_MAX_ASKED:], process])
         yield is_first
 
 
 def _asked_before(descriptor: int) -> list[str]:
     return os.pread(descriptor, 4096, 0).decode(errors="replace").splitlines()
+
+
+def _write_asked(descriptor: int, processes: Sequence[str]) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, "\n".join(processes).encode(), 0)
 
 
 def _started(pid: int) -> str:

@@ -13,7 +13,8 @@ from hydrant.sweeps.executors.slurm_queue import queued, queued_in
     ("script", "reason"),
     [
         (None, "squeue cannot be called (No such file or directory)"),
-        ("echo no controller >&2; exit 3", "squeue ended with 3: no controller"),
+        ("printf 'no\ncontroller' >&2; exit 3", "squeue ended with 3: no controller"),
+        ("exit 3", "squeue ended with 3"),
     ],
 )
 def test_it_is_said_once_why_the_queue_is_not_known(

@@ -65,10 +65,13 @@ class BenchOutput:
             if (self.folder / file).exists():
                 key, remedy = "name" if self._options.output is None else "--output", "choose another folder"
                 raise ConfigError(key, f"{self.folder} already contains {content}", remedy=remedy)
-        copies = {"--csv": self._options.csv, "--png": self._options.png}
-        for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
+        for flag, path, suffix in (
+            ("--output", self.folder / "bench.json", ".json"),
+            ("--csv", self._options.csv, ".csv"),
+            ("--png", self._options.png, ".png"),
+        ):
             if path is not None:
-                with writing_to(flag, path, path.suffix if flag == "--output" else f".{flag[2:]}"):
+                with writing_to(flag, path, suffix):
                     pass
         if self._options.wandb:
             self._tracker = self._start_tracker()

@@ -20,7 +20,8 @@ def queued() -> dict[str, str] | None:
     except OSError as error:
         return _unknown(f"squeue cannot be called ({error.strerror})")
     if done.returncode:
-        return _unknown(f"squeue ended with {done.returncode}: {done.stderr.strip()}")
+        said = " ".join(done.stderr.split())
+        return _unknown(f"squeue ended with {done.returncode}{said and f': {said}'}")
     rows = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.strip()]
     return {row[0]: "".join(row[1:]).strip() for row in rows}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,17 @@ def test_reading_does_not_depend_on_how_the_tokens_are_divided_into_files(root: 
     shards = read(root).tokens
     assert shards.read(40, 210).tolist() == TOKENS[40:250].tolist()
     assert len(shards.files) == 4
+
+
+def test_more_files_are_read_than_a_process_may_open_at_first(root: Path) -> None:
+    write_shards(root, "many", np.resize(TOKENS, 210 * LENGTH), (LENGTH,) * 210)
+    limits, num_open = resource.getrlimit(resource.RLIMIT_NOFILE), len([*Path("/proc/self/fd").iterdir()])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 300, limits[1]))
+    try:
+        shards = read(root, train="many_*").tokens
+        assert shards.windows(range(209), LENGTH).shape == (209, LENGTH + 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_samples_at_any_position_take_no_replay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

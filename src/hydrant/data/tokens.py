@@ -18,6 +18,10 @@ from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.data.token_splits import splits_of, vocabulary_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError
+from hydrant.files.open_limit import raise_limit
+
+_FEW_FILES = 200
+"""Files of which a process may have as many open as it begins with: each has two descriptors, and 1024 are usual."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ def tokens(
     if separator is not None and not 0 <= separator < size:
         message = f"{separator} is no token: they are 0 to {size - 1}, by data.vocab_size"
         raise ConfigError("data.separator", message, remedy="give the token that divides documents")
+    if sum(map(len, files.values())) > _FEW_FILES:
+        raise_limit()
     shards = {name: TokenShards(part) for name, part in files.items()}
 
     def source(name: str, _: object) -> TokenSource:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import resource
 import signal
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hydrant.config.instantiate import share_factories
+from hydrant.files.open_limit import raise_limit
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.execute import already_finished, execute, prepare_start, start_failure
 from hydrant.runs.folder import LOG
@@ -43,14 +43,6 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
             for lane in lanes:
                 lane.interrupt(error)
     return [lane.result for lane in lanes]
-
-
-def raise_limit() -> int:
-    """Let this process open as many files as the system allows, and return how many those are."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard if hard != resource.RLIM_INFINITY else 2**20
 
 
 def _train(lanes: Sequence[_RunLane]) -> None:

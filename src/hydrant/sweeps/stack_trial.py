@@ -11,7 +11,7 @@ import torch
 
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, log, typed_line
-from hydrant.runs.stack import raise_limit
+from hydrant.files.open_limit import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, J, Lanes, StackPlan, even_parts
 from hydrant.training.distributed.env import num_cores

@@ -195,6 +195,14 @@ def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, compari
     assert [warning.about for warning in comparison.warnings] == ["repeats"]
 
 
+def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path, comparing: Compare) -> None:
+    for number, (noise, noise_seed, seed) in enumerate(itertools.product((0.0, 0.1), range(3), (0, 1))):
+        keys = {"label_noise": noise, "label_noise_seed": noise_seed, "seed": seed}
+        write_run(tmp_path / f"{number}", keys, 0.9 - noise * (1 + noise_seed) + seed / 50)
+    comparison = comparing(*tmp_path.iterdir())
+    assert [(g.num_runs, list(g.missing_repetitions)) for g in comparison.groups] == [(2, []), (6, [])]
+
+
 def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:
     for optimizer, num_folds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for fold in range(num_folds):

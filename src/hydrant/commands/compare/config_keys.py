@@ -19,8 +19,6 @@ _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples
 _NEEDED_BY = {"label_noise_seed": "label_noise", "fold_seed": "folds", "fold": "folds"}
 """Repetitions, and the key without which they have no effect: runs that differ only in them are copies."""
 
-NO_EFFECT = "-"
-
 _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
 
@@ -31,16 +29,18 @@ def repetition(run: Run) -> str:
     All runs have a fold, but it says nothing without folds. The first division into folds, `fold_seed` 0, and the
     first wrong labels are not named.
     """
-    named = {key: repetition_label(run, key) for key in REPETITIONS}
-    hidden = {key for key in ("fold_seed", "label_noise_seed") if run.config.get(key) in (None, 0)}
-    hidden |= {key for key in _NEEDED_BY if named[key] == NO_EFFECT}
-    return " ".join(f"{key} {text}" for key, text in named.items() if key not in hidden)
+    first = {key for key in ("fold_seed", "label_noise_seed") if run.config.get(key) in (None, 0)}
+    return " ".join(f"{key} {label(run, key)}" for key in effective_repetitions(run) if key not in first)
+
+
+def effective_repetitions(run: Run) -> list[str]:
+    """Return the keys that make a run another repetition: those of folds only if it has folds."""
+    return [key for key in REPETITIONS if key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])]
 
 
 def repetition_label(run: Run, key: str) -> str:
-    """Return the value of a key as written in a config; `NO_EFFECT` for a repetition that changes nothing here."""
-    has_effect = key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])
-    return label(run, key) if has_effect else NO_EFFECT
+    """Return the value of a key as written in a config; "-" for a repetition that changes nothing in this run."""
+    return label(run, key) if key not in REPETITIONS or key in effective_repetitions(run) else "-"
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import (
     as_text,
+    effective_repetitions,
     equals_label,
     in_natural_order,
     label,
@@ -176,7 +177,21 @@ def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
 
     A seed is missing if more than half of the groups have it, or half of them and one of these has all seeds of the
     group too. So with seeds 0, 1, 2 of one group and 0 of another, two are missing; with different seeds none is.
+    Only groups that are repeated alike are compared: one without wrong labels lacks none of their seeds.
     """
+    kinds = [tuple(effective_repetitions(group.runs[0])) for group in groups]
+    missing = {
+        kind: iter(_missing_repetitions([g for g, own in zip(groups, kinds, strict=True) if own == kind]))
+        for kind in kinds
+    }
+    found = [(group, next(missing[kind])) for group, kind in zip(groups, kinds, strict=True)]
+    return [
+        replace(g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
+        for g, lacking in found
+    ]
+
+
+def _missing_repetitions(groups: Sequence[Group]) -> list[list[str]]:
     seeds = [{repetition(run) for run in group.runs} for group in groups]
     num_groups = Counter(seed for group_seeds in seeds for seed in group_seeds)
     common = [seed for seed, num in num_groups.items() if 2 * num >= len(groups)]
@@ -186,11 +201,7 @@ def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
         is_subset = any(group_seeds < other for other in seeds if seed in other)
         return seed not in group_seeds and (is_subset or 2 * num_groups[seed] > len(groups))
 
-    missing = [[seed for seed in common if is_missing(seed, group_seeds)] for group_seeds in seeds]
-    return [
-        replace(g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
-        for g, lacking in zip(groups, missing, strict=True)
-    ]
+    return [[seed for seed in common if is_missing(seed, group_seeds)] for group_seeds in seeds]
 
 
 def _label_order(values: Sequence[object]) -> dict[str, int]:

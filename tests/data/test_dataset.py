@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,29 @@ class Drawn(Items):
         return torch.tensor(self.generator.normal(size=3)), 0
 
 
+class OfOneProcess(Items):
+    """Items of a file that is opened by the first read, and that processes must not share."""
+
+    pid: int | None = None
+
+    def __getitem__(self, index: int) -> Any:
+        self.pid = self.pid or os.getpid()
+        assert self.pid == os.getpid()
+        return super().__getitem__(index)
+
+
+def test_no_check_opens_files_that_workers_would_share() -> None:
+    items = OfOneProcess(*Labelled([]).items)
+    warn_of_own_draws(read_sets(items, num_workers=1))
+    assert items.pid is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("keeps_generator", [True, False])
 def test_samples_that_are_no_function_of_the_seed_are_warned_of(
-    keeps_generator: bool, caplog: pytest.LogCaptureFixture
+    keeps_generator: bool, num_workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warn_of_own_draws(read_sets(Drawn(keeps_generator=keeps_generator), num_workers=1))
+    warn_of_own_draws(read_sets(Drawn(keeps_generator=keeps_generator), num_workers=num_workers))
     assert ("data.train: a sample that is read twice has other numbers" in caplog.text) == keeps_generator
     assert ("data.val: " in caplog.text) == keeps_generator
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -26,8 +25,9 @@ def warn_of_own_draws(data: Data) -> None:
     for key, source in (("data.train", data.train), ("data.val", data.val)):
         if not isinstance(source, LoaderSource):
             continue
-        here = replace(source, num_workers=0)  # new workers would begin with the same generator
-        first, again = ([*_tensors(here)] for _ in range(2))
+        # One worker reads both, as in a run: in this process, a data set would open files that workers must not share.
+        batches = _each(source, range(1))
+        first, again = ([*_tensors(batches)] for _ in range(2))
         if len(first) != len(again) or not all(map(are_equal, first, again)):
             log.warning(
                 "%s: a sample that is read twice has other numbers, so a run that continues, or has another "
@@ -58,14 +58,13 @@ def check_labels(train: Source) -> None:
             raise ConfigError("task.class_weights", f"{counted}: {reason}", remedy=remedy)
 
 
-def _tensors(source: Source) -> Iterator[Tensor]:
-    """Yield all tensors of the first sample."""
-    for batch in _each(source, range(1)):
+def _tensors(batches: Iterable[Batch]) -> Iterator[Tensor]:
+    for batch in batches:
         for tree in batch:
             yield from tensors_of(tree)
 
 
-def _each(source: Source, places: Indices) -> Iterator[Batch]:
+def _each(source: Source, places: Indices) -> Iterable[Batch]:
     """Return the samples at these places, as an evaluation on the host reads them, each as a batch."""
     host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
-    return iter(source.subset(places).batches(host, 1))
+    return source.subset(places).batches(host, 1)

@@ -27,7 +27,6 @@ def my_loss() -> None: ...
         ({"modle": nn.ReLU()}, "did you mean model=...?"),
         ({"dataset": (1, 2)}, "did you mean data=...?"),
     ],
-    ids=str,
 )
 def test_train_names_the_argument_or_the_key(arguments: dict[str, Any], remedy: str) -> None:
     [name] = arguments

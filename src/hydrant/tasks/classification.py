@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -12,13 +11,11 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.checks import check_number
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, check_probabilities, cross_entropy
 from hydrant.tasks.losses import Loss, MeanOfValid, check_ignored, check_weight, checked_loss
 from hydrant.tasks.predictions import class_predictions, label_predictions
-
-log = logging.getLogger(__name__)
 
 
 class Classification(Task):
@@ -130,8 +127,8 @@ class Classification(Task):
         logits, targets = self._classes_second(outputs.float(), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
-        if self.reads_values and not self.training:
-            _warn_of_softmax(logits)
+        if self.reads_values and not self.training and not self._is_multi_label:
+            _warn_of_softmax(logits, self._own_loss)
         valid = targets != self._ignored if each_counts and self._ignored is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
@@ -214,10 +211,12 @@ class Classification(Task):
         return f"{message}; class indices need that shape without the dimension of the classes"
 
 
-def _warn_of_softmax(logits: Tensor) -> None:
+def _warn_of_softmax(logits: Tensor, own_loss: Loss | None) -> None:
     """Warn if the logits (B, C, ...) are probabilities of the classes."""
     if (logits >= 0).all() and torch.allclose(logits.sum(dim=1), torch.ones(()), atol=1e-4):
         log.warning(
-            "the model gives numbers that sum to 1, as after a softmax, and the loss and the predictions apply "
-            "another one; leave it out of the model"
+            "the model gives numbers that sum to 1, as after a softmax, and %s; leave it out of the model",
+            "the loss and the predictions apply another one"
+            if own_loss is None
+            else "the predictions apply another one, so task.loss should take logits",
         )

@@ -17,7 +17,7 @@ from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, log
 from hydrant.training.prepare.unsaved_state import are_equal
 
-_NUM_READ = 64
+_NUM_READ = 16
 
 
 def warn_of_own_draws(data: Data) -> None:

@@ -275,7 +275,7 @@ def difference(group: Group, other: Group) -> Difference:
 
 def _overlap(group: Group) -> float:
     """Return how many validation samples a split has for each training sample; 0 if all runs have the same split."""
-    config, keys = group.runs[0].config, {*group.paired_by}
+    config, keys = group.runs[0].config if group.runs else {}, {*group.paired_by}
     folds = config.get("folds") if {"fold", "fold_seed"} & keys else None
     if isinstance(folds, int) and folds > 1:
         return 1 / (folds - 1)

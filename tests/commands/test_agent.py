@@ -98,6 +98,7 @@ def test_the_parameters_of_the_ready_sweeps_are_config_keys(file: Path) -> None:
     assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
 
 
+@slow  # for the import of W&B's launcher
 def test_the_words_of_wandb_s_own_agent_are_overrides() -> None:
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 

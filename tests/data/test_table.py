@@ -370,6 +370,21 @@ def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(t
     assert parts[0][1][1].tolist() != parts[1][1][1].tolist()
 
 
+def test_the_rows_that_test_do_not_depend_on_those_that_validate(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("x,price\n" + "".join(f"{n * n},{n}\n" for n in range(50)))
+
+    def targets(split: str, **ratios: float) -> list[float]:
+        data = read(file, val=None, classes=False, **ratios)
+        return joined(getattr(data, split).batches(spec(), 50))[1].tolist()
+
+    test = targets("test", val_ratio=0.0, test_ratio=0.2)
+    assert all(targets("test", val_ratio=ratio, test_ratio=0.2) == test for ratio in (0.1, 0.5))
+    val = targets("val", val_ratio=0.2, test_ratio=0.0)
+    assert targets("val", val_ratio=0.2, test_ratio=0.3) == val
+    assert not {*val} & {*test}
+
+
 def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

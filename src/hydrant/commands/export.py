@@ -121,12 +121,10 @@ def _sample_inputs(saved: SavedRun) -> Tensor:
     """Return up to 8 validation inputs on the host, (B, *input_shape). B is at least 2, as torch.export fixes a 1."""
     import torch
 
-    from hydrant.clock import Steps
-    from hydrant.data import StreamSpec
+    from hydrant.data.base import ON_HOST
 
     val = saved.plan.val
-    on_host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
-    inputs = next(iter(val.batches(on_host, min(8, val.num_samples)))).inputs
+    inputs = next(iter(val.batches(ON_HOST, min(8, val.num_samples)))).inputs
     return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
 
 

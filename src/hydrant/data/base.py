@@ -50,6 +50,10 @@ class StreamSpec:
         return range(first, start + length, self.world_size * self.micro_batch_size)
 
 
+ON_HOST = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
+"""One rank that reads on the host."""
+
+
 class Stream(Protocol):
     """The training samples of one rank, by update."""
 

@@ -180,23 +180,22 @@ def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes
 
 
 def _split(num_rows: int, ratios: dict[str, float], seed: int) -> dict[str, np.ndarray]:
-    """Cut the rows at random into parts with these ratios; `train` gets the rest. Indices ascend.
+    """Cut the rows at random into `val` and `test` of these ratios; `train` gets the rest. Indices ascend.
+
+    Both are ends of one order, so which rows test does not depend on the ratio of those that validate.
 
     Raises:
         ConfigError: a part has no rows.
     """
     for split, ratio in ratios.items():
         check_number(f"data.{split}_ratio", ratio, least=0, below=1)
-    order, start, parts = np.random.RandomState(seed).permutation(num_rows), 0, dict[str, np.ndarray]()
-    for split, ratio in ratios.items():
-        count = int(np.ceil(ratio * num_rows))
-        parts[split] = np.sort(order[start : start + count])
-        start += count
-    parts["train"] = np.sort(order[start:])
-    if not len(parts["train"]):
+    num_val, num_test = (int(np.ceil(ratios[split] * num_rows)) for split in ("val", "test"))
+    if num_val + num_test >= num_rows:
         shown = ", ".join(f"data.{split}_ratio={ratio}" for split, ratio in ratios.items())
         raise ConfigError("data.val_ratio", f"{num_rows} lines with {shown} leave none to train on")
-    return parts
+    order = np.random.RandomState(seed).permutation(num_rows)
+    val, train, test = (np.sort(part) for part in np.split(order, [num_val, num_rows - num_test]))
+    return {"val": val, "test": test, "train": train}
 
 
 @dataclass(frozen=True)

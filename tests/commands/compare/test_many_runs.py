@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planted import Compare, many_runs, write_run
 from reports import data_of
 
-from hydrant.commands.compare import comparability
+from hydrant.commands.compare import comparability, groups
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
@@ -54,16 +55,17 @@ def test_a_report_of_a_hundred_runs_lists_them() -> None:
     assert "more runs" not in text
 
 
-def test_the_work_is_linear_in_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in the labels that the warnings read."""
+@pytest.mark.parametrize(("module", "name"), [(comparability, "label"), (groups, "repetition")])
+def test_the_work_is_linear_in_the_runs(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in what is read of the runs: the labels of the warnings, and the seeds of the groups."""
     counts: list[int] = []
-    label = comparability.label
+    function = getattr(module, name)
 
-    def counting(run: Run, key: str) -> str:
+    def counting(run: Run, *key: str) -> str:
         counts[-1] += 1
-        return label(run, key)
+        return function(run, *key)
 
-    monkeypatch.setattr(comparability, "label", counting)
+    monkeypatch.setattr(module, name, counting)
     for num_runs in (50, 100, 200):
         counts.append(0)
         runs = [

@@ -182,7 +182,7 @@ def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
     kinds = [tuple(effective_repetitions(group.runs[0])) for group in groups]
     missing = {
         kind: iter(_missing_repetitions([g for g, own in zip(groups, kinds, strict=True) if own == kind]))
-        for kind in kinds
+        for kind in dict.fromkeys(kinds)
     }
     found = [(group, next(missing[kind])) for group, kind in zip(groups, kinds, strict=True)]
     return [

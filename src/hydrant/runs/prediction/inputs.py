@@ -5,23 +5,27 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
-from hydrant.data.base import changes_samples
+from hydrant.data.base import ON_HOST, changes_samples
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError, log
 from hydrant.terminal.console import notice
 from hydrant.training.plan import Plan
+
+_NUM_HASHED = 16
+"""Samples of a data set that are read to see whether it has changed."""
 
 _MARGIN = 0.01  # by which rounding may leave 0..1
 
@@ -165,15 +169,25 @@ def _of_split(plan: Plan, name: str) -> Inputs:
 
 def _content(source: Source, settings: Mapping[str, Any]) -> Any:
     """Return a value that changes with the samples of a split: a hash of samples in memory; else size and time of each
-    sample's file or, if these are unknown, of the files that the settings of the data name."""
+    sample's file or, if these are unknown, of the files that the settings of the data name, and a hash of some samples
+    of a data set that reads what it likes."""
     if isinstance(source, InMemorySource):
-        content = hashlib.sha256()
-        for tensor in (*tensors_of(source.inputs), *tensors_of(source.targets)):
-            content.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-        return content.hexdigest()
+        return _hash([Batch(source.inputs, source.targets)])
     if isinstance(source, LoaderSource) and source.names_are_files:
         return [_identity(Path(source.name_of(number))) for number in range(source.num_samples)]
-    return [_identity(file) for file in _files_of_settings(settings)]
+    files = [_identity(file) for file in _files_of_settings(settings)]
+    if not isinstance(source, LoaderSource):
+        return files
+    places = np.unique(np.linspace(0, source.num_samples - 1, _NUM_HASHED).astype(int))
+    return [*files, _hash(source.subset(places).batches(ON_HOST, 1))]
+
+
+def _hash(batches: Iterable[Batch]) -> str:
+    content = hashlib.sha256()
+    for batch in batches:
+        for tensor in (*tensors_of(batch.inputs), *tensors_of(batch.targets)):
+            content.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
+    return content.hexdigest()
 
 
 def _files_of_settings(settings: Mapping[str, Any], patterns: Sequence[str] = _DATA_FILES) -> list[Path]:

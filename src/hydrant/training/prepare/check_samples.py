@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, tensors_of
-from hydrant.clock import Steps
-from hydrant.data import Data, Source, StreamSpec
-from hydrant.data.base import Indices
+from hydrant.data import Data, Source
+from hydrant.data.base import ON_HOST, Indices
 from hydrant.data.labels import labels_of
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, log
@@ -66,5 +64,4 @@ def _tensors(batches: Iterable[Batch]) -> Iterator[Tensor]:
 
 def _each(source: Source, places: Indices) -> Iterable[Batch]:
     """Return the samples at these places, as an evaluation on the host reads them, each as a batch."""
-    host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
-    return source.subset(places).batches(host, 1)
+    return source.subset(places).batches(ON_HOST, 1)

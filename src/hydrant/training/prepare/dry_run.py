@@ -13,10 +13,11 @@ from torch import nn
 
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.checks import suggestion
-from hydrant.clock import SampleCosts, Steps, batch_size_steps
+from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.best import unknown_mode
 from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.data import Data, Source, StreamSpec
+from hydrant.data.base import ON_HOST
 from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
@@ -95,11 +96,10 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
         DataError: no such samples can be read.
     """
     num_samples = min(num_samples, source.num_samples)
-    host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
     kind = type(source).__name__
     sizes = set[int]()
     for limit in (num_samples, source.num_samples):
-        for batch in source.subset(range(limit)).batches(host, num_samples):
+        for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
             sizes.add(size := batch.num_samples)
             if size == num_samples:
                 return batch

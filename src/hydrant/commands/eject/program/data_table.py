@@ -52,7 +52,7 @@ def divided(table: Table) -> tuple[Table, Table, Table]:
     num_val = int(np.ceil(VAL_RATIO * len(table))) if CUTS_VAL else 0
     num_test = int(np.ceil(TEST_RATIO * len(table))) if CUTS_TEST else 0
     order = np.random.RandomState(SPLIT_SEED).permutation(len(table))
-    val, test, train = np.split(order, [num_val, num_val + num_test])
+    val, train, test = np.split(order, [num_val, len(table) - num_test])
     train, val, test = ([table[line] for line in np.sort(lines)] for lines in (train, val, test))
     return train, val, test
 

@@ -263,7 +263,7 @@ def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
 
 
 def _tell_transparent(paths: Sequence[str]) -> None:
-    """Warn if one of these images has transparent pixels: they are read with the colors below them."""
+    """Warn if one of these images has transparent pixels: they are read with the colors that these hide."""
     from PIL import Image
 
     for path in paths:

@@ -34,7 +34,7 @@ def repetition(run: Run) -> str:
 
 
 def effective_repetitions(run: Run) -> list[str]:
-    """Return the keys that make a run another repetition: those of folds only if it has folds."""
+    """Return the keys that make a run another repetition: `fold` only if it has folds, for example."""
     return [key for key in REPETITIONS if key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])]
 
 

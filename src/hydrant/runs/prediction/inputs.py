@@ -169,8 +169,8 @@ def _of_split(plan: Plan, name: str) -> Inputs:
 
 def _content(source: Source, settings: Mapping[str, Any]) -> Any:
     """Return a value that changes with the samples of a split: a hash of samples in memory; else size and time of each
-    sample's file or, if these are unknown, of the files that the settings of the data name, and a hash of some samples
-    of a data set that reads what it likes."""
+    sample's file or, if these are unknown, of the files that the settings of the data name, with a hash of some
+    samples, as a data set of one's own may read other files."""
     if isinstance(source, InMemorySource):
         return _hash([Batch(source.inputs, source.targets)])
     if isinstance(source, LoaderSource) and source.names_are_files:

@@ -36,7 +36,7 @@ def warn_of_own_draws(data: Data) -> None:
 
 
 def check_labels(train: Source) -> None:
-    """Read some samples from all over a source, and check that their targets are its labels, which balance the classes.
+    """Read some samples of a source and check that their targets are its labels, by which classes are balanced.
 
     Raises:
         ConfigError: one has another target, for example by a `target_transform`.

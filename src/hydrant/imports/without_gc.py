@@ -24,14 +24,24 @@ def import_without_gc() -> Generator[None]:
     that is not freed at exit.
     """
     global _may_unfreeze
-    num_modules, was_enabled = len(sys.modules), gc.isenabled()
+    num_modules = len(sys.modules)
+    with paused_gc():
+        try:
+            yield
+        finally:
+            if len(sys.modules) > num_modules and "triton" not in sys.modules:
+                _may_unfreeze = _may_unfreeze or not gc.get_freeze_count()
+                gc.freeze()
+
+
+@contextlib.contextmanager
+def paused_gc() -> Generator[None]:
+    """Pause the garbage collector. What it finds later includes what the block leaves."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if len(sys.modules) > num_modules and "triton" not in sys.modules:
-            _may_unfreeze = _may_unfreeze or not gc.get_freeze_count()
-            gc.freeze()
         if was_enabled:
             gc.enable()
 

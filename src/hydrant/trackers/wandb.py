@@ -40,6 +40,7 @@ from hydrant.trackers.wandb_sdk import (
     last_sent_row,
     sdk_session,
     stop_core,
+    turn_off_analytics,
     warm_sdk,
     without_launch,
 )
@@ -259,6 +260,7 @@ class WandbTracker(Tracker):
         try:
             import wandb
 
+            turn_off_analytics()
             with without_launch():
                 run = wandb.init(
                     **arguments,

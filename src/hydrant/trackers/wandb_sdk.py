@@ -19,6 +19,7 @@ from typing import Any
 
 from hydrant.errors import first_line
 from hydrant.files.read_file import check_type
+from hydrant.imports.without_gc import paused_gc
 from hydrant.safety.trust import working_project
 from hydrant.trackers.sender import call_with_timeout
 
@@ -186,12 +187,9 @@ class SdkSession:
 
         def start() -> None:
             with contextlib.suppress(Exception):  # the run meets it again, and reports it
-                with _without_field_descriptions():
+                with _without_field_descriptions(), paused_gc():
                     import wandb
                 wandb.setup()
-                # `wandb.init` of 0.31 imports it, also offline, which takes a quarter of a second.
-                importlib.import_module("requests")
-
                 if probe_timeout is not None:
                     self.access_problem(probe_timeout)
 
@@ -325,6 +323,16 @@ def _without_field_descriptions() -> Generator[None]:
         yield
     finally:
         fields._update_fields_from_docstrings = read
+
+
+def turn_off_analytics() -> None:
+    """Let the SDK send nothing about its own use and errors, for the rest of this process.
+
+    Otherwise its start, also offline, imports requests for that, which takes a twentieth of a second. Written against
+    W&B 0.31 in November 2026.
+    """
+    with contextlib.suppress(ImportError, AttributeError):  # of another version
+        importlib.import_module("wandb.analytics.opentelemetry.opentelemetry_proxy").disable()
 
 
 def _look_for_nothing(run: object) -> None: ...

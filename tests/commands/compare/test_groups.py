@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -193,6 +194,27 @@ def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, compari
     assert [group.num_runs for group in comparison.groups] == [2, 2]
     assert (versus.num_pairs, versus.mean) == (2, pytest.approx(-0.055))
     assert [warning.about for warning in comparison.warnings] == ["repeats"]
+
+
+@pytest.mark.parametrize(
+    ("key", "needed"), [("label_noise_seed", "label_noise"), ("fold_seed", "folds"), ("fold", "folds")]
+)
+@pytest.mark.parametrize("flag", ["--by", "--best-over"])
+def test_groups_by_a_repetition_need_runs_that_it_changes(
+    flag: str, key: str, needed: str, tmp_path: Path, comparing: Compare
+) -> None:
+    """Without wrong labels, other seeds of these make no groups, and the runs that have some are told from them."""
+    asked: dict[str, Any] = {flag.removeprefix("--").replace("-", "_"): [key]}
+    for seed in range(2):
+        write_run(tmp_path / f"right-{seed}", {"optimizer": "sgd", needed: None, key: 0, "seed": seed}, 0.8)
+    with pytest.raises(ConfigError, match=f"^{flag}: {key} changes nothing in .*, because none has {needed}"):
+        comparing(*tmp_path.iterdir(), **asked)
+    for value, seed in itertools.product(range(2), range(2)):
+        keys = {"optimizer": "sgd", needed: 3, key: value, "seed": seed}
+        write_run(tmp_path / f"other-{value}-{seed}", keys, 0.9)
+    groups = comparing(*tmp_path.iterdir(), **asked).groups
+    if flag == "--by":
+        assert [group.name for group in groups] == [f"{key}=-", f"{key}=0", f"{key}=1"]
 
 
 def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path, comparing: Compare) -> None:

@@ -10,7 +10,7 @@ from hydrant.checks import unknown_name
 from hydrant.commands.compare.best_over import Choice, choose_best
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.config_keys import differing_keys, label, repetition
+from hydrant.commands.compare.config_keys import check_repeats, differing_keys, label, repetition
 from hydrant.commands.compare.groups import (
     Group,
     Metric,
@@ -206,6 +206,7 @@ def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequ
     for key in given:
         if key not in config_keys:
             raise unknown_name(flag, "key", key, keys or config_keys)
+        check_repeats(flag, key, runs)
     return list(given)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from hydrant.commands.compare.run import Run
 from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral
 from hydrant.config.schema import INTERVALS, REPETITIONS
-from hydrant.errors import shown
+from hydrant.errors import ConfigError, shown
 from hydrant.runs.folder import RunStatus
 
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise", "folds")
@@ -38,9 +38,15 @@ def effective_repetitions(run: Run) -> list[str]:
     return [key for key in REPETITIONS if key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])]
 
 
-def repetition_label(run: Run, key: str) -> str:
-    """Return the value of a key as written in a config; "-" for a repetition that changes nothing in this run."""
-    return label(run, key) if key not in REPETITIONS or key in effective_repetitions(run) else "-"
+def check_repeats(flag: str, key: str, runs: Sequence[Run]) -> None:
+    """Check that a key tells runs apart: by `label_noise_seed`, only runs with wrong labels differ.
+
+    Raises:
+        ConfigError: it changes nothing in any run.
+    """
+    if key in REPETITIONS and not any(key in effective_repetitions(run) for run in runs):
+        message = f"{key} changes nothing in these runs, because none has {_NEEDED_BY[key]}"
+        raise ConfigError(flag, message, remedy="leave it out, or name a key in which the runs differ")
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:
@@ -99,8 +105,10 @@ def is_data_key(key: str) -> bool:
 
 
 def label(run: Run, key: str) -> str:
-    """Return the value of a key as written in a config; "-" if the run does not have the key."""
-    return as_text(run.config[key]) if key in run.config else "-"
+    """Return the value of a key as written in a config; "-" if the run lacks the key, or it changes nothing in it."""
+    needed = _NEEDED_BY.get(key)
+    is_idle = needed in run.config and not run.config[needed]  # the config of a missing run is partial
+    return "-" if is_idle or key not in run.config else as_text(run.config[key])
 
 
 def as_text(value: Any) -> str:

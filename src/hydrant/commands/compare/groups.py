@@ -19,7 +19,6 @@ from hydrant.commands.compare.config_keys import (
     in_natural_order,
     label,
     repetition,
-    repetition_label,
 )
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.statistics import (
@@ -211,7 +210,7 @@ def _label_order(values: Sequence[object]) -> dict[str, int]:
 
 def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[str], metric: Metric) -> Group:
     results = {
-        " ".join(repetition_label(run, key) for key in pair_keys): result
+        " ".join(label(run, key) for key in pair_keys): result
         for run in runs
         if (result := metric.result(run)) is not None
     }

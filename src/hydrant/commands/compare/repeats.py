@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hydrant.commands.compare.config_keys import repetition_label
+from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
@@ -39,7 +39,7 @@ def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
     jobs: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         if run.state not in _NO_COPY:
-            jobs.setdefault(tuple(repetition_label(run, key) for key in keys), []).append(run)
+            jobs.setdefault(tuple(label(run, key) for key in keys), []).append(run)
     counted = {
         run.name: max(copies, key=lambda run: (run.state == RunStatus.FINISHED, run.last_logged)).name
         for copies in jobs.values()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from training_runs import Train
 
 from hydrant import cli
@@ -94,3 +95,19 @@ def test_a_damaged_config_is_named(content: bytes, trained: Path, capsys: pytest
         assert printed.out == ""
         assert printed.err.startswith(f"error: {trained / 'config.yaml'} is damaged (")
         assert printed.err.count("\n") == 1
+
+
+def test_a_class_without_an_output_in_a_later_sample_is_named(
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Public test sets have the label -1 where the answer is secret; `train` samples only the first sample."""
+    for name, last in (("train", 2), ("test", -1)):
+        targets = torch.tensor([0, 1, 2, last])
+        torch.save({"inputs": torch.rand(4, 3), "targets": targets}, workdir / f"{name}.pt")
+    files = ("data=tensors", "data.train=train.pt", "data.val=train.pt", "data.test=test.pt")
+    shapes = ("data.input_shape=[3]", "data.num_classes=3", "model.hidden=[4]", "global_batch_size=4")
+    folder = train(*files, *shapes, "tracker=local", "duration=1")
+    assert cli.main(["evaluate", str(folder), "--split", "test"]) == 2
+    error = capsys.readouterr().err
+    assert "data.num_classes: a sample has the class -1" in error
+    assert "task.ignore_index" in error

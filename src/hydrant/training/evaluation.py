@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
+from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.metric_values import named_values
@@ -65,6 +66,7 @@ def with_prefix(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 @explain_out_of_memory(EVALUATION_REMEDY)
+@explain_unknown_class()
 def evaluate(
     task: nn.Module,
     batches: Iterable[Batch],
@@ -84,6 +86,10 @@ def evaluate(
         parallel: reduces the sums over the ranks.
         forward: returns the task's outcome for a batch, eager or compiled.
         observe: receives every batch and its outcome.
+
+    Raises:
+        ConfigError: a sample has a class that the model does not have.
+        OutOfMemory: the memory of the device is full.
     """
     device = parallel.device  # not that of the weights: sharded ones may be kept on the host
     meter = Meter(device, parallel.all_reduce)

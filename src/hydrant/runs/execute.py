@@ -8,7 +8,6 @@ import functools
 import os
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -19,6 +18,7 @@ from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, settings_in_run
+from hydrant.runs.learned_samples import warn_of_learned_samples
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
@@ -127,6 +127,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
     """
     config = plan.config
     _prepare_weights(start, plan.task.model, plan.data, config)
+    warn_of_learned_samples(plan, None if start.weights is None else start.weights.checkpoint)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
@@ -177,8 +178,8 @@ def _prepare_weights(start: Start, model: nn.Module, data: Data, config: Mapping
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
-        if isinstance(source := start.weights.source, Path) and source.is_dir():
-            warn_of_other_data(SavedCheckpoint(source), data)
+        if (checkpoint := start.weights.checkpoint) is not None:
+            warn_of_other_data(SavedCheckpoint(checkpoint), data)
     if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
         message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
         raise ConfigError("resume", message, remedy="choose that model")

@@ -19,6 +19,7 @@ from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError, log
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
+from hydrant.runs.learned_samples import other_splits
 from hydrant.runs.resume import saved_config
 from hydrant.safety.consent import check_consent
 from hydrant.safety.targets import import_targets
@@ -36,9 +37,6 @@ from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
 
 WEIGHTS = ("model", "ema", BEST, LAST)
-
-_OF_THE_SPLITS = ("folds", "fold", "fold_seed", "data.split_seed", "data.val_ratio", "data.test_ratio")
-"""Keys that decide which samples trained a run."""
 
 
 @dataclass(frozen=True)
@@ -203,14 +201,14 @@ def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Map
     kept = [override for override in recorded if still_applies(override)]
     old, fresh = (compose(words, from_user=overrides) for words in (recorded, [*kept, *overrides]))
     named = [key.replace("/", ".").partition("@")[0] for key in new]
-    was = [OmegaConf.select(config, key) for key in _OF_THE_SPLITS]
+    was: Any = OmegaConf.to_container(config)
     with open_dict(config):
         for key in (*_changed_keys(old, fresh), *named):
             value = OmegaConf.select(fresh, key, default=_ABSENT)
             if value is not _ABSENT:  # a group such as `experiment` is no key of the config
                 OmegaConf.update(config, key, value, merge=False, force_add=True)
-    now = [OmegaConf.select(config, key) for key in _OF_THE_SPLITS]
-    if others := [key for key, one, other in zip(_OF_THE_SPLITS, was, now, strict=True) if one != other]:
+    now: Any = OmegaConf.to_container(config)
+    if others := other_splits(was, now):
         log.warning(
             "%s: other splits than those of the run, which may hold samples that trained it",
             ", ".join(others),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydrant.clock import Clock, batch_size_steps
@@ -105,12 +106,19 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
 
 def warn_of_loaded_parts(config: Mapping[str, Any], data: Data) -> None:
     """Warn if a part that `with_weights` loads, such as a teacher, has learned other classes or columns."""
-    parts = target_nodes({group: config[group] for group in ("model", "task")}, "")
-    for key, node in parts:
+    for key, checkpoint in loaded_parts(config).items():
+        warn_of_other_data(SavedCheckpoint(checkpoint), data, key)
+
+
+def loaded_parts(config: Mapping[str, Any]) -> dict[str, Path]:
+    """Return the checkpoints that `with_weights` loads into parts such as a teacher, by the keys that name them."""
+    found: dict[str, Path] = {}
+    for key, node in target_nodes({group: config[group] for group in ("model", "task")}, ""):
         if node["_target_"].startswith("hydrant.") and node["_target_"].endswith(".with_weights"):
             name = f"{key}.path".lstrip(".")
             if node.get("path") is not None:
-                warn_of_other_data(SavedCheckpoint(find_checkpoint(node["path"], name)), data, name)
+                found[name] = find_checkpoint(node["path"], name)
+    return found
 
 
 def warn_of_other_data(saved: SavedCheckpoint, data: Data, key: str = "init_from") -> None:

@@ -106,8 +106,8 @@ def is_data_key(key: str) -> bool:
 
 def label(run: Run, key: str) -> str:
     """Return the value of a key as written in a config; "-" if the run lacks the key, or it changes nothing in it."""
-    needed = _NEEDED_BY.get(key)
-    is_idle = needed in run.config and not run.config[needed]  # the config of a missing run is partial
+    needed = _NEEDED_BY.get(key, "")
+    is_idle = not run.config.get(needed, True)  # the config of a missing run is partial
     return "-" if is_idle or key not in run.config else as_text(run.config[key])
 
 

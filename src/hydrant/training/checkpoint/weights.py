@@ -29,6 +29,11 @@ class Weights:
     def __str__(self) -> str:
         return f"{self.source}{' (averaged)' if self.part == 'ema' else ''}"
 
+    @property
+    def checkpoint(self) -> Path | None:
+        """The checkpoint folder, if they come from one."""
+        return self.source if isinstance(self.source, Path) and self.source.is_dir() else None
+
     def read(self, key: str) -> dict[str, Tensor]:
         """Return all weights by name, unsharded, on the host. `key` is the config key that named them.
 

@@ -1,0 +1,63 @@
+"""Weights of a run that trained on samples which evaluate another one are named: its results would be too good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from training_runs import Train
+
+SIZES = ("tracker=local", "model.hidden=[4]", "global_batch_size=8", "eval_batch_size=8", "duration=1",
+         "limit_train_samples=32", "limit_val_samples=8")  # fmt: skip
+DIGITS = (*SIZES, "data=digits")
+WARNING = "samples that evaluate this one may have trained it"
+
+
+@pytest.mark.parametrize("way", ["init_from", "task.teacher.path"])
+def test_initial_weights_and_a_teacher_of_other_splits_are_named(
+    way: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(*DIGITS, "folds=3", "fold=1", name="first")
+    whole = train(*DIGITS, name="whole")
+    distilled = ["task=distillation", "task.teacher.model.hidden=[4]"] * (way != "init_from")
+
+    def warnings_of(name: str, source: Path, *words: str) -> list[str]:
+        capsys.readouterr()
+        train(*DIGITS, *distilled, f"{way}={source}", *words, name=name)
+        return [line for line in capsys.readouterr().out.splitlines() if WARNING in line]
+
+    assert warnings_of("same", first, "folds=3", "fold=1") == []
+    assert warnings_of("unused", whole, "fold_seed=2") == []
+    assert warnings_of("best", first / "checkpoints" / "last", "folds=3", "fold=2") == [
+        f"{way}: that run had other splits (fold), so {WARNING}"
+    ]
+    [split] = warnings_of("split", whole, "data.split_seed=1")
+    assert "other splits (data.split_seed)" in split
+    [cut] = warnings_of("cut", first)
+    assert "other splits (folds, fold)" in cut
+
+
+def test_the_file_that_trained_weights_is_known_by_its_content(
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, shift in (("a", 0), ("b", 1), ("c", 2)):
+        rows = "".join(f"{(n + shift) % 5},{n % 2}\n" for n in range(20))
+        (workdir / f"{name}.csv").write_text(f"x,y\n{rows}")
+    (workdir / "copy.csv").write_bytes((workdir / "a.csv").read_bytes())
+    csv = (*SIZES, "data=csv", "data.target=y")
+    source = train(*csv, "data.train=a.csv", "data.val=b.csv", name="source")
+    for name, val, expected in (("other", "c.csv", 0), ("copied", "copy.csv", 1)):
+        capsys.readouterr()
+        train(*csv, "data.train=b.csv", f"data.val={val}", f"init_from={source}", name=name)
+        printed = capsys.readouterr().out
+        assert printed.count(f"other splits (data.val), so {WARNING}") == printed.count(WARNING) == expected
+
+
+def test_other_data_have_other_splits_without_a_word(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = train(*DIGITS, name="source")
+    capsys.readouterr()
+    synthetic = ("data=synthetic", "data.num_samples=32", "data.num_classes=10", "data.input_shape=[1,8,8]")
+    train(*SIZES, *synthetic, "folds=2", f"init_from={source}", name="other")
+    assert WARNING not in capsys.readouterr().out

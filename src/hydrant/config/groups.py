@@ -56,11 +56,14 @@ def group_options() -> dict[str, list[str]]:
     """Return every config group with its options, from the user's and Hydrant's conf folders."""
     options: dict[str, set[str]] = {}
     for folder in conf_dirs():
-        for path in folder.rglob("*.yaml"):
-            group = path.parent.relative_to(folder).as_posix()
-            is_base = path.stem.startswith("_")  # `_frame.yaml` is only in the defaults of other options
-            if not is_base and group not in (".", "wandb_sweep"):
-                options.setdefault(group, set()).add(path.stem)
+        for path, _, names in os.walk(folder):  # Path.rglob takes five times as long, for each job of a sweep
+            group = os.path.relpath(path, folder).replace(os.sep, "/")
+            if group in (".", "wandb_sweep"):
+                continue
+            # `_frame.yaml` is only in the defaults of other options.
+            found = {name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")}
+            if found:
+                options.setdefault(group, set()).update(found)
     return {group: sorted(options[group]) for group in sorted(options)}
 
 

@@ -33,10 +33,12 @@ from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
 from hydrant.config.job_composer import JobComposer
 from hydrant.errors import RecordError
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
 from hydrant.sweeps import study as study_package
 from hydrant.sweeps.grid import ComposedJob, GridSweeper
+from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study import sweeper
 from hydrant.sweeps.study.contenders import read_ranges
 from hydrant.sweeps.study.ranges import Range
@@ -197,6 +199,20 @@ def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
     jsonschema.validate(done.record, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**done.record, "version": 2}, schema)
+
+
+def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = Counter[Path]()
+
+    def count(config: Any, run: RunFolder) -> bool:
+        reads[run.path] += 1
+        return is_finished(config, run)
+
+    monkeypatch.setattr("hydrant.sweeps.study.trials.is_finished", count)
+    assert study(WrittenRuns(accuracy), *SMALL)[0] == 0
+    assert set(reads.values()) <= {1, 2}
 
 
 def test_the_command_in_the_report_is_the_same_study(done: Done, study: Study) -> None:

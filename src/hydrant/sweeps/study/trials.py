@@ -51,6 +51,9 @@ class Trials:
     _runs: dict[Path, RunFolder] = field(
         default_factory=dict[Path, RunFolder]
     )  # as read since they last trained
+    _finished: dict[Path, tuple[ComposedJob, bool]] = field(
+        default_factory=dict[Path, tuple[ComposedJob, bool]]
+    )  # the same for their configs: each round asks for all jobs
 
     def run(self, words: Sequence[Sequence[str]]) -> None:
         """Train the jobs of these overrides.
@@ -74,6 +77,7 @@ class Trials:
             finally:
                 for job in batch:
                     self._runs.pop(job.folder, None)
+                    self._finished.pop(job.folder, None)
             self._ended |= {job.folder for job in batch}
             waiting = waiting[len(batch) :]
             self.after_batch()
@@ -96,8 +100,9 @@ class Trials:
             JobFailed: several configs have trained the run.
         """
         job = self.job(words)
-        if job is None or not is_finished(job.config, run := self._run_of(job)):
+        if job is None or not self._is_finished(job):
             return None
+        run = self._run_of(job)
         if run.status != RunStatus.FINISHED:  # a hook stopped it as hopeless
             return None
         if run.recorded.get("stretches"):
@@ -193,11 +198,19 @@ class Trials:
     def _is_begun(self, job: ComposedJob) -> bool:
         return self._run_of(job).has_begun
 
+    def _is_finished(self, job: ComposedJob) -> bool:
+        known, is_known = self._finished.get(job.folder, (None, False))
+        if known is not job:
+            is_known = is_finished(job.config, self._run_of(job))
+            self._finished[job.folder] = job, is_known
+        return is_known
+
     def has_ended(self, words: Sequence[str]) -> bool:
         """Whether a job is not trained again: it is finished, has ended in this start, or fails each time alike."""
         job = self.job(words)
-        if job is None or job.folder in self._ended or is_finished(job.config, run := self._run_of(job)):
+        if job is None or job.folder in self._ended or self._is_finished(job):
             return True
+        run = self._run_of(job)
         error = run.summary.get("error") or {}
         return run.status == RunStatus.FAILED and error.get("type") == NonFiniteError.__name__
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -126,6 +127,38 @@ def test_the_gallery_has_the_numbers_of_its_pictures() -> None:
     assert rounded(re.findall(finished, lines_of("run.svg"))) == [*accuracies]
     best = r"^(?:adamw +0\.01|sgd +0\.1) .* ([\d.]+) at \d+$"
     assert rounded([re.findall(best, lines_of("sweep.svg"), re.MULTILINE)]) == [both, both]
+
+
+def test_the_times_of_cached_code_are_those_of_the_performance_page() -> None:
+    page, measured = (table_rows(f"docs/internals/{name}.md") for name in ("torch-compile", "performance"))
+    for kind, title in (("`compile=default`", "whole"), ("`compile=blocks`", "by blocks")):
+        names = (f"{title}, cold", f"{title}, warm", f"{title}, warm, to {title}, cold")
+        assert page[kind] == [measured[name][0].removesuffix(" x") for name in names]
+
+
+def test_the_kills_of_runs_are_as_many_as_the_page_says() -> None:
+    """Of each of the runs that the script makes. Slow tests run it with fewer kills."""
+    script = runpy.run_path(str(ROOT / "scripts" / "kill_runs"))
+    page = "docs/internals/reliability.md"
+    shown = {
+        title: cells for title, cells in table_rows(page).items() if re.match(r"\w+, \d ranks?, ", title)
+    }
+    assert sorted(shown) == sorted(script["label"](settings, *kind) for settings, kind in script["GRID"])
+    text = (ROOT / page).read_text()
+    [kills] = re.findall(r"^uv run scripts/kill_runs --kills (\d+) --updates 500 ", text, re.MULTILINE)
+    [every, total, runs] = re.findall(r"`save_every=(\d+)`: (\d+) kills, and each of the (\d+) runs", text)[0]
+    assert sum(int(row[0]) for row in shown.values()) == int(kills) == int(total)
+    assert len(shown) == int(runs)
+    for title, (_, lost, end) in shown.items():
+        assert int(lost) <= int(every) * (2 if title.endswith("all") else 1)
+        assert end == "identical"
+
+
+def table_rows(page: str) -> dict[str, list[str]]:
+    """Return the cells of the tables of a page by that of their first column."""
+    lines = (ROOT / page).read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {row[0]: row[1:] for row in cells}
 
 
 def lines_of(picture: str) -> str:

@@ -46,8 +46,8 @@ ELSEWHERE = {
     "uv run --group dev scripts/check",
     "uv run --group dev scripts/pin",
     "uv run --only-group docs scripts/docs",
-    "uv run scripts/kill_runs --kills 100 --output kills.json",
-    "uv run scripts/kill_sweep --launcher basic local slurm --output kills.json",
+    "uv run scripts/kill_runs --kills 100 --updates 500 --output kills.json",
+    "uv run scripts/kill_sweep --launcher basic slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
     "uv run hydrant watch multirun/lr_study",  # they serve until Ctrl-C: tests/commands/watch/test_command.py
     "uv run hydrant watch outputs --by optimizer --port 8000 --no-browser",

@@ -465,8 +465,11 @@ def test_only_the_first_job_of_a_sweep_compiles(option: str, workdir: Path) -> N
     if option == "muon":  # which the page does not show
         assert misses[0] > 0
     else:
-        [shown] = re.findall(rf"^\| .*\b{option}\b.* \| (\d+), 0, 0 each \|$", PAGE, re.MULTILINE)
-        assert misses[0] == int(shown)
+        shown = re.findall(
+            rf"^\| .*`(?:optimizer=)?{option}`.* \| (\d+)(?:, 0)+(?: each)? \|$", PAGE, re.MULTILINE
+        )
+        assert {misses[0]} == {*map(int, shown)}
+        assert len(shown) == 1 + (option == "adamw")  # over its weight decay, and over lr and seed
 
 
 @pytest.mark.slow

@@ -12,11 +12,8 @@ cannot be built, they are skipped with what it lacks, or fail if `-m` asks for `
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ import torch
 
 from gpu.build import CannotBuild, DoesNotCompile
 from gpu.environment import Gpus, environment, is_stub
+from gpu.server import Server
 
 _REPORTS = "GPU_STUB_REPORTS"
 """In a process with the stub: the file for the reports of its tests."""
@@ -33,9 +31,13 @@ _LIMIT_SECONDS = 3600
 _SHOWN = 6000
 """How many characters of a process's output a test shows, if the process has ended without its report."""
 
+_HYDRA_IS_IMPORTED = "-Wignore::pytest.PytestAssertRewriteWarning"
+"""Hydra has a plugin of pytest, which would rewrite its assertions."""
+
 Group = tuple[Path, Gpus]
 Report = dict[str, Any]
 _results = pytest.StashKey[dict[Group, dict[str, list[Report]]]]()
+_server = pytest.StashKey[Server]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if path := os.environ.get(_REPORTS):
         config.pluginmanager.register(_ReportWriter(config, Path(path)))
     config.stash[_results] = {}
+    config.stash[_server] = Server()
+    config.add_cleanup(config.stash[_server].close)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,20 +116,13 @@ def _run(config: pytest.Config, nodes: list[str], variables: dict[str, str], fol
     selected = folder / "nodes"
     selected.write_text("\n".join(nodes))
     warnings = [f"-W{rule}" for rule in config.option.pythonwarnings or []]
-    options = ["-n", "0", "-m", "", "-p", "no:cacheprovider", *warnings]
+    options = ["-n", "0", "-m", "", "-p", "no:cacheprovider", *warnings, _HYDRA_IS_IMPORTED]
     own = {key: value for key, value in variables.items() if not key.startswith("PYTEST_")}
+    own[_REPORTS] = str(folder / "reports")
     # A test of a process that hangs fails, because its report is missing.
-    with (folder / "output").open("w") as output, contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options, f"@{selected}"],
-            env=own | {_REPORTS: str(folder / "reports")},
-            cwd=config.rootpath,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            timeout=_LIMIT_SECONDS,
-            check=False,
-        )
-    return (folder / "output").read_text(errors="replace")
+    return config.stash[_server].run(
+        [*options, f"@{selected}"], own, config.rootpath, folder / "output", _LIMIT_SECONDS
+    )
 
 
 def _read(path: Path) -> dict[str, list[Report]]:

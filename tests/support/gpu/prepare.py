@@ -8,7 +8,12 @@ import torch
 
 
 def prepare() -> None:
-    """Switch off what the stub has no kernels of; then let the CPU compute, unless only calls are wanted."""
+    """Switch off what the stub has no kernels of; then let the CPU compute, unless only calls are wanted.
+
+    Do nothing in a server, whose forks call this.
+    """
+    if "GPU_STUB_LEVEL" not in os.environ:
+        return
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
     if os.environ["GPU_STUB_LEVEL"] in ("values", "time"):

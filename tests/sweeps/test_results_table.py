@@ -153,6 +153,27 @@ def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
         assert [text.get_text() for text in axes.get_legend().get_texts()] == [s.text for s in settings]
 
 
+@pytest.mark.parametrize(
+    ("curves", "shown"),
+    [
+        ([([0, 50, 100], [0.1, 0.9, 1.0]), ([0, 50, 100], [0.1, 0.8, math.nan])], (0.79, 1.01)),
+        ([([0, 2, 4], [8.0, 5.0, 3.0]), ([0, 50, 100], [9.0, 2.0, 1.0])], (0.8, 5.2)),
+        ([([0, 50, 100], [0.1, math.nan, math.nan])], None),
+        ([([], [])], None),
+    ],
+    ids=["untrained", "short", "no number", "nothing"],
+)
+def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
+    curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = list[Any]()
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
+    settings = [picture.Setting(f"lr={n}", [curve]) for n, curve in enumerate(curves)]
+    picture.draw_settings(settings, "val/accuracy", tmp_path / "sweep.png")
+    (axes,) = figures.pop().axes
+    assert shown is None or axes.get_ylim() == pytest.approx(shown)
+
+
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:
     draw_curves_of(tmp_path, [RunFolder(tmp_path / "queued", ["seed=1"])], "min")
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -85,6 +86,25 @@ def draw_settings(settings: Sequence[Setting], title: str, path: Path) -> None:
         thick = 2.0 if is_mean else 1.5
         axes.plot(*setting.mean, label=setting.text, linewidth=thick, color=colour, zorder=3 + 0.01 * order)
     axes.set(xlabel="update", title=title)
+    if (shown := _shown_range(settings)) is not None:
+        axes.set_ylim(shown)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     figure.savefig(path, dpi=110, format="png", pil_kwargs={"compress_level": 1})
+
+
+def _shown_range(settings: Sequence[Setting]) -> tuple[float, float] | None:
+    """Return the range of values to show, that after the first quarter of each curve; None if there are no two values.
+
+    That of the untrained model would hide how the results differ.
+    """
+    later = [
+        y
+        for setting in settings
+        for updates, values in setting.curves
+        for x, y in zip(updates, values, strict=True)
+        if x > updates[-1] / 4 and math.isfinite(y)
+    ]
+    if not later or (space := 0.05 * (max(later) - min(later))) == 0:
+        return None
+    return min(later) - space, max(later) + space

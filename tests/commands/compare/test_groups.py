@@ -105,10 +105,17 @@ def test_combinations_without_a_run_are_missing(planted: Path, comparing: Compar
 
 def test_groups_that_mix_keys_cause_a_warning(planted: Path, comparing: Compare) -> None:
     comparison = comparing(planted, by=["optimizer"])
-    text = "runs of the same group differ in scheduler: optimizer=adamw; the spread is not due to the seeds alone"
+    text = "runs of the same group differ in scheduler (in optimizer=adamw); the spread is not due to the seeds alone"
     assert text in warning_texts(comparison)
     versus = [group.versus for group in comparison.groups if group.versus is not None]
     assert [difference.num_pairs for difference in versus] == [3, 4], "paired by scheduler and seed"
+
+
+def test_where_every_group_mixes_a_key_the_warning_names_none(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, lr in itertools.product(("adamw", "sgd", "muon"), (0.01, 0.1)):
+        write_run(tmp_path / f"{optimizer}-{lr}", {"optimizer": optimizer, "optimizer.lr": lr}, 0.9)
+    text = "runs of the same group differ in optimizer.lr (in every group); the spread"
+    assert text in warning_texts(comparing(tmp_path, by=["optimizer"]))
 
 
 def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(

@@ -66,7 +66,8 @@ def _mixed_groups(groups: Sequence[Group], keys: Sequence[str]) -> list[Comparis
     if not mixed:
         return []
     differing, names = (list(dict.fromkeys(column)) for column in zip(*mixed, strict=True))
-    text = f"runs of the same group differ in {', '.join(differing)}: {_listed(names, _MAX_NAMES)}"
+    where = "every group" if 1 < len(names) == len(groups) else _listed(names, _MAX_NAMES)
+    text = f"runs of the same group differ in {', '.join(differing)} (in {where})"
     remedy = "the spread is not due to the seeds alone; add these keys to --by to separate the runs"
     return [ComparisonWarning("groups", f"{text}; {remedy}")]
 

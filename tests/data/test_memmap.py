@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 from sources import joined, same, spec, update
+from torch import nn
 
+import hydrant
 from hydrant.data import Data, InMemorySource, memmap
 from hydrant.data.memmap import Arrays
 from hydrant.errors import ConfigError, DataError
@@ -80,3 +82,33 @@ def test_files_are_mapped_also_in_a_copy_for_a_worker(tmp_path: Path) -> None:
 def test_other_folders_are_refused(arrays: Any, error: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=message):
         read(write(tmp_path / "set", **arrays))
+
+
+class Sums(nn.Module):
+    """Two numbers of a sample whose inputs are of one type."""
+
+    def __init__(self, needed: torch.dtype) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.needed = needed
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        assert inputs.dtype == self.needed
+        return self.layer(inputs.float() / 255)
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed", "other"), [(np.uint8, torch.uint8, "int64"), (np.uint16, torch.int64, "uint8")]
+)
+def test_an_array_is_predicted_as_the_same_samples_of_a_split(
+    kind: Any, needed: torch.dtype, other: str, tmp_path: Path
+) -> None:
+    """Bytes stay bytes: a tensor of them holds no pixels, which would be scaled."""
+    values = np.random.default_rng(0).integers(0, 50, (12, 4)).astype(kind)
+    data, model = read(write(tmp_path / "set", inputs=values, targets=np.arange(12) % 2)), Sums(needed)
+    config = hydrant.compose(["tracker=local", "duration=2", "global_batch_size=4"])
+    run = hydrant.train(config, data=data, model=model, folder=tmp_path / "run")
+    split, array = (run.predict(inputs)["logits"] for inputs in ("val", torch.from_numpy(values)))
+    assert np.array_equal(split, array)
+    with pytest.raises(ConfigError, match=f"has numbers of the type {other}, but the run needs .*; convert"):
+        run.predict(torch.from_numpy(values.astype(other)))

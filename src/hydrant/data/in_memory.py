@@ -110,7 +110,8 @@ class InMemorySource:
 
     A tensor of uint8 `inputs` (N, *input_shape) is scaled to 0..1 and normalized when a batch is read. Floats are
     normalized once, or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in
-    0..1. Other integers, and inputs that are a dict, a tuple or a dataclass of tensors, are used as they are.
+    0..1. Other integers, and inputs that are a dict, a tuple or a dataclass of tensors, are used as they are; so is
+    uint8 that holds no pixels.
     """
 
     inputs: Tensors
@@ -118,6 +119,7 @@ class InMemorySource:
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     augment: Augment | None = None
+    has_pixels: bool = True
     _on_device: dict[torch.device, tuple[Tensors, Tensors, Tensor, Tensor]] = field(
         default_factory=dict[Any, Any], init=False, repr=False, compare=False
     )
@@ -216,7 +218,7 @@ class _InMemoryReader:
 
     def _normalize(self, inputs: Tensors) -> Tensors:
         is_image = isinstance(inputs, Tensor) and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
-        if self.source.is_normalized_once or not is_image:
+        if self.source.is_normalized_once or not (is_image and self.source.has_pixels):
             return inputs
         if inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255

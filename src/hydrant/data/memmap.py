@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hydrant.batch import Tensors
-from hydrant.data.base import Data
+from hydrant.batch import Tensors, map_tensors
+from hydrant.data.base import Data, Reader
 from hydrant.data.dataset import map_style_source
-from hydrant.data.in_memory import tensor_reader
+from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
 from hydrant.data.parts import make_parts
 from hydrant.data.watched_file import WatchedFile
@@ -53,7 +53,7 @@ def memmap(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
         input_shape=None if input_shape is None else tuple(input_shape),
         num_classes=num_classes,
-        reader=tensor_reader(),
+        reader=Reader(tensors=_of_tensors),
     )
 
 
@@ -100,6 +100,11 @@ class Arrays:
             WatchedFile(file, self._arrays[name].offset + self._arrays[name].nbytes)
             for name, file in self._files.items()
         ]
+
+
+def _of_tensors(inputs: Tensors) -> InMemorySource:
+    """Return inputs in memory as samples of the same types as those of files."""
+    return InMemorySource(map_tensors(lambda tensor: _tensor(tensor.numpy()), inputs), (), has_pixels=False)
 
 
 def _mapped(file: Path) -> np.memmap:

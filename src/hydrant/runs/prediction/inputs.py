@@ -156,7 +156,9 @@ def _warn_of_range(plan: Plan, source: Source, title: str) -> None:
 
 
 def _kind(dtype: torch.dtype) -> str:
-    is_integer = not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
+    is_integer = (
+        not dtype.is_floating_point and not dtype.is_complex and dtype not in (torch.bool, torch.uint8)
+    )
     return "floats" if dtype.is_floating_point else "integers" if is_integer else str(dtype)
 
 

@@ -159,6 +159,23 @@ def test_two_models_predict_only_what_the_task_says() -> None:
         Task(models).predict(torch.zeros(4, 3))
 
 
+def test_several_targets_are_named_by_their_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which they are given; the numbers of labels are named too."""
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{n % 7},{n % 2},{n % 3 // 2}" for n in range(40)]
+    Path("rooms.csv").write_text("\n".join(["size,bath,roof", *lines]))
+    words = ("data=csv", "data.train=rooms.csv", "data.target=[roof,bath]", "data.standardize_targets=false",
+             "tracker=local", "duration=2", "global_batch_size=8")  # fmt: skip
+    for task, name in (("regression", "prediction"), ("classification", "probability")):
+        options = ["task.multi_label=true"] * (name == "probability")
+        run = hydrant.train(hydrant.compose([*words, f"task={task}", *options, f"name={name}"]))
+        table = run.predict("val").table
+        assert list(table) == ["index", "target/roof", "target/bath", f"{name}/roof", f"{name}/bath"]
+        assert set(table["target/roof"].tolist()) <= {0, 1}
+        assert cli.main(["predict", f"outputs/{name}", "rooms.csv", "--out", f"{name}.csv"]) == 0
+        assert Path(f"{name}.csv").read_text().startswith(f"index,{name}/roof,{name}/bath\n")
+
+
 def test_a_table_gives_numbers_in_the_units_of_its_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ class Data:
         extra_val: further validation sets by name, evaluated together with `val`.
         test: evaluated only on request.
         class_names: the name of each class.
+        target_names: the name of each number of a target that has several.
         reader: reads inputs that are in no split; None: only splits can be predicted.
         in_target_units: undoes the standardization of targets, in them and in predictions; None: there is none.
         with_statistics_of: returns the data, prepared with the statistics (such as means) of these training samples
@@ -171,6 +172,7 @@ class Data:
     with_statistics_of: Callable[[Indices], Data] | None = None
     statistics: Mapping[str, Any] = field(default_factory=dict[str, Any])
     with_statistics: Callable[[Mapping[str, Any]], Data] | None = None
+    target_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, source in {

@@ -163,6 +163,7 @@ class _Lines:
             in_target_units=encoder.in_target_units if self.standardized & {*layout.targets} else None,
             statistics=statistics.plain(),
             with_statistics=self.data_as_learned,
+            target_names=tuple(layout.targets),
         )
 
 

@@ -73,8 +73,8 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
         raise DataError(f"no sample of {samples.title} can be read")
     arrays: Arrays = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
     numbers = arrays.pop(NUMBERS)
-    names, class_names = [samples.name_of(n) for n in numbers.tolist()], saved.plan.data.class_names
-    table_of = partial(Table.of, samples, class_names=class_names, probabilities=probabilities)
+    names = [samples.name_of(n) for n in numbers.tolist()]
+    table_of = partial(Table.of, samples, data=saved.plan.data, probabilities=probabilities)
     return Predictions(arrays, names, numbers, table_of)
 
 

@@ -47,8 +47,7 @@ class Prediction:
 
     def table(self, arrays: Arrays) -> Table:
         """Return the table for arrays like these."""
-        names = self.saved.plan.data.class_names
-        return Table.of(self.inputs, arrays, names, probabilities=self.probabilities)
+        return Table.of(self.inputs, arrays, self.saved.plan.data, probabilities=self.probabilities)
 
     @property
     def identity(self) -> dict[str, Any]:

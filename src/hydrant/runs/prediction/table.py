@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hydrant.data.base import Data
 from hydrant.errors import ConfigError
 from hydrant.runs.prediction.inputs import Inputs
 from hydrant.training.prediction import NUMBERS, TARGET, Arrays
@@ -33,15 +34,13 @@ class Table:
     class_names: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, inputs: Inputs, arrays: Arrays, class_names: Sequence[str] | None, *, probabilities: bool
-    ) -> Table:
+    def of(cls, inputs: Inputs, arrays: Arrays, data: Data, *, probabilities: bool) -> Table:
         """Return the table for arrays like these.
 
         Args:
             inputs: name the samples.
             arrays: of a batch.
-            class_names: of the data, if there are some.
+            data: names classes and targets.
             probabilities: whether to show the probability of each class; those of labels are always shown.
 
         Raises:
@@ -53,10 +52,12 @@ class Table:
         if arrays.get(TARGET, np.zeros(0)).ndim > 2:
             hidden.add(TARGET)
         parts = tuple(name for name in arrays if name not in hidden)
-        names = tuple(class_names or ())
+        names = data.class_names or data.target_names
         columns = [column for name in parts for column in _columns(name, arrays[name], names)]
         has_classes = PREDICTION in arrays and arrays[PREDICTION].dtype.kind in "iu"
-        return cls((inputs.column, *columns), parts, inputs.name_of, names if has_classes else ())
+        return cls(
+            (inputs.column, *columns), parts, inputs.name_of, (data.class_names or ()) if has_classes else ()
+        )
 
     def rows(self, arrays: Arrays) -> Iterator[list[Any]]:
         """Yield the row of each sample of a batch."""
@@ -75,12 +76,12 @@ class Table:
         return values.tolist()
 
 
-def _columns(name: str, array: np.ndarray, class_names: Sequence[str]) -> list[str]:
+def _columns(name: str, array: np.ndarray, names: Sequence[str]) -> list[str]:
     if array.ndim == 1 or array.shape[1:] == (1,):
         return [name]
     if array.ndim > 2:
         message = f"{name!r} of a sample has the shape {list(array.shape[1:])}, which is no row of a table"
         raise ConfigError("--out", message, remedy="give a file that ends in .npz")
     count = array.shape[1]
-    entries = class_names if len(class_names) == count else range(count)
+    entries = names if len(names) == count else range(count)
     return [f"{_HEADS.get(name, name)}/{entry}" for entry in entries]

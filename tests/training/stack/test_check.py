@@ -6,6 +6,7 @@ import argparse
 import copy
 import dataclasses
 import functools
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -24,7 +25,7 @@ from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
 from hydrant.training.stack.forward import StackedTask
-from hydrant.training.stack.hidden import check_hidden
+from hydrant.training.stack.hidden import HiddenContents, check_hidden
 
 REFUSED = {
     "precision": ["precision=fp16"],
@@ -181,6 +182,9 @@ class Hiding(nn.Module):
             "tensor": [torch.full((2,), number)],
             "sparse": torch.full((2,), number).to_sparse(),
             "array": np.full(2, number),
+            "objects": np.array([number, None], dtype=object),
+            "bytes": bytearray(str(number).encode()),
+            "chain": functools.reduce(lambda inner, _: [inner], range(100_000), number),
             "hook": None,
         }[place]  # type: ignore[assignment]
         if place == "hook":
@@ -192,7 +196,8 @@ class Hiding(nn.Module):
         return self.linear(inputs.flatten(1))
 
 
-PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor", "sparse", "array", "hook")
+PLACES = ("partial", "dict", "closure", "default", "object", "method", "tensor", "sparse", "array", "objects", "bytes",
+          "chain", "hook")  # fmt: skip
 
 
 @pytest.mark.parametrize("place", ["own", *PLACES])
@@ -210,6 +215,16 @@ def test_what_the_seed_draws_and_lanes_would_share_is_found(place: str) -> None:
     check_hidden([Hiding(place, 0.1), Hiding(place, 0.1)])
     with pytest.raises(CannotStack, match=r"the content of .* differs between the runs"):
         check_hidden([Hiding(place, 0.1), Hiding(place, 0.2)])
+
+
+def test_a_large_array_takes_no_memory_to_compare() -> None:
+    module, size = nn.Module(), 2**24
+    module.table = np.zeros(size, dtype=np.uint8)
+    tracemalloc.start()
+    HiddenContents(nn.Module()).of(module)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 4
 
 
 def test_a_number_that_an_optimizer_keeps_for_itself_makes_another_program() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,17 +47,37 @@ class HiddenContents:
         return {name: self._content(value) for name, value in (hidden | hooks).items()}
 
     def _content(self, value: Any) -> Hashable:
-        if isinstance(value, _SCALARS):
-            return type(value), repr(value)  # NaN is not equal to itself
-        if isinstance(value, type | CodeType):
-            return value
-        if id(value) in self._seen:
-            return "seen", self._seen[id(value)][0]
-        self._seen[id(value)] = len(self._seen), value  # kept, so that no other object gets its id
-        if isinstance(value, Tensor) and value.layout is torch.strided:
-            content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-            return value.shape, value.dtype, hashlib.sha256(content).hexdigest()
-        return type(value), tuple(self._content(part) for part in _parts(value))
+        """Return a value that is equal for equal contents: a hash, and the classes and functions within."""
+        digest, kept, todo = hashlib.sha256(), list[Hashable](), [value]
+        while todo:  # no recursion, for which a chain of objects may be too long
+            value = todo.pop()
+            data: Any = b""
+            if isinstance(value, type | CodeType):
+                kept.append(value)
+                token = "kept"
+            elif isinstance(value, bytes):
+                token, data = f"bytes {len(value)}", value
+            elif isinstance(value, _SCALARS):
+                text = repr(value)  # NaN is not equal to itself
+                token = f"{type(value)} {len(text)} {text}"
+            elif id(value) in self._seen:
+                token = f"seen {self._seen[id(value)][0]}"
+            else:
+                self._seen[id(value)] = len(self._seen), value  # kept, so that no other object gets its id
+                if isinstance(value, Tensor) and value.layout is torch.strided:
+                    token = f"{value.dtype} {[*value.shape]}"
+                    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+                elif type(value) is np.ndarray and not value.dtype.hasobject:
+                    token = f"{value.dtype} {value.shape}"
+                    data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+                else:
+                    parts = _parts(value)
+                    kept.append(type(value))
+                    token = f"parts {len(parts)}"
+                    todo += reversed(parts)
+            digest.update(f"{token};".encode())
+            digest.update(data)
+        return digest.hexdigest(), *kept
 
 
 def check_hidden(tasks: Sequence[nn.Module]) -> None:

@@ -11,7 +11,7 @@ from run_states import sweep_in_all_states
 from hydrant.runs import lock_holder
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
-from hydrant.sweeps.plan import Plan, PlannedJob, read_plan, write_plan
+from hydrant.sweeps.plan import SUBMITIT, Plan, PlannedJob, read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.sweep import Sweep
 
@@ -84,6 +84,10 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
     with shared(tmp_path):
         states = {run.run: run.state for run in sweep_progress(tmp_path)}
     assert states == {"mine": "queued", "killed": "not started", "elsewhere": "queued", "old": "queued"}
+    (tmp_path / SUBMITIT).mkdir()
+    with shared(tmp_path):
+        assert [run.state for run in sweep_progress(tmp_path)][1] == "queued", "SLURM may start it"
+    (tmp_path / SUBMITIT).rmdir()
     (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"

@@ -16,6 +16,9 @@ from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
 from hydrant.runs.lease import this_machine
 from hydrant.terminal.console import relative
 
+SUBMITIT = ".submitit"
+"""The folder of submitit's files, in that of a sweep."""
+
 
 @dataclass(frozen=True)
 class PlannedJob:

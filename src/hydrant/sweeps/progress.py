@@ -14,7 +14,7 @@ from hydrant.files.regular_file import open_regular
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, parse_row, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use
 from hydrant.runs.lock_holder import locking_process, locking_processes
-from hydrant.sweeps.plan import PlannedJob, usable_plan
+from hydrant.sweeps.plan import SUBMITIT, PlannedJob, usable_plan
 from hydrant.terminal.console import relative
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
@@ -54,8 +54,11 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
     is_at_work = is_in_use(folder)
-    # A process id means nothing in another container, where no process is found that works at the sweep.
-    knows_dead = is_at_work and any(job.is_abandoned for job in plan.jobs) and locking_processes(folder) != []
+    # A process id means nothing in another container, where no process is found that works at the sweep. SLURM starts
+    # the jobs of a command that has died too.
+    is_submitted = (folder / SUBMITIT).exists()
+    knows_dead = is_at_work and not is_submitted and any(job.is_abandoned for job in plan.jobs)
+    knows_dead = knows_dead and locking_processes(folder) != []
     others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
     jobs = (
         _job_progress(job, folder, may_start=is_at_work and not (knows_dead and job.is_abandoned))

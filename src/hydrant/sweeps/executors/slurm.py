@@ -20,7 +20,8 @@ from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
-from hydrant.sweeps.executors.slurm_queue import SUBMITIT, queued
+from hydrant.sweeps.executors.slurm_queue import queued
+from hydrant.sweeps.plan import SUBMITIT
 from hydrant.terminal.console import notice, relative, say
 
 _POLL_SECONDS = 0.5

@@ -6,10 +6,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from hydrant.sweeps.plan import SUBMITIT
 from hydrant.terminal.console import notice
-
-SUBMITIT = ".submitit"
-"""The folder of submitit's files, in that of a sweep."""
 
 
 def queued() -> dict[str, str] | None:

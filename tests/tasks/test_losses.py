@@ -187,6 +187,13 @@ def mean_of_random_terms(logits: Tensor, targets: Tensor) -> Tensor:
     return masked(logits + torch.randn_like(logits), targets)
 
 
+def with_negatives(logits: Tensor, targets: Tensor) -> Tensor:
+    """A contrastive loss: samples whose labels are unknown are negatives of the others."""
+    distances = (logits[:, None] - logits).square().sum(-1)
+    valid = targets != -1
+    return masked(logits, targets).nan_to_num() - (distances[:, :, None] * valid).mean()
+
+
 def assess_with_unknown_labels(loss: Any) -> None:
     task = Classification(
         nn.Identity(), label_smoothing=0, multi_label=True, ignore_index=-1, loss=loss, metrics={}
@@ -203,7 +210,7 @@ def test_a_loss_that_counts_ignored_targets_is_refused(loss: Any) -> None:
         assess_with_unknown_labels(loss)
 
 
-@pytest.mark.parametrize("loss", [masked, mean_of_random_terms])
+@pytest.mark.parametrize("loss", [masked, mean_of_random_terms, with_negatives])
 def test_a_loss_that_leaves_ignored_targets_out_is_taken(loss: Any) -> None:
     assess_with_unknown_labels(loss)
 

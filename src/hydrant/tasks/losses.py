@@ -99,15 +99,21 @@ def check_weight(loss: object, targets: object) -> None:
 def check_ignored(loss: Loss, logits: Tensor, targets: Tensor, ignored: int) -> None:
     """Check that a loss leaves ignored targets out: other logits of a sample whose targets are ignored change nothing.
 
+    They may change the terms of others, as negatives of a contrastive loss do: without others, nothing may change.
+
     Raises:
         ConfigError: they change the loss.
     """
     if len(targets) < 2 or isinstance(loss, MeanOfValid):
         return
-    targets, other = targets.clone(), logits.clone()
-    targets[0] = ignored
+    one, every, other = targets.clone(), torch.full_like(targets, ignored), logits.clone()
+    one[0] = ignored
     other[0] += torch.arange(other[0].numel(), device=other.device).view_as(other[0])
-    value, again, changed = (loss(given, targets) for given in (logits, logits, other))
-    if torch.equal(value, again) and not torch.isclose(value, changed):
+
+    def depends(targets: Tensor) -> bool:
+        value, again, changed = (loss(given, targets) for given in (logits, logits, other))
+        return torch.equal(value, again) and not torch.isclose(value, changed, equal_nan=True)
+
+    if depends(one) and depends(every):
         message = f"counts targets of {ignored} too, which task.ignore_index leaves out; give the mean over the others"
         raise ConfigError("task.loss", message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import gc
 import logging
@@ -22,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Set before Trackio is imported, because it reads the variable then: tests leave nothing in the user's cache.
 os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 
+import exits  # first
 import pytest
 import torch
 from shared_configs import SharingComposer
@@ -38,6 +38,10 @@ pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugi
 torch.ones(1, requires_grad=True).sum().backward()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    exits.worker_id = os.getpid() if hasattr(config, "workerinput") else -1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Let the garbage collector never visit what collecting makes: a million objects, which live on."""
@@ -47,10 +51,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-# Else Triton's bindings report what was not freed. Earlier, pytest's last collections would visit it five times.
-atexit.register(gc.unfreeze)
 
 
 @pytest.fixture

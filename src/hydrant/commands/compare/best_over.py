@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.config_keys import label, repetition
-from hydrant.commands.compare.groups import Group, Metric, find_winner, group_runs
+from hydrant.commands.compare.groups import Group, Metric, group_runs
+from hydrant.commands.compare.ranking import find_winner
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.errors import ConfigError
 

@@ -11,18 +11,10 @@ from hydrant.commands.compare.best_over import Choice, choose_best
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.config_keys import check_repeats, differing_keys, label, repetition
-from hydrant.commands.compare.groups import (
-    Group,
-    Metric,
-    difference,
-    find_baseline,
-    find_winner,
-    group_runs,
-    missing_cells,
-    with_differences,
-)
+from hydrant.commands.compare.groups import Group, Metric, group_runs, missing_cells
 from hydrant.commands.compare.importance import Importance, importance
 from hydrant.commands.compare.question import Question
+from hydrant.commands.compare.ranking import difference, find_baseline, find_winner, with_differences
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference

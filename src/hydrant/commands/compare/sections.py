@@ -6,8 +6,9 @@ import math
 
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.config_keys import differing_settings
-from hydrant.commands.compare.groups import Group, best_first, passed_over
+from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, signed
+from hydrant.commands.compare.ranking import best_first, passed_over
 from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.time_to_target import UNITS

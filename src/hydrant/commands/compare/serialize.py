@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.groups import Group
+from hydrant.commands.compare.ranking import passed_over
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.run_values import FIGURES, objectives, run_to_dict
 from hydrant.commands.compare.section import Section

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs
+from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, name_of
 from hydrant.commands.compare.run import Run
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
@@ -23,7 +23,7 @@ class Cells:
         lines: dict[str, list[Group]] = {}
         for group in self.groups:
             shared = {key: value for key, value in group.labels.items() if key not in without}
-            lines.setdefault(_name(shared), []).append(group)
+            lines.setdefault(name_of(shared), []).append(group)
         return lines
 
 
@@ -31,10 +31,6 @@ def cells_of(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Cells:
     """Return the configurations of runs that differ in `keys`."""
     without_seeds = [key for key in keys if key not in REPETITIONS]
     return Cells(group_runs(runs, without_seeds, keys, metric), without_seeds)
-
-
-def _name(labels: Mapping[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in labels.items()) or "all runs"
 
 
 def result(group: Group) -> float | None:

@@ -14,8 +14,9 @@ from typing import Literal
 
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
-from hydrant.commands.compare.groups import Group, Metric, best_first, find_winner, with_differences
+from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, two_digits
+from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor

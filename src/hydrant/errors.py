@@ -28,7 +28,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +321,16 @@ def shown(value: Any) -> str:
             return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
         case _:
             return repr(value)
+
+
+def first_few(names: Sequence[str], limit: int = 3, what: str = "") -> str:
+    """Return the first names, and the number of the others.
+
+    >>> first_few(["a", "b", "c"], 2, " groups"), first_few(["a", "b", "c"])
+    ('a, b and 1 more groups', 'a, b, c')
+    """
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more{what}" if more > 0 else "")
 
 
 @contextlib.contextmanager

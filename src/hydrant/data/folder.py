@@ -18,7 +18,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError, first_few, log
 from hydrant.files.regular_file import check_regular
 
 _MAX_OPENED = 20  # images whose headers are read, the first of each class
@@ -26,6 +26,7 @@ _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"
 _NOTES = frozenset(
     (".txt", ".md", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".html", ".db", ".ini", ".log")
 )
+_MAX_NAMED = 10  # folders or endings in a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +258,7 @@ def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
         if any(is_image_file(f) for _, _, files in os.walk(folder / name) for f in files)
     ]
     if found:
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-        listed = ", ".join(found[:10]) + more
+        listed = first_few(found, _MAX_NAMED)
         log.warning("%s: left out hidden folders: %s; rename them if they are classes", folder, listed)
 
 
@@ -283,10 +283,9 @@ def _tell_others(folder: Path, endings: Mapping[str, int]) -> None:
     found = sorted((ending, count) for ending, count in endings.items() if ending not in _NOTES)
     if found:
         total = sum(count for _, count in found)
-        listed = ", ".join(f"{ending or 'none'} ({count})" for ending, count in found[:10])
-        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        listed = first_few([f"{ending or 'none'} ({count})" for ending, count in found], _MAX_NAMED)
         end = "convert them if they are samples"
-        log.warning("%s: left out %s files by their endings: %s%s; %s", folder, total, listed, more, end)
+        log.warning("%s: left out %s files by their endings: %s; %s", folder, total, listed, end)
 
 
 def _images(files: Sequence[Path], decoder: Decoder) -> _Images:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, naming
+from hydrant.errors import ConfigError, first_few, naming
 from hydrant.imports.distribution import NAME, requirement, version
 from hydrant.safety.trust import trust, trusted_projects
 from hydrant.terminal.answer import tell
@@ -99,8 +99,7 @@ def write_project(root: Path, package: str) -> list[Path]:
     }
     files = {root / path: text for path, text in rendered(values).items()}
     if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
-        more = f" and {len(present) - _MAX_NAMED} more" if len(present) > _MAX_NAMED else ""
-        message = f"{', '.join(present[:_MAX_NAMED])}{more} would be overwritten"
+        message = f"{first_few(present, _MAX_NAMED)} would be overwritten"
         raise ConfigError("", message, remedy="choose another folder, or move them")
     try:
         for file, text in files.items():

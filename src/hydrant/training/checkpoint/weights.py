@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.config.best import is_averaged
-from hydrant.errors import CheckpointError, ConfigError, first_line, log
+from hydrant.errors import CheckpointError, ConfigError, first_few, first_line, log
 from hydrant.models.timm import check_timm_name
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import SavedCheckpoint
@@ -57,7 +57,7 @@ class Weights:
         """
         weights = self.read(key)
         misfits = _misfits({name: (value.shape, value.dtype) for name, value in weights.items()}, model)
-        listed = _listed(misfits)
+        listed = first_few([*misfits.values()])
         if misfits and strict:
             message = f"the weights in {self.source} belong to another model: {listed}; choose that model"
             raise ConfigError(key, message)
@@ -103,7 +103,7 @@ def part_at(path: str | Path) -> str:
 
 def describe_misfits(path: Path, model: nn.Module) -> str:
     """Return how the weights of a checkpoint differ from a model's in name, shape or kind; "" if they fit."""
-    return _listed(_misfits(storage.shapes(_files(path, "model")), model))
+    return first_few([*_misfits(storage.shapes(_files(path, "model")), model).values()])
 
 
 def _files(source: Path, part: str) -> list[Path]:
@@ -165,11 +165,6 @@ def _shown(form: _Form | None) -> str:
         return "absent"
     kind = _kind(form[1])
     return f"{tuple(form[0])}" + ("" if kind == "float" else f" {kind}")
-
-
-def _listed(misfits: Mapping[str, str]) -> str:
-    messages = list(misfits.values())
-    return ", ".join(messages[:3]) + (f" and {len(messages) - 3} more" if len(messages) > 3 else "")
 
 
 def _timm_weights(source: str, key: str) -> dict[str, Tensor]:

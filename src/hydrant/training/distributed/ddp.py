@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from hydrant.errors import HydrantError
+from hydrant.errors import HydrantError, first_few
 from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 
@@ -108,8 +108,7 @@ def _unused_names(task: nn.Module, message: str) -> str:
     names = [name.removeprefix("module.") for name, p in task.named_parameters() if p.requires_grad]
     found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
     unused = [names[int(index)] for index in found[1].split()] if found else ["some parameters"]
-    more = len(unused) - _SHOWN_NAMES
-    return ", ".join(unused[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_few(unused, _SHOWN_NAMES)
 
 
 def buffer_setting() -> str:

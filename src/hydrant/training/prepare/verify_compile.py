@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.errors import CompileError, CompileMismatch, log
+from hydrant.errors import CompileError, CompileMismatch, first_few, log
 from hydrant.optimizers.norms import exceeds_distance, is_sharded
 from hydrant.training.compile import FAILURE_REMEDY, failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory
@@ -186,8 +186,7 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
     if not (differing or missing):
         return None
     names = [f"{name} (by {ratios[name]:.2g} of its norm)" for name in differing] + sorted(missing)
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"the gradients differ between {between}: {', '.join(names[:_MAX_NAMES])}{more}"
+    return f"the gradients differ between {between}: {first_few(names, _MAX_NAMES)}"
 
 
 def _distance(eager: Tensor, other: Tensor | None) -> float:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.data.packed import with_cuts
+from hydrant.errors import first_few
 from hydrant.training.training_trial import training_trial
 
 _aten: Any = torch.ops.aten
@@ -143,10 +144,9 @@ class _WeightTracker(TorchDispatchMode):
             return ""
         total = sum(parameter.numel() for parameter in self._parameters.values())
         share = sum(self._parameters[name].numel() for name in missed) / total
-        names = ", ".join([*missed][:3]) + (f" and {len(missed) - 3} more" if len(missed) > 3 else "")
         return (
             f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which uses "
-            f"{share:.0%} of the parameters ({names}); durations in FLOPs and perf/mfu leave it out"
+            f"{share:.0%} of the parameters ({first_few([*missed])}); durations in FLOPs and perf/mfu leave it out"
         )
 
 

@@ -14,6 +14,7 @@ from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import number, p_value
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.statistics import holm
+from hydrant.errors import first_few
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         evidence = _evidence(verdict.tests[worst], verdict.test, question)
         weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
         sentences.append(
-            f"{_listed(verdict.passed)} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
+            f"{first_few(verdict.passed, what=' groups')} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
             f"the true mean is better ({weakest}{evidence})."
         )
     untested = [name for name, test in verdict.tests.items() if test.p is None]
@@ -75,15 +76,12 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         reason = few if question.sigma is None else "no result."
         sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
     if incomplete := [group.name for group in groups if group.without_result]:
-        sentences.append(f"The means leave out runs without a result, in {_listed(incomplete)}.")
+        sentences.append(
+            f"The means leave out runs without a result, in {first_few(incomplete, what=' groups')}."
+        )
     if question.sigma is not None:
         sentences.append("The test is valid only if sigma is right, which these runs do not check.")
     return sentences
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more groups" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
 
 
 def _evidence(test: TargetTest, words: str, question: Question) -> str:

@@ -4,7 +4,7 @@ Integers are mixed by SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudora
 OOPSLA 2014). `uniform` applies the same mixer to a whole tensor on its device, so that the augmentation of a
 sample depends only on the sample, and not on its batch, worker or rank.
 
-Definitions are copied by `hydrant eject`: commands/eject/couplings.py lists those that it knows by name.
+`hydrant eject` copies definitions of it: commands/eject/couplings.py.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1  # keeps 64 bits
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
-_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # the constants of SplitMix64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # the constants of SplitMix64
 
 # Each stream has its own number, so that equal seeds and positions give different random numbers.
 MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS, TEXTS, LABELS = range(1, 11)
 
 
-def mix(*parts: int) -> int:
+def hash_of(*parts: int) -> int:
     """Return a 64-bit hash of integers: equal parts give equal hashes, different parts unrelated ones.
 
-    >>> mix(0, 1) == mix(0, 1), mix(0, 1) == mix(1, 0)
+    >>> hash_of(0, 1) == hash_of(0, 1), hash_of(0, 1) == hash_of(1, 0)
     (True, False)
     """
     state = 0
     for part in parts:
         state = (state + _GOLDEN + part) & _MASK
-        state = ((state ^ (state >> 30)) * _MIX[0]) & _MASK
-        state = ((state ^ (state >> 27)) * _MIX[1]) & _MASK
+        state = ((state ^ (state >> 30)) * _MULTIPLIERS[0]) & _MASK
+        state = ((state ^ (state >> 27)) * _MULTIPLIERS[1]) & _MASK
         state ^= state >> 31
     return state
 
@@ -57,16 +57,16 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
     >>> uniform(0, torch.tensor([5, 6]), 0)[1] == uniform(0, torch.tensor([6]), 0)[0]
     tensor(True)
     """
-    x = positions * _signed(_GOLDEN) + _signed(mix(seed, lane))
-    x = (x ^ _shift_right(x, 30)) * _signed(_MIX[0])
-    x = (x ^ _shift_right(x, 27)) * _signed(_MIX[1])
+    x = positions * _signed(_GOLDEN) + _signed(hash_of(seed, lane))
+    x = (x ^ _shift_right(x, 30)) * _signed(_MULTIPLIERS[0])
+    x = (x ^ _shift_right(x, 27)) * _signed(_MULTIPLIERS[1])
     x = x ^ _shift_right(x, 31)
     return _shift_right(x, 40).to(torch.float32) * 2.0**-24
 
 
 def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     """Return the order of the samples in an epoch: int64, shape (num_samples,), on the host."""
-    generator = torch.Generator().manual_seed(mix(seed, ORDER, epoch))
+    generator = torch.Generator().manual_seed(hash_of(seed, ORDER, epoch))
     return torch.randperm(num_samples, generator=generator)
 
 
@@ -90,14 +90,14 @@ def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.
     True
     """
     half = max((num_samples - 1).bit_length() + 1, 2) // 2
-    keys = [np.uint64(mix(seed, ORDER, epoch, number)) for number in range(_ROUNDS)]
+    keys = [np.uint64(hash_of(seed, ORDER, epoch, number)) for number in range(_ROUNDS)]
     width, mask = np.uint64(half), np.uint64((1 << half) - 1)
     numbers, waiting = places.astype(np.uint64), np.full(places.shape, True)
     while waiting.any():
         left, right = numbers[waiting] >> width, numbers[waiting] & mask
         for key in keys:
-            mixed = (right + key) * np.uint64(_MIX[0])
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MIX[1])
+            mixed = (right + key) * np.uint64(_MULTIPLIERS[0])
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MULTIPLIERS[1])
             left, right = right, left ^ ((mixed >> np.uint64(33)) & mask)
         numbers[waiting] = (left << width) | right
         waiting = numbers >= num_samples  # too large: permute them again
@@ -106,7 +106,7 @@ def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.
 
 def seed_process(seed: int, *stream: int) -> None:
     """Seed Python, NumPy and torch (every device) from `(seed, stream)`."""
-    value = mix(seed, *stream)
+    value = hash_of(seed, *stream)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
     torch.manual_seed(value)
@@ -136,10 +136,10 @@ def seed_evaluation(batch_idx: int, device: torch.device) -> None:
 
     `batch_idx` counts over all ranks.
     """
-    _seed_torch(mix(EVALUATION, batch_idx), device)
+    _seed_torch(hash_of(EVALUATION, batch_idx), device)
 
 
-_cached_mix = functools.cache(mix)
+_cached_mix = functools.cache(hash_of)
 
 
 def _micro_step_seed(seed: int, num_updates: int, micro_batch_idx: int) -> int:
@@ -169,7 +169,7 @@ def _seed_torch(seed: int, device: torch.device) -> None:
 def numpy_stream(*parts: int) -> Generator[None]:
     """Seed NumPy's global generator from `parts` in this context, and restore its state afterwards."""
     state = np.random.get_state()
-    np.random.seed(mix(*parts) & 0xFFFFFFFF)
+    np.random.seed(hash_of(*parts) & 0xFFFFFFFF)
     try:
         yield
     finally:

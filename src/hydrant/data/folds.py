@@ -22,7 +22,7 @@ def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | N
     >>> fold_numbers(6, 3, seed=0, labels=np.array([0, 0, 0, 1, 1, 1])).tolist()
     [0, 2, 1, 2, 0, 1]
     """
-    generator = torch.Generator().manual_seed(seeding.mix(seed, seeding.FOLDS))
+    generator = torch.Generator().manual_seed(seeding.hash_of(seed, seeding.FOLDS))
     order = torch.randperm(num_samples, generator=generator).numpy()
     if labels is not None:
         order = order[np.argsort(labels[order], kind="stable")]

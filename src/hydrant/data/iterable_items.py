@@ -77,7 +77,7 @@ class IterableItems:
 
     def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
         for number in itertools.count(start):
-            seed_rngs(seeding.mix(seed, seeding.SAMPLE, number))
+            seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
             name = f"item {number} of {self.key}"
             try:
                 item = next(items)

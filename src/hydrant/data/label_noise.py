@@ -36,7 +36,7 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
         raise ConfigError(
             key, "needs two classes or more, because a wrong label is one of the others", remedy="give 0"
         )
-    places, stream = torch.arange(len(labels)), seeding.mix(seed, seeding.LABELS)
+    places, stream = torch.arange(len(labels)), seeding.hash_of(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
     shifts = 1 + (seeding.uniform(stream, places, 1).double() * (num_classes - 1)).long().numpy()
     labels, shifts = labels.astype(np.int64), np.where(is_drawn, shifts, 0)

@@ -257,7 +257,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
-        seed_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        seed_rngs(seeding.hash_of(self.seed, seeding.SAMPLE, draw))
         source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
         try:

@@ -86,7 +86,7 @@ class Sharpness:
         spec = dataclasses.replace(plan.spec, rank=0, world_size=1)
         samples = limit_samples(plan.train, self._num_samples)
         batches = list(samples.batches(spec, min(plan.config["eval_batch_size"], samples.num_samples)))
-        generator = torch.Generator().manual_seed(seeding.mix(plan.config["seed"], num_updates))
+        generator = torch.Generator().manual_seed(seeding.hash_of(plan.config["seed"], num_updates))
         size = sum(p.numel() for p in copied.parameters)
         start = torch.randn(size, generator=generator, dtype=torch.float64).to(plan.world.device, self._dtype)
         with full_precision(trainer, is_training=False):

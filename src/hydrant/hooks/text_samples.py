@@ -62,7 +62,7 @@ class TextSamples:
         plan: Any = trainer.plan
         with eager_evaluation(trainer), plan.parallel.gathered(trainer.task):
             for number, prompt in enumerate(self._prompts):
-                seed = seeding.mix(plan.spec.seed, seeding.TEXTS, trainer.state.num_updates, number)
+                seed = seeding.hash_of(plan.spec.seed, seeding.TEXTS, trainer.state.num_updates, number)
                 tokens = generate(
                     trainer.model,
                     torch.tensor(plan.data.encode(prompt), device=plan.world.device),

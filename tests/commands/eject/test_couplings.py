@@ -20,7 +20,6 @@ NOTE = "eject/couplings.py"
 PLACES = {
     **dict(zip(("hydrant.errors:ConfigError", "hydrant.checks:unknown_name"), couplings.ERRORS, strict=True)),
     **{f"{module}:{name}": name for module, name in couplings.REPLACED},
-    **{f"hydrant.seeding:{name}": name for name in couplings.CLEARER},
     "hydrant.schedules.base:framed": couplings.FRAMED.strip("@\n"),
     "hydrant.schedules.base:split_run": couplings.SPLIT_RUN,
     "hydrant.schedules.base:Curve": couplings.CURVE,

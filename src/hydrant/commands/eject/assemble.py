@@ -6,10 +6,9 @@ import importlib
 from collections.abc import Collection, Iterable, Mapping
 
 from hydrant.commands.eject.bundle import read_module, renamed
-from hydrant.commands.eject.couplings import CLEARER, PROGRAM
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.gather import Gathered
 from hydrant.commands.eject.layout import comment, docstring, import_lines, joined
-from hydrant.commands.eject.own import is_of_user
 from hydrant.commands.eject.parts import Constant, Origin, Parts
 from hydrant.commands.eject.prune import drop_unused_attributes, drop_unused_methods, drop_unused_parameters
 from hydrant.commands.eject.sections import SECTIONS
@@ -87,10 +86,9 @@ def shorten(gathered: Gathered, parts: Parts) -> None:
         return any(hasattr(base, method) for base in kind.__mro__[1:])
 
     texts = drop_unused_methods(texts, bundled, inherits)
-    own = {name for name in bundled if not is_of_user(gathered.origins[name])}
     texts = drop_unused_attributes(texts, bundled)
     texts = drop_unused_parameters(texts, list(texts))
-    public = _public_names(texts, own, gathered.external)
+    public = _public_names(texts, gathered.external)
     renames = {**public, **{alias: name for alias, (_, name) in parts.aliases.items()}}
     texts = {public.get(name, name): renamed(text, renames) for name, text in texts.items()}
     entries = {public.get(name, name): entry for name, entry in entries.items()}
@@ -100,12 +98,9 @@ def shorten(gathered: Gathered, parts: Parts) -> None:
         entry.text = texts[name]
 
 
-def _public_names(
-    texts: Mapping[str, str], own: Collection[str], external: Collection[str]
-) -> dict[str, str]:
-    """Return other names for private ones and unclear ones, unless something has them."""
+def _public_names(texts: Mapping[str, str], external: Collection[str]) -> dict[str, str]:
+    """Return other names for private ones, unless something has them."""
     public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
-    public |= {name: CLEARER[name] for name in texts if name in CLEARER and name in own}
     taken = {*texts, *external, *(bound for text in texts.values() for bound in bound_names(text))}
     return {name: short for name, short in public.items() if short not in taken}
 

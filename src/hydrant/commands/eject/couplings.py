@@ -57,9 +57,6 @@ OF_OWN_PARTS = {
 CHECK_SHAPES, TENSOR_READER = "check_shapes", "tensor_reader"
 """Functions that a user's parts call: the first returns its first argument; the second is for `hydrant predict`."""
 
-CLEARER = {"mix": "hash_of", "_MIX": "MULTIPLIERS"}
-"""Definitions of `hydrant.seeding` -> their names in the file, where `mix` could also mean mixing samples."""
-
 INPUTS, READOUT = "inputs", "readout"
 """Arguments of the `forward` of language models, whose values are known."""
 

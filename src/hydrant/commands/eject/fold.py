@@ -140,10 +140,6 @@ class _Folder(ast.NodeVisitor):
         self._edits.append(Edit(*self._source.span(node), text))
         return True
 
-    def visit_Assert(self, node: ast.Assert) -> None:
-        if evaluate(node.test, self._known) is not UNKNOWN:
-            self._remove(node)
-
     def _shorten(self, node: ast.expr) -> bool:
         """Drop the operands of `and` and `or` that are decided; return whether there are any."""
         if not isinstance(node, ast.BoolOp):

@@ -20,17 +20,11 @@ UNKNOWN: Any = object()
 class _Something:
     """Stands for an object that is not None. Everything else about it is unknown."""
 
-    def __repr__(self) -> str:
-        return "something"
-
     def __bool__(self) -> bool:
         raise TypeError("unknown")
 
     def __eq__(self, other: object) -> bool:
         raise TypeError("unknown")
-
-    def __hash__(self) -> int:
-        return 0
 
 
 SOMETHING = _Something()

@@ -13,7 +13,7 @@ from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, typed_line
 from hydrant.runs.optuna_trial import make_part
 from hydrant.safety.targets import locate, target_nodes
-from hydrant.seeding import mix
+from hydrant.seeding import hash_of
 from hydrant.sweeps.optuna.space import Space
 
 SAMPLER, PRUNER = "hydra.sweeper.sampler", "hydra.sweeper.pruner"
@@ -53,7 +53,7 @@ def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSamp
     all trials: they walk through a sequence, and the study stores the position in it.
     """
     seed = node.get("seed")
-    trial_seed = None if seed is None else mix(seed, number) % 2**32
+    trial_seed = None if seed is None else hash_of(seed, number) % 2**32
     if _is_a(node, "GridSampler"):
         return make_part(node, search_space=space.grid())
     if _is_a(node, "QMCSampler"):

@@ -10,13 +10,13 @@ from torch import Tensor
 from hydrant.commands.eject.program.data_samples import normalize
 from hydrant.commands.eject.program.parts import augment
 from hydrant.commands.eject.program.settings import *
-from hydrant.seeding import ORDER, mix
+from hydrant.seeding import ORDER, hash_of
 
 
 @functools.lru_cache(maxsize=2)  # an update may have samples of two epochs
 def shuffled(epoch: int) -> Tensor:
     """Return the indices of all training samples in the order of an epoch."""
-    generator = torch.Generator().manual_seed(mix(SEED, ORDER, epoch))
+    generator = torch.Generator().manual_seed(hash_of(SEED, ORDER, epoch))
     if AUGMENTS:  # plus a number for each epoch, so that each use of a sample has its own
         return (torch.randperm(NUM_SAMPLES, generator=generator) + epoch * NUM_SAMPLES).to(DEVICE)
     return torch.randperm(NUM_SAMPLES, generator=generator).to(DEVICE)

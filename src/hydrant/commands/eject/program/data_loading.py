@@ -18,7 +18,7 @@ from torchvision.datasets import ImageFolder
 from hydrant.commands.eject.program.data import samples_of
 from hydrant.commands.eject.program.settings import *
 from hydrant.data.pixels import open_rgb
-from hydrant.seeding import SAMPLE, mix
+from hydrant.seeding import SAMPLE, hash_of
 
 Loader = DataLoader[Any]  # of batches
 
@@ -33,7 +33,7 @@ class Seeded(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, use: int) -> Any:
-        seed = mix(SEED, SAMPLE, use)
+        seed = hash_of(SEED, SAMPLE, use)
         random.seed(seed)
         np.random.seed(seed & 0xFFFFFFFF)
         torch.default_generator.manual_seed(seed)

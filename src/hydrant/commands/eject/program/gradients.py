@@ -26,7 +26,7 @@ from hydrant.commands.eject.program.parts import (
 )
 from hydrant.commands.eject.program.ranks import sync_of_step
 from hydrant.commands.eject.program.settings import *
-from hydrant.seeding import _GOLDEN, _MASK, MIXING, UPDATE, mix  # pyright: ignore[reportPrivateUsage]
+from hydrant.seeding import _GOLDEN, _MASK, MIXING, UPDATE, hash_of  # pyright: ignore[reportPrivateUsage]
 
 
 def add_gradients(
@@ -53,7 +53,7 @@ def add_gradients(
             batch_idx = batch_idx * NUM_RANKS + RANK  # among those of all ranks
         if MIXES:
             inputs, targets = mix_samples(mixup, inputs, targets, update, batch_idx)
-        torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # for dropout
+        torch.manual_seed((hash_of(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # for dropout
         with sync_of_step(model, batch_idx) if SYNCS_ONCE else nullcontext():
             with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
                 if COMPILES_LOSS:
@@ -127,7 +127,7 @@ def mix_samples(
     mixup: Any, inputs: Tensor, targets: Tensor, update: int, batch_idx: int
 ) -> tuple[Tensor, Tensor]:
     """Return each sample mixed with another one; the targets become the probabilities of classes."""
-    np.random.seed(mix(MIXING, SEED, update, batch_idx) & 0xFFFFFFFF)  # timm draws from NumPy
+    np.random.seed(hash_of(MIXING, SEED, update, batch_idx) & 0xFFFFFFFF)  # timm draws from NumPy
     if LOADS:
         inputs = inputs.clone()  # timm changes them, and an update may be made again
     mixed = mixup(inputs, targets)

@@ -46,7 +46,7 @@ from hydrant.commands.eject.program.schedule import set_schedules
 from hydrant.commands.eject.program.settings import *
 from hydrant.seeding import (
     MODEL,
-    mix,  # pyright: ignore[reportPrivateUsage]
+    hash_of,  # pyright: ignore[reportPrivateUsage]
 )
 from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.prepare.memory_format import convert_to_channels_last
@@ -71,7 +71,7 @@ def main() -> None:
     if COMPILES and SAME_RANDOM:
         inductor.fallback_random = True  # dropout draws the same numbers as if it were not compiled
     train, val = load_data()
-    torch.manual_seed(mix(SEED, MODEL))
+    torch.manual_seed(hash_of(SEED, MODEL))
     model = make_model().to(DEVICE)
     if CHANNELS_LAST or (CHANNELS_LAST_ON_CUDA and DEVICE.type == "cuda"):
         convert_to_channels_last(model)

@@ -26,7 +26,8 @@ from wandb_sweeps import ReceivedSweep
 from hydrant import cli
 from hydrant.commands.agent import _interrupted_runs
 from hydrant.config.compose import compose
-from hydrant.runs.folder import RunFolder, read_metrics
+from hydrant.runs.folder import RunFolder
+from hydrant.runs.rows import read_metrics
 
 FILES = sorted((ROOT / "conf" / "wandb_sweep").glob("*.yaml"))
 SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hydrant.errors import RecordError
-from hydrant.runs.folder import RunFolder, read_rows
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.runs.record import History, JsonLines, Record
+from hydrant.runs.rows import read_rows
 
 
 def write_rows(file: Path, *updates: int, tail: bytes = b"") -> None:

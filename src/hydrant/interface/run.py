@@ -18,9 +18,9 @@ from hydrant.runs.folder import (
     SCHEDULE_PICTURE,
     RunFolder,
     is_run_folder,
-    read_metrics,
 )
 from hydrant.runs.process_settings import process_settings
+from hydrant.runs.rows import read_metrics
 from hydrant.terminal.console import relative
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from typing import Any
 from hydrant.errors import log, naming
 from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
 from hydrant.files.read_file import read_bytes
-from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder, read_rows
+from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder
 from hydrant.runs.lock import check_held
+from hydrant.runs.rows import read_rows
 from hydrant.trackers.base import Histogram
 
 

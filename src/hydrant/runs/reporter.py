@@ -33,7 +33,6 @@ from hydrant.runs.folder import (
     TEXTS,
     RunStatus,
     performance_text,
-    read_metrics,
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
@@ -42,6 +41,7 @@ from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.process_settings import seconds_of_call
 from hydrant.runs.record import History, Record, last_values
+from hydrant.runs.rows import read_metrics
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
 from hydrant.runs.stretches import stretches_of
 from hydrant.runs.summary_lines import end_lines, is_shown, result_text

@@ -9,7 +9,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from hydrant.runs.curve_pictures import curve
-from hydrant.runs.folder import SWEEP_PICTURE, RunFolder, read_metrics
+from hydrant.runs.folder import SWEEP_PICTURE, RunFolder
+from hydrant.runs.rows import read_metrics
 from hydrant.sweeps.results_table import settings_of
 from hydrant.training.plotting import Curve
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.files.regular_file import open_regular
-from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, parse_row, runs_of_sweep
+from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use
 from hydrant.runs.lock_holder import locking_process, locking_processes
+from hydrant.runs.rows import parse_row
 from hydrant.sweeps.plan import SUBMITIT, PlannedJob, usable_plan
 from hydrant.terminal.console import relative
 

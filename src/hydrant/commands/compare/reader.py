@@ -25,9 +25,9 @@ from hydrant.runs.folder import (
     SWEEP_PLAN,
     RunFolder,
     RunStatus,
-    parse_row,
     read_options,
 )
+from hydrant.runs.rows import parse_row
 from hydrant.terminal.console import relative
 
 Stamp = tuple[int, int, int] | None

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydrant.errors import JobFailed, NonFiniteError
-from hydrant.runs.folder import RunFolder, RunStatus, read_metrics, runs_of_sweep
+from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
+from hydrant.runs.rows import read_metrics
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, Amounts, Budget

@@ -20,6 +20,7 @@ from hydrant.sweeps.fork_server.call import SignalForwarding
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.plan import read_plan
 from hydrant.sweeps.sweep import Sweep
+from hydrant.sweeps.sweep_files import SweepFiles
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
 
@@ -51,8 +52,8 @@ def test_max_runs_counts_the_runs_of_all_starts(sweep: Sweeping) -> None:
     assert (last["states"], last["ended_by"]) == ({"finished": 3}, "")
 
 
-class Counted(Sweep):
-    """A sweep that says what it has used."""
+class Counted(SweepFiles):
+    """The files of a sweep that says what it has used."""
 
     used = 0.0
     wall_seconds = property(lambda self: self.used)  # type: ignore[assignment]
@@ -60,14 +61,15 @@ class Counted(Sweep):
 
 
 def use_seconds(folder: str, damage: str = "") -> None:
-    sweep = Counted()
+    sweep, files = Sweep(), Counted()
+    sweep.files = files
     with sweep.active(Path(folder), {}):
         for second in range(1, 101):
-            sweep.used = float(second)
-            sweep._write_plan(Path(folder))
+            files.used = float(second)
+            files.write_plan(Path(folder))
             if damage:
                 (Path(folder) / "sweep.json").write_text(damage)
-        sweep._write_plan(Path(folder))
+        files.write_plan(Path(folder))
 
 
 @pytest.mark.slow
@@ -106,7 +108,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
     with shared(folder), other.active(folder, {folder.resolve() / "a": ["seed=7"]}):
         assert plan("seed=0,1") == ["seed=7", "seed=0", "seed=1"]
         assert "; 1 of another command, which is at work, wait" in capsys.readouterr().out
-        other._write_plan(folder)
+        other.files.write_plan(folder)
         assert planned() == ["seed=7", "seed=0", "seed=1"]
     assert plan("seed=1") == ["seed=1"]
     assert "; 2 of the previous command never began and are no longer planned" in capsys.readouterr().out
@@ -145,7 +147,7 @@ def test_a_failure_counts_although_the_clock_is_set_back(
         begun.setattr("hydrant.sweeps.sweep.Sweep", lambda: limited)
         begun.setattr("time.time", now)
         assert cli.main(grid) == 1
-    assert 0 < limited.wall_seconds < 600
+    assert 0 < limited.files.wall_seconds < 600
 
 
 @pytest.mark.parametrize("limit", ["max_runs=0", "max_runs=1.5", "max_seconds=-1", "max_seconds=soon"])

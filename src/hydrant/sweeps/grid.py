@@ -133,9 +133,9 @@ class GridSweeper:
         faults = faults or self._find_faults(unfinished)
         if faults:
             raise _refusal(faults, job_words)
-        self.sweep.keeps_plan = is_in_use(self.folder)
+        self.sweep.files.keeps_plan = is_in_use(self.folder)
         finished = {job.folder: job not in unfinished for job in jobs}
-        say(describe_start(self.folder, finished, keeps_plan=self.sweep.keeps_plan))
+        say(describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         self._launch(jobs)
 

@@ -1,16 +1,14 @@
-"""Runs the jobs of a sweep, each in a process of its own, and writes its plan and its table of results."""
+"""Runs the jobs of a sweep, each in a process of its own, and says what came of them."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,23 +16,17 @@ from typing import Any
 
 from hydrant.config.loss_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
-from hydrant.files.atomic_write import locked, remove_temporary
-from hydrant.files.redaction import redacted
+from hydrant.files.atomic_write import remove_temporary
 from hydrant.runs.folder import (
     CHECKPOINTS,
-    SWEEP_LOCK,
     SWEEP_PICTURE,
-    SWEEP_PLAN,
-    SWEEP_TABLE,
     RunFolder,
     RunStatus,
     mark_failed,
     remove_if_empty,
-    runs_of_sweep,
 )
 from hydrant.runs.job import Job
-from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import exclusive, note_no_lock, remove_dead_lease
+from hydrant.runs.lock import exclusive, remove_dead_lease
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
@@ -42,15 +34,16 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, resu
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
-from hydrant.sweeps.plan import Plan, PlannedJob, check_is_of_a_sweep, usable_plan, write_plan
+from hydrant.sweeps.plan import check_is_of_a_sweep
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, write_sweep_csv
+from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
+from hydrant.sweeps.sweep_files import SweepFiles, planned, print_write_errors
 from hydrant.terminal.answer import wants_json
-from hydrant.terminal.console import is_terminal, notice, relative, say, show_activity
+from hydrant.terminal.console import is_terminal, relative, say, show_activity
 from hydrant.terminal.styled import console, say_fields
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
@@ -66,11 +59,8 @@ class Sweep:
     """The sweep that one `--multirun` command runs in this process."""
 
     def __init__(self) -> None:
-        self._began = time.time()  # of the machine's clock, which may be set meanwhile
-        self._began_monotonic = time.monotonic()
+        self.files = SweepFiles()
         self._failed = set[Path]()  # the folders of jobs that failed in this process
-        self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
-        self.keeps_plan = False  # the jobs in sweep.json, which are of other commands at work in the folder
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
@@ -79,16 +69,13 @@ class Sweep:
         self.max_seconds: float | None = None  # since this process began; then the jobs save and stop
         self.ended_by = ""  # the limit that has ended the sweep, for its users
         self.is_out_of_time = False
-        self._processor_seconds = 0.0  # of the processes of jobs
-        # Wall and processor seconds: of all starts, and what is in it of this one.
-        self._total = self._counted = 0.0, 0.0
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
         self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
         self.has_best = True  # whether the table of runs says something: not in a study, whose test decides
         self.same_command = "the same command"  # in words, with the folder if the sweep has no name
         self._stacks = StackPlan[Path]([])
-        self._refresh = sparing(self._refresh_table)  # its time grows with the number of runs
+        self._refresh = sparing(self.files.refresh)  # its time grows with the number of runs
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
@@ -100,19 +87,19 @@ class Sweep:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
         check_is_of_a_sweep(folder)
-        self._jobs |= {path: _planned(path, overrides) for path, overrides in jobs.items()}
-        with _print_write_errors(folder):
+        self.files.jobs |= {path: planned(path, overrides) for path, overrides in jobs.items()}
+        with print_write_errors(folder):
             remove_temporary(folder)
-        self._write_plan(folder)
+        self.files.write_plan(folder)
         self._has_table = is_terminal(sys.stdout)
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 
     def add(self, job: Job, number: int, environment: Mapping[str, str]) -> SweepJob:
         """Plan a job, if it is not planned yet, and return it for `run_all`."""
-        if (path := job.folder.resolve()) not in self._jobs:
-            self._jobs[path] = _planned(path, job.overrides)
-            self._write_plan(job.sweep_folder or path.parent)
+        if (path := job.folder.resolve()) not in self.files.jobs:
+            self.files.jobs[path] = planned(path, job.overrides)
+            self.files.write_plan(job.sweep_folder or path.parent)
         self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
@@ -144,7 +131,7 @@ class Sweep:
             ):
                 for first, result_of_first in ended:
                     self.has_run = True
-                    self.count(result_of_first)
+                    self.files.count(result_of_first)
                     lanes_of_first = list(lane_results(first, result_of_first, self.earlier))
                     self.record(lanes_of_first)
                     for sweep_job, result in lanes_of_first:
@@ -172,7 +159,7 @@ class Sweep:
             self.ended_by = f"hydra.sweeper.max_seconds={self.max_seconds:g}"
             signals.handle(signal.SIGTERM, None)
 
-        timer = threading.Timer(max(self.max_seconds - self.wall_seconds, 0.0), stop)
+        timer = threading.Timer(max(self.max_seconds - self.files.wall_seconds, 0.0), stop)
         timer.daemon = True
         timer.start()
         try:
@@ -180,20 +167,6 @@ class Sweep:
         finally:
             timer.cancel()
             timer.join()  # so that it does not signal what comes later
-
-    def count(self, result: RunResult) -> None:
-        """Add the processor time of a process that has ended."""
-        self._processor_seconds += result.processor_seconds
-
-    @property
-    def wall_seconds(self) -> float:
-        """Those of this start so far."""
-        return time.monotonic() - self._began_monotonic
-
-    @property
-    def processor_seconds(self) -> float:
-        """Those of this process, and of the processes of jobs that were not killed, also on other machines."""
-        return self._processor_seconds + time.process_time()
 
     def plan_stacks(
         self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
@@ -232,7 +205,7 @@ class Sweep:
 
     def earlier(self, job: Job) -> float:
         """Return when the summary of a job was written before this start, in unix seconds; 0: never."""
-        return self._jobs[job.folder.resolve()].earlier
+        return self.files.jobs[job.folder.resolve()].earlier
 
     def record(self, ended: Sequence[tuple[SweepJob, RunResult]]) -> None:
         """Write the results of jobs that have ended into the files of the sweep, and print why some failed."""
@@ -241,8 +214,8 @@ class Sweep:
             if result.exit_status == ConfigError.exit_status:
                 remove_if_empty([job.folder])
                 path = job.folder.resolve()
-                self._jobs[path] = replace(self._jobs[path], refused=result.message)
-                self._write_plan(job.sweep_folder or path.parent)
+                self.files.jobs[path] = replace(self.files.jobs[path], refused=result.message)
+                self.files.write_plan(job.sweep_folder or path.parent)
             elif 0 < result.exit_status < 128:
                 self._failed.add(job.folder.resolve())
                 _record_failure(job, result, self.earlier(job))
@@ -256,16 +229,16 @@ class Sweep:
 
         `is_stopped`: a signal stopped the sweep, so what is left to train is printed too.
         """
-        runs = self._runs(folder)
+        runs = self.files.runs(folder)
         if not any(run.has_begun for run in runs):
             for line in self.closing_lines:
                 say(line)
             return False
-        self._write_table(folder, runs)
-        self._write_plan(folder)
+        self.files.write_table(folder, runs)
+        self.files.write_plan(folder)
         from hydrant.sweeps.picture import draw_curves_of
 
-        with log_errors(SWEEP_PICTURE), _print_write_errors(folder / SWEEP_PICTURE):
+        with log_errors(SWEEP_PICTURE), print_write_errors(folder / SWEEP_PICTURE):
             draw_curves_of(folder, runs, self._mode)
         if self._is_brief or not self.has_best:
             pass
@@ -277,10 +250,12 @@ class Sweep:
             say(self._stopped_text(runs))
         elif not self._is_brief:
             say("")
-            say_fields(closing_fields(folder, runs, self.wall_seconds, self._mode if self.has_best else ""))
+            say_fields(
+                closing_fields(folder, runs, self.files.wall_seconds, self._mode if self.has_best else "")
+            )
         for line in self.closing_lines:
             say(line)
-        has_refused = any(job.refused for job in self._jobs.values())
+        has_refused = any(job.refused for job in self.files.jobs.values())
         has_failed = any(r.status == RunStatus.FAILED and r.path.resolve() in self._failed for r in runs)
         return not self.may_fail and (has_refused or has_failed)
 
@@ -300,8 +275,8 @@ class Sweep:
             "states": dict(Counter(str(run.state) for run in runs)),
             **(of_jobs if self.has_best else {}),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
-            "wall_seconds": self._total[0],
-            "processor_seconds": self._total[1],
+            "wall_seconds": self.files.total[0],
+            "processor_seconds": self.files.total[1],
         }
 
     def _print_styled_table(self, folder: Path) -> None:
@@ -313,42 +288,10 @@ class Sweep:
         console().print(styled(lines))
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
-        states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self._jobs)
+        states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
         shown = dict.fromkeys(["finished", "saved", "not started", *states])
         counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
         return f"\nstopped: {counted}; {self.same_command} continues the sweep"
-
-    def _runs(self, folder: Path) -> list[RunFolder]:
-        """Return the runs of the jobs in their order, then the other runs in the folder."""
-        runs = [RunFolder(job.folder, job.overrides, job.refused) for job in self._jobs.values()]
-        return runs + runs_of_sweep(folder, without=self._jobs)
-
-    def _write_plan(self, folder: Path) -> None:
-        """Write what the sweep plans, with what other commands at work have planned, and what all starts have used."""
-        with _print_write_errors(folder / SWEEP_PLAN), ExitStack() as stack:
-            try:
-                stack.enter_context(locked(folder / SWEEP_LOCK))
-            except OSError as error:
-                consequence = "if the sweep is started twice at once, some seconds may not be counted"
-                note_no_lock(folder / SWEEP_LOCK, error.strerror or str(error), consequence)
-            file, used = usable_plan(folder)[0], (self.wall_seconds, self.processor_seconds)
-            wall, cpu = self._total = (  # of this start too, if somebody has damaged the file
-                max(file.wall_seconds, self._total[0]) + used[0] - self._counted[0],
-                max(file.processor_seconds, self._total[1]) + used[1] - self._counted[1],
-            )
-            self._counted = used
-            others = file.jobs if self.keeps_plan else []
-            self.keeps_plan = True  # from now on, what others add is of commands at work
-            jobs = {Path(os.path.realpath(job.folder)): job for job in others} | self._jobs
-            write_plan(folder, Plan(self._began, [*jobs.values()], wall_seconds=wall, processor_seconds=cpu))
-
-    def _refresh_table(self, folder: Path) -> None:
-        self._write_plan(folder)
-        self._write_table(folder, self._runs(folder))
-
-    def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
-        with _print_write_errors(folder / SWEEP_TABLE):
-            write_sweep_csv(folder, runs)
 
 
 def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
@@ -359,32 +302,16 @@ def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
     return list(parts.values())
 
 
-def _planned(folder: Path, overrides: Sequence[str]) -> PlannedJob:
-    earlier = RunFolder(folder).summary_time
-    return PlannedJob(
-        folder, redacted(list(overrides)), earlier=earlier, pid=os.getpid(), machine=this_machine()
-    )
-
-
 def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
     """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
     run = RunFolder(job.folder)
     if run.status == RunStatus.FAILED and run.summary_time != earlier:
         return
     # Not if another start of this sweep has begun to train it.
-    with _print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
+    with print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
         if newest_checkpoint(job.folder / CHECKPOINTS) is None:  # else the config of what trained it stays
             write_records(job)
         mark_failed(job.folder, result.message)
-
-
-@contextmanager
-def _print_write_errors(path: Path) -> Generator[None]:
-    """Print an OSError instead of raising it, so that the jobs continue."""
-    try:
-        yield
-    except OSError as error:
-        notice(f"{path} cannot be written: {error.strerror or error}")
 
 
 def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:

@@ -13,15 +13,9 @@ import yaml
 
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file
-from hydrant.runs.folder import (
-    RunFolder,
-    RunStatus,
-    read_metrics,
-    read_overrides,
-    remove_if_empty,
-    runs_of_sweep,
-)
+from hydrant.runs.folder import RunFolder, RunStatus, read_overrides, remove_if_empty, runs_of_sweep
 from hydrant.runs.outcome import RunResult, report_part
+from hydrant.runs.rows import read_metrics
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors import Executor, SweepJob
 from hydrant.sweeps.executors.base import lane_results
@@ -133,7 +127,7 @@ class SearchLoop:
         """Record the results of the trials that ran in one process; None: a signal came before it began."""
         trials = {lane.number: self._pending.pop(lane.number) for lane in sweep_job.lanes}
         if result is not None:
-            self._sweep.count(result)
+            self._sweep.files.count(result)
         if result is None:
             remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
             return

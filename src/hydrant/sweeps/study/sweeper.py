@@ -96,7 +96,7 @@ class StudySweeper(GridSweeper):
         trials = Trials(
             self.folder, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
             earlier.used,
-            seconds=lambda: (self.sweep.wall_seconds, self.sweep.processor_seconds),
+            seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
             after_batch=lambda: write_record(self.folder, record, is_running=True),
         )  # fmt: skip
         tuning = Tuning(protocol, trials)

@@ -10,7 +10,12 @@ import pytest
 from marks import slow
 from scipy import integrate, stats
 
-from hydrant.sweeps.study.sequential import EFFECT_VARIANCE, confidence_sequence
+from hydrant.sweeps.study.sequential import EFFECT_VARIANCE, Estimate, estimate
+
+
+def confidence_sequence(gaps: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> list[Estimate]:
+    """Return the estimate after each pair."""
+    return [estimate(gaps[:num], alpha, sizes[:num]) for num in range(1, len(gaps) + 1)]
 
 
 def first_verdicts(effect: float, num_sequences: int, num_pairs: int, noise: str = "normal") -> np.ndarray:
@@ -106,7 +111,6 @@ def test_an_interval_ends_where_the_ratio_reaches_its_limit() -> None:
 
 
 def test_few_and_equal_differences_bound_nothing() -> None:
-    assert all(estimate.low is None for estimate in confidence_sequence([0.1, 0.2, 0.15], 0.05))
+    assert all(look.low is None for look in confidence_sequence([0.1, 0.2, 0.15], 0.05))
     equal = confidence_sequence([0.1 + 1e-9 * n for n in range(9)], 0.05, sizes=[1.0] * 9)
-    assert [estimate.low for estimate in equal] == [None] * 9
-    assert confidence_sequence([], 0.05) == []
+    assert [look.low for look in equal] == [None] * 9

@@ -135,7 +135,9 @@ class Protocol:
         rule, lines = self.rule, list[str]()
         if self.keys:
             lines.append(self._tuning_sentence())
-            lines += [f"{c.name}: {'; '.join(map(_values_text, c.ranges))}." for c in self.contenders]
+            for c in self.contenders:
+                ranges = "; ".join(f"{one.key} {', '.join(one.values)}" for one in c.ranges)
+                lines.append(f"{c.name}: {ranges}.")
         fresh = f"{self.seeds} seeds from {self.first_fresh_seed} on"
         tuned = " that tuned nothing" if self.keys else ""
         lines.append(f"Test: at most {fresh}{tuned}, the same for all contenders.{self._paid_text()}")
@@ -218,7 +220,3 @@ class Protocol:
             "budget": dict(limits),
             "sentences": self.sentences(),
         }
-
-
-def _values_text(one: Range) -> str:
-    return f"{one.key} {', '.join(one.values)}"

@@ -19,7 +19,7 @@ from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, report_text, results_table
+from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, draw_means, report_text, results_table
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
@@ -268,7 +268,9 @@ class Record:
                 )
         texts += [
             f"Equal values of {key}, in which they differ too: {', '.join(f'{n} {v}' for n, v in values.items())}."
-            for key, values in also_differing(self._configs(), self._asked_keys()).items()
+            for key, values in also_differing(
+                self._configs(), [*self.protocol.keys, *self._given_keys()]
+            ).items()
         ]
         texts.append("Other data, models, durations and batch sizes.")
         return texts
@@ -283,14 +285,14 @@ class Record:
         }
         return {name: job.config for name, job in first.items() if job is not None}
 
-    def _asked_keys(self) -> list[str]:
-        return [*self.protocol.keys, *(key_of(word) for c in self.protocol.contenders for word in c.words)]
+    def _given_keys(self) -> list[str]:
+        """Return the keys of the contenders' overrides."""
+        return list(dict.fromkeys(key_of(word) for c in self.protocol.contenders for word in c.words))
 
     def _commands(self, folder: Path) -> list[str]:
         """Return the commands that repeat the study, compare its runs, and train the winner."""
-        by = dict.fromkeys(key_of(word) for c in self.protocol.contenders for word in c.words)
         over = ["--best-over", ",".join(self.protocol.keys)] if self.protocol.keys else []
-        compare = ["hydrant", "compare", relative(folder), "--by", ",".join(by), *over]
+        compare = ["hydrant", "compare", relative(folder), "--by", ",".join(self._given_keys()), *over]
         commands = [self.command(), shell_line([*compare, "--metric", self.protocol.rule.metric])]
         for tuned in self.tuning.contenders:
             if tuned.contender.name == self.fresh.verdict().winner:
@@ -321,8 +323,6 @@ def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
     """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:
-        from hydrant.sweeps.study.picture import draw_means  # imports torch
-
         draw_means(content, folder / PICTURE)
     write_json(folder / RESULT, content)
     replace_file(folder / REPORT, report_text(content))

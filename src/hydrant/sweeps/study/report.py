@@ -1,8 +1,9 @@
-"""study.md: the answer of a study as a page that can be pasted into an appendix or a pull request."""
+"""study.md, the answer of a study as a page that can be pasted into an appendix or a pull request; and study.png."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 REPORT = "study.md"
@@ -30,6 +31,21 @@ def by_rank(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(
         content["contenders"], key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["name"])
     )
+
+
+def draw_means(content: Mapping[str, Any], path: Path) -> None:
+    """Draw the mean of each contender with its interval, and the results with its seeds, the best one on top."""
+    from hydrant.training.plotting import Measured, draw_intervals  # imports torch
+
+    rows = [
+        Measured(
+            row["name"], [value for value in row["results"] if value is not None], row["low"], row["high"]
+        )
+        for row in by_rank(content)
+        if row["mean"] is not None
+    ]
+    if rows:
+        draw_intervals(rows, content["protocol"]["metric"], path)
 
 
 def results_table(content: Mapping[str, Any]) -> list[list[str]]:

@@ -40,28 +40,21 @@ MAX_PAIRS = 1_000
 _NUM_SIMULATED = 2_000
 
 
-def confidence_sequence(
-    differences: Sequence[float], alpha: float, sizes: Sequence[float] = ()
-) -> list[Estimate]:
-    """Return the estimate after each pair.
+def estimate(differences: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> Estimate:
+    """Return the estimate after the last of one or more pairs.
 
-    With a probability of at least `1 - alpha`, all intervals hold the true mean, if the differences are independent and
-    normal. So an interval may decide when to stop.
+    With a probability of at least `1 - alpha`, the intervals after every pair hold the true mean, if the differences
+    are independent and normal. So an interval may decide when to stop.
 
     Args:
         differences: one for each pair, in their order.
         alpha: the probability of an error, such as 0.05.
         sizes: the larger absolute metric of each pair; differences that are equal up to its rounding bound nothing.
 
-    >>> [estimate] = confidence_sequence([0.1, 0.12, 0.09, 0.11, 0.1], 0.05)[-1:]
-    >>> round(estimate.mean, 3), round(estimate.low, 3), round(estimate.high, 3)
+    >>> found = estimate([0.1, 0.12, 0.09, 0.11, 0.1], 0.05)
+    >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
     (0.104, 0.074, 0.134)
     """
-    return [estimate(differences[:num], alpha, sizes[:num]) for num in range(1, len(differences) + 1)]
-
-
-def estimate(differences: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> Estimate:
-    """Return the estimate after the last of one or more pairs, as `confidence_sequence` does."""
     num = len(differences)
     mean, std = math.fsum(differences) / num, spread(differences)
     rounding = _ROUNDING * max(sizes, default=0.0)

@@ -76,15 +76,11 @@ def _folders(word: str) -> list[Path]:
     Raises:
         ConfigError: the folder does not exist or has no runs.
     """
-    folder = named_folder(word, _has_runs)
+    folder = named_folder(word, lambda folder: is_run_folder(folder) or bool(_sweeps(folder)))
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)
     if not folders:
         raise ConfigError("FOLDER", f"no runs in {word}", remedy="give the folder of a sweep or of a run")
     return folders
-
-
-def _has_runs(folder: Path) -> bool:
-    return is_run_folder(folder) or bool(_sweeps(folder))
 
 
 def _sweeps(folder: Path) -> list[Path]:

@@ -55,7 +55,7 @@ _CONTROLS = re.compile(
 _ESCAPES = r"%[0-9A-Fa-f]{2}|\\+[abfnrtv]|\\+[xuU][0-9A-Fa-f]{2,8}|[\s'\"\\]"
 
 
-def redacted(value: Any, key: str = "") -> Any:
+def redacted(value: Any) -> Any:
     """Return a config, or any value of plain types, with its secrets replaced by `***`.
 
     A string under a key such as `api_key`, `token` or `password` is replaced as a whole, and so is the value of such an
@@ -64,7 +64,7 @@ def redacted(value: Any, key: str = "") -> Any:
     >>> redacted({"tracker": {"api_key": "abcd1234", "mode": "online"}, "words": ["hf_token=abcd"]})
     {'tracker': {'api_key': '***', 'mode': 'online'}, 'words': ['hf_token=***']}
     """
-    return _redacted(value, key, _secrets())
+    return _redacted(value, "", _secrets())
 
 
 def redacted_text(text: str) -> str:

@@ -142,7 +142,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         check_batch_sizes(start.checkpoint, was, plan.clock)
         remedy = "rename them back, or continue with the new names: resume_strict=false"
         try:
-            check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
+            check_class_names(start.checkpoint, plan.data.class_names, remedy)
         except ConfigError as error:
             if is_strict:
                 raise

@@ -62,7 +62,7 @@ class SavedRun:
             ConfigError: they have others.
         """
         remedy = "rename them back (predictions of files do not need the splits)"
-        check_class_names(SavedCheckpoint(self.checkpoint), self._names_of_data, key="data", remedy=remedy)
+        check_class_names(SavedCheckpoint(self.checkpoint), self._names_of_data, remedy)
 
     def split(self, name: str, key: str) -> Split:
         """Return a split of the data by name. `key` is the option or argument by which the user named it.

@@ -57,16 +57,15 @@ def saved_class_names(saved: SavedCheckpoint) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, *, key: str, remedy: str) -> None:
+def check_class_names(saved: SavedCheckpoint, names: Sequence[str] | None, remedy: str) -> None:
     """Check that the classes of the data are those that the run of a checkpoint learned, if both are known.
 
     Raises:
         ConfigError: a class has another name, or there are more or fewer.
     """
     if difference := _changed_classes(saved_class_names(saved), names):
-        raise ConfigError(
-            key, f"the data have other classes than the run learned: {difference}", remedy=remedy
-        )
+        message = f"the data have other classes than the run learned: {difference}"
+        raise ConfigError("data", message, remedy=remedy)
 
 
 def _changed_classes(learned: Sequence[str] | None, names: Sequence[str] | None) -> str:

@@ -74,7 +74,8 @@ def _model_fails(
         return _without_target(batch.inputs, f", and the model fails on them: {typed_line(error)}")
     is_inner = bool(name) and type(module).__module__.startswith("torch.nn.")
     if is_inner and isinstance(argument, torch.Tensor):
-        message = f"{message}: its layer {name}, {_in_a_line(module)}, gets a tensor of shape {list(argument.shape)}"
+        layer_text = " ".join(repr(module).split())
+        message = f"{message}: its layer {name}, {layer_text}, gets a tensor of shape {list(argument.shape)}"
     at = f" (at {place(error)})" if is_own or not is_inner else ""
     if is_inner and isinstance(batch.inputs, Mapping) and argument is batch.inputs:
         remedy = "Return a pair (input, target) in __getitem__, or take the dict in the model's forward"
@@ -132,7 +133,3 @@ def _kind(output: Any) -> str:
 
 def _shapes(tree: Any) -> Any:
     return map_tensors(lambda tensor: list(tensor.shape[1:]), tree)
-
-
-def _in_a_line(module: nn.Module) -> str:
-    return " ".join(repr(module).split())

@@ -111,7 +111,7 @@ def test_the_best_settings_are_drawn_with_all_their_seeds(
         for seed in (-1, 1)
     ]
     draw_curves_of(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["lr=9", "seed=2"])], mode)
-    settings, title, path = drawn
+    settings, title, path, _ = drawn
     best = range(MAX_SETTINGS) if mode == "min" else range(MAX_SETTINGS + 1, 1, -1)
     assert [setting.label for setting in settings] == [f"lr={n}" for n in best]
     assert [setting.mean for setting in settings] == [([1, 2], [1, n]) for n in best]
@@ -125,7 +125,7 @@ def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, monkeypatch: pytest
     values = [[0.5, 0.25], [0.25, None, 4.0], [0.75, 0.5, 1.0]]
     runs = [chosen(tmp_path / str(seed), [f"seed={seed}"], v) for seed, v in enumerate(values)]
     draw_curves_of(tmp_path, runs, "min")
-    ((setting,), title, _) = drawn
+    ((setting,), title, *_) = drawn
     assert (setting.text, title) == ("mean of 3 runs", "val/loss")
     assert setting.mean[0] == [1, 2]
     assert setting.mean[1][0] == 0.5
@@ -145,7 +145,7 @@ def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
     for number, seeds in ((1, 5), (4, 3), (30, 1)):
         curves = [([1, 2], [seed, n]) for seed in range(seeds) for n in range(2)]
         settings = [picture.Setting(f"lr={n}", curves[:seeds]) for n in range(number)]
-        picture.draw_settings(settings, "val/loss", tmp_path / "sweep.png")
+        picture.draw_settings(settings, "val/loss", tmp_path / "sweep.png", "min")
         (axes,) = figures.pop().axes
         colours = [line.get_color() for line in axes.lines]
         assert len(set(colours)) == number
@@ -154,22 +154,23 @@ def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
 
 
 @pytest.mark.parametrize(
-    ("curves", "shown"),
+    ("mode", "curves", "shown"),
     [
-        ([([0, 50, 100], [0.1, 0.9, 1.0]), ([0, 50, 100], [0.1, 0.8, math.nan])], (0.79, 1.01)),
-        ([([0, 2, 4], [8.0, 5.0, 3.0]), ([0, 50, 100], [9.0, 2.0, 1.0])], (0.8, 5.2)),
-        ([([0, 50, 100], [0.1, math.nan, math.nan])], None),
-        ([([], [])], None),
+        ("max", [([0, 50, 100], [0.1, 0.9, 1.0]), ([0, 50, 100], [0.1, 0.8, math.nan])], (0.79, 1.01)),
+        ("min", [([0, 2, 4], [8.0, 5.0, 3.0]), ([0, 50, 100], [9.0, 2.0, 1.0])], (0.8, 5.2)),
+        ("min", [([0, 20, 60, 100], [9.0, 1.0, 2.0, 3.0])], (0.9, 3.1)),
+        ("min", [([0, 50, 100], [0.1, math.nan, math.nan])], None),
+        ("min", [([], [])], None),
     ],
-    ids=["untrained", "short", "no number", "nothing"],
+    ids=["untrained", "short", "best early", "no number", "nothing"],
 )
 def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
-    curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = list[Any]()
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
     settings = [picture.Setting(f"lr={n}", [curve]) for n, curve in enumerate(curves)]
-    picture.draw_settings(settings, "val/accuracy", tmp_path / "sweep.png")
+    picture.draw_settings(settings, "metric", tmp_path / "sweep.png", mode)
     (axes,) = figures.pop().axes
     assert shown is None or axes.get_ylim() == pytest.approx(shown)
 

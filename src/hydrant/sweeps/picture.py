@@ -61,10 +61,10 @@ def draw_curves_of(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
         for label in ordered[:MAX_SETTINGS]
     ]
     left_out = f", the best {MAX_SETTINGS} of {len(ordered)} settings" if len(ordered) > MAX_SETTINGS else ""
-    draw_settings(settings, metric + left_out, folder / SWEEP_PICTURE)
+    draw_settings(settings, metric + left_out, folder / SWEEP_PICTURE, mode)
 
 
-def draw_settings(settings: Sequence[Setting], title: str, path: Path) -> None:
+def draw_settings(settings: Sequence[Setting], title: str, path: Path, mode: str) -> None:
     """Write a PNG of settings, best first: a colour for each, thin lines for its runs, a thick one for their mean."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # not pyplot, which is slow to import
@@ -87,25 +87,29 @@ def draw_settings(settings: Sequence[Setting], title: str, path: Path) -> None:
         thick = 2.0 if is_mean else 1.5
         axes.plot(*setting.mean, label=setting.text, linewidth=thick, color=colour, zorder=3 + 0.01 * order)
     axes.set(xlabel="update", title=title)
-    if (shown := _shown_range(settings)) is not None:
+    if (shown := _shown_range(settings, mode)) is not None:
         axes.set_ylim(shown)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     figure.savefig(path, dpi=110, format="png", pil_kwargs={"compress_level": 1})
 
 
-def _shown_range(settings: Sequence[Setting]) -> tuple[float, float] | None:
-    """Return the range of values to show, that after the first quarter of each curve; None if there are no two values.
+def _shown_range(settings: Sequence[Setting], mode: str) -> tuple[float, float] | None:
+    """Return the range of values to show; None if there are no two values.
 
-    That of the untrained model would hide how the results differ.
+    It is the range after the first quarter of each curve, because the untrained model would hide how the results
+    differ, widened to the best value, which may be earlier.
     """
-    later = [
-        y
+    points = [
+        (y, x > updates[-1] / 4)
         for setting in settings
         for updates, values in setting.curves
         for x, y in zip(updates, values, strict=True)
-        if x > updates[-1] / 4 and math.isfinite(y)
+        if math.isfinite(y)
     ]
-    if not later or (space := 0.05 * (max(later) - min(later))) == 0:
+    shown = [y for y, is_late in points if is_late]
+    if not shown:
         return None
-    return min(later) - space, max(later) + space
+    shown.append((min if mode == "min" else max)(y for y, _ in points))
+    space = 0.05 * (max(shown) - min(shown))
+    return (min(shown) - space, max(shown) + space) if space else None

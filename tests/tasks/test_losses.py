@@ -194,6 +194,11 @@ def with_negatives(logits: Tensor, targets: Tensor) -> Tensor:
     return masked(logits, targets).nan_to_num() - (distances[:, :, None] * valid).mean()
 
 
+def sum_of_all_by_valid(logits: Tensor, targets: Tensor) -> Tensor:
+    terms = F.binary_cross_entropy_with_logits(logits, targets.clamp(min=0), reduction="none")
+    return terms.sum() / (targets != -1).sum()
+
+
 def assess_with_unknown_labels(loss: Any) -> None:
     task = Classification(
         nn.Identity(), label_smoothing=0, multi_label=True, ignore_index=-1, loss=loss, metrics={}
@@ -203,7 +208,13 @@ def assess_with_unknown_labels(loss: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [nn.BCEWithLogitsLoss(), nn.MultiLabelSoftMarginLoss(), F.binary_cross_entropy_with_logits]
+    "loss",
+    [
+        nn.BCEWithLogitsLoss(),
+        nn.MultiLabelSoftMarginLoss(),
+        F.binary_cross_entropy_with_logits,
+        sum_of_all_by_valid,
+    ],
 )
 def test_a_loss_that_counts_ignored_targets_is_refused(loss: Any) -> None:
     with pytest.raises(ConfigError, match=r"^task\.loss: counts targets of -1 too, which task\.ignore_index"):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from training_runs import Train
+
+from hydrant.runs.learned_samples import warn_of_learned_samples
+from hydrant.training.checkpoint.content import SavedCheckpoint
 
 SIZES = ("tracker=local", "model.hidden=[4]", "global_batch_size=8", "eval_batch_size=8", "duration=1",
          "limit_train_samples=32", "limit_val_samples=8")  # fmt: skip
@@ -61,3 +66,21 @@ def test_other_data_have_other_splits_without_a_word(
     synthetic = ("data=synthetic", "data.num_samples=32", "data.num_classes=10", "data.input_shape=[1,8,8]")
     train(*SIZES, *synthetic, "folds=2", f"init_from={source}", name="other")
     assert WARNING not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["lr: 1", "data: /data"])
+def test_weights_beside_the_config_of_another_program_are_taken(
+    other: str, train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = train(*DIGITS, name="source")
+    (workdir / "weights").mkdir()
+    (source / "checkpoints" / "last").resolve().rename(workdir / "weights" / "pretrained")
+    (workdir / "config.yaml").write_text(other)
+    train(*DIGITS, "init_from=weights/pretrained", name="other")
+    assert WARNING not in capsys.readouterr().out
+
+
+def test_weights_may_lie_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SavedCheckpoint, "plain_state", lambda *_, default: default)
+    plan: Any = SimpleNamespace(config={"data": {}, "model": {}, "task": {}}, data_files={})
+    warn_of_learned_samples(plan, Path("/weights"))

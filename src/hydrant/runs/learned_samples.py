@@ -58,8 +58,8 @@ def warn_of_learned_samples(plan: Plan, weights: Path | None) -> None:
 def _learned(plan: Plan, checkpoint: Path) -> Iterator[str]:
     was = dict[str, Any]()
     with suppress(RecordError):  # the weights alone are needed
-        was = RunFolder(checkpoint.absolute().parents[1]).config
-    if was:
+        was = RunFolder(checkpoint.absolute().parent.parent).config
+    if isinstance(was.get("data"), dict):  # else the folder has another program's config
         was, data = with_added_keys(was), plan.config["data"]
         if all(was["data"].get(key) == data.get(key) for key in _SAMPLES):
             yield from other_splits(was, plan.config)

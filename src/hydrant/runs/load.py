@@ -110,7 +110,7 @@ def open_run(
         plan.task.class_names = names
     else:
         of_data = None  # the config names the classes
-    return SavedRun(checkpoint.parents[1], checkpoint, num_updates, part, plan, of_data)
+    return SavedRun(checkpoint.parent.parent, checkpoint, num_updates, part, plan, of_data)
 
 
 def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] = ()) -> nn.Module:
@@ -145,7 +145,7 @@ def _open(
     checkpoint, part = _find_weights(path, weights)
     if part not in weight_parts(checkpoint):
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
-    folder = checkpoint.parents[1]
+    folder = checkpoint.parent.parent
     saved = saved_config(RunFolder(folder), "")
     if allow_targets:
         saved["allow_targets"] = list(allow_targets)

@@ -78,7 +78,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         return Start(run, SavedCheckpoint(checkpoint), changes=existing.changes)
     if resume not in ("auto", None):
         checkpoint = find_checkpoint(resume, "resume")
-        source = RunFolder(checkpoint.parents[1])
+        source = RunFolder(checkpoint.parent.parent)
         changes = changed_keys(config, source)
         return Start(source, SavedCheckpoint(checkpoint), is_foreign=True, changes=changes)
     weights = None if init_from is None else find_weights(init_from, "init_from")

@@ -52,9 +52,11 @@ class Server:
             self._process.stdin.write(f"{json.dumps(request)}\n")
             self._process.stdin.flush()
         has_ended = not self._process.stdout.readline()
-        self._errors.seek(0)
         text = output.read_text(errors="replace") if output.exists() else ""
-        return text + (self._errors.read() if has_ended else "")
+        if has_ended:
+            self._errors.seek(0)  # also where the server writes
+            text += self._errors.read()
+        return text
 
     def _start(self, variables: Mapping[str, str]) -> subprocess.Popen[str]:
         own = {key: value for key, value in variables.items() if key != "GPU_STUB_LEVEL"}

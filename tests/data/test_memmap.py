@@ -112,3 +112,13 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
     assert np.array_equal(split, array)
     with pytest.raises(ConfigError, match=f"has numbers of the type {other}, but the run needs .*; convert"):
         run.predict(torch.from_numpy(values.astype(other)))
+
+
+def test_tensors_that_numpy_does_not_take_are_predicted(tmp_path: Path) -> None:
+    values = np.arange(48, dtype=np.float32).reshape(12, 4)
+    data = read(write(tmp_path / "set", inputs=values, targets=np.arange(12) % 2))
+    config = hydrant.compose(["tracker=local", "duration=2", "global_batch_size=4"])
+    run = hydrant.train(config, data=data, model=nn.Linear(4, 2), folder=tmp_path / "run")
+    inputs = torch.from_numpy(values)
+    for tensor in (inputs.bfloat16(), inputs.clone().requires_grad_()):
+        assert np.array_equal(run.predict(tensor)["logits"], run.predict("val")["logits"])

@@ -104,7 +104,11 @@ class Arrays:
 
 def _of_tensors(inputs: Tensors) -> InMemorySource:
     """Return inputs in memory as samples of the same types as those of files."""
-    return InMemorySource(map_tensors(lambda tensor: _tensor(tensor.numpy()), inputs), (), has_pixels=False)
+
+    def as_of_files(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.long() if str(tensor.dtype).removeprefix("torch.") in _AS_TORCH else tensor
+
+    return InMemorySource(map_tensors(as_of_files, inputs), (), has_pixels=False)
 
 
 def _mapped(file: Path) -> np.memmap:

@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 from training_runs import Train, UserModule
 
 from hydrant.models.documents import _constant
-from hydrant.training.compile import Compile
+from hydrant.training.compile.compiled_task import Compile
 from hydrant.training.distributed.world import World
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -28,14 +28,10 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
     check_number("--batch-size", options.batch_size, above=0)
     from hydrant.runs.load import open_run  # imports torch
-    from hydrant.runs.prediction import (
-        Prediction,
-        find_inputs,
-        format_of,
-        predictions_of,
-        print_predictions,
-        write_predictions,
-    )
+    from hydrant.runs.prediction.formats import format_of
+    from hydrant.runs.prediction.inputs import find_inputs
+    from hydrant.runs.prediction.output import predictions_of, print_predictions, write_predictions
+    from hydrant.runs.prediction.prediction import Prediction
 
     if options.out is not None:
         format_of(options.out)  # before the run is opened, which takes a while

@@ -13,7 +13,7 @@ from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
-from hydrant.training.compile import Compilation
+from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
 from hydrant.training.early_stopping import EarlyStopping

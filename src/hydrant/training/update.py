@@ -21,7 +21,7 @@ from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.norms import total_norm
 from hydrant.optimizers.restore import restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
-from hydrant.training.compile import OptimizerStep
+from hydrant.training.compile.eager_step import OptimizerStep
 from hydrant.training.precision import Precision
 
 StepStatus = Literal["applied", "overflowed", "not_finite"]

@@ -14,7 +14,7 @@ from benchmarks.stack_updates import stack_of
 from hydrant.batch import Batch, tensors_of
 from hydrant.errors import NonFiniteError
 from hydrant.optimizers.clipping import Clipping
-from hydrant.training.compile import Compilation
+from hydrant.training.compile.base import Compilation
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.scratch import build_scratch
 from hydrant.training.stack import CannotStack, Stack, steps

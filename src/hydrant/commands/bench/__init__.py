@@ -1,5 +1,3 @@
 """`hydrant bench`: compare precisions and compile settings, each measured in fresh processes."""
 
-from hydrant.commands.bench.command import main
-
-__all__ = ["main"]
+from hydrant.commands.bench.command import main as main

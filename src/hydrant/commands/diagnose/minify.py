@@ -18,7 +18,7 @@ from torch import Tensor
 from hydrant.commands.diagnose.stages import Verdict
 from hydrant.errors import typed_line
 from hydrant.optimizers.norms import exceeds_distance
-from hydrant.training.compile import parse_frames
+from hydrant.training.compile.monitor import parse_frames
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.scratch import scratch_trainer
 from hydrant.training.prepare.verify_compile import first_gradients

@@ -12,7 +12,7 @@ from hydrant.commands.bench.results import CellResult
 if TYPE_CHECKING:  # these import torch
     from hydrant.commands.diagnose.minify import SmallestFailure
     from hydrant.commands.diagnose.stages import Stage
-    from hydrant.training.compile import Incident
+    from hydrant.training.compile.monitor import Incident
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hydrant.errors import CompileError, CompileMismatch, location, typed_line
-from hydrant.training.compile import Incident
+from hydrant.training.compile.monitor import Incident
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.scratch import scratch_trainer
 from hydrant.training.prepare.verify_compile import check_compiled, check_repeatable, first_gradients

@@ -1,5 +1,3 @@
 """`hydrant sync`: upload offline W&B runs. Does not import torch."""
 
-from hydrant.commands.sync.command import main
-
-__all__ = ["main"]
+from hydrant.commands.sync.command import main as main

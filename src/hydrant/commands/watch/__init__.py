@@ -1,5 +1,3 @@
 """`hydrant watch`: the comparison page, live."""
 
-from hydrant.commands.watch.command import main
-
-__all__ = ["main"]
+from hydrant.commands.watch.command import main as main

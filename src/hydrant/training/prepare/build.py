@@ -27,7 +27,8 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
-from hydrant.training.compile import Compilation, EagerStep
+from hydrant.training.compile.base import Compilation
+from hydrant.training.compile.eager_step import EagerStep
 from hydrant.training.data_checks import warn_of_loaded_parts
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog

@@ -29,7 +29,7 @@ from hydrant.optimizers.scheduled_fields import (
     config_prefix,
 )
 from hydrant.schedules import Replay, Schedule, SteppedScheduler
-from hydrant.training.compile import OptimizerStep
+from hydrant.training.compile.eager_step import OptimizerStep
 from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
 from hydrant.training.prepare.dry_run import scaled_lr

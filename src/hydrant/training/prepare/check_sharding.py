@@ -19,7 +19,7 @@ from hydrant.models.blocks import repeated_blocks
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.norms import exceeds_distance, full_tensor
 from hydrant.optimizers.scheduled_fields import config_prefix
-from hydrant.training.compile import Compilation
+from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.precision import Precision
 from hydrant.training.prepare.build_optimizers import named_settings

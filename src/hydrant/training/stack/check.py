@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hydrant.data import IterableSource, LoaderSource
 from hydrant.schedules import Plateau
-from hydrant.training.compile import Eager
+from hydrant.training.compile.base import Eager
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.scratch import build_scratch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hydrant.training.compile import Compilation
+from hydrant.training.compile.base import Compilation
 from hydrant.training.compile.monitor import CompileReport
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import CompileMismatch, NonFiniteError
-from hydrant.training.compile import Compilation, Eager
+from hydrant.training.compile.base import Compilation, Eager
 from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.prepare.verify_compile import Gradients, difference

@@ -18,8 +18,6 @@ from hydrant.commands.eject.cutting.task import cut_loss, cut_model
 from hydrant.commands.eject.parts import Parts
 from hydrant.training.plan import Plan
 
-__all__ = ["cut"]
-
 
 def cut(plan: Plan, folder: str) -> Parts:
     """Return what a prepared run needs besides the program.

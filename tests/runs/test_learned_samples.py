@@ -11,6 +11,7 @@ from training_runs import Train
 
 from hydrant.runs.learned_samples import warn_of_learned_samples
 from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.manifest import find_damage
 
 SIZES = ("tracker=local", "model.hidden=[4]", "global_batch_size=8", "eval_batch_size=8", "duration=1",
          "limit_train_samples=32", "limit_val_samples=8")  # fmt: skip
@@ -80,7 +81,22 @@ def test_weights_beside_the_config_of_another_program_are_taken(
     assert WARNING not in capsys.readouterr().out
 
 
+def test_the_bytes_of_a_teacher_are_checked_once_to_load_and_once_to_warn(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, checked = train(*DIGITS, name="source"), list[Path]()
+
+    def count(folder: Path) -> str:
+        checked.append(folder)
+        return find_damage(folder)
+
+    monkeypatch.setattr("hydrant.training.checkpoint.folder.find_damage", count)
+    words = ("task=distillation", "task.teacher.model.hidden=[4]", f"task.teacher.path={source}")
+    train(*DIGITS, *words, name="student")
+    assert len([folder for folder in checked if source in folder.parents]) == 2
+
+
 def test_weights_may_lie_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SavedCheckpoint, "plain_state", lambda *_, default: default)
-    plan: Any = SimpleNamespace(config={"data": {}, "model": {}, "task": {}}, data_files={})
-    warn_of_learned_samples(plan, Path("/weights"))
+    plan: Any = SimpleNamespace(config={"data": {}}, data_files={})
+    warn_of_learned_samples(plan, "init_from", Path("/weights"))

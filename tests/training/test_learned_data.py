@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lanes import plan_of
 from training_runs import Train
-
-from hydrant.training.checkpoint.content import SavedCheckpoint
-from hydrant.training.checkpoint.folder import find_checkpoint
-from hydrant.training.data_checks import warn_of_other_data
 
 CSV = ("data=csv", "data.target=y", "tracker=local", "global_batch_size=6", "model.hidden=[4]", "duration=1",
        "eval_batch_size=6")  # fmt: skip
@@ -24,10 +19,9 @@ def write(path: Path, columns: str, classes: str) -> str:
 
 
 def test_other_classes_and_columns_of_initial_weights_and_of_a_teacher_are_named(
-    train: Train, workdir: Path, caplog: pytest.LogCaptureFixture
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = train(*CSV, write(workdir / "own.csv", "a,b", "ant cat zebra"), name="own")
-    saved = SavedCheckpoint(find_checkpoint(folder, "init_from"))
     words = {
         write(workdir / "same.csv", "a,b", "ant cat zebra"): "",
         write(
@@ -37,13 +31,12 @@ def test_other_classes_and_columns_of_initial_weights_and_of_a_teacher_are_named
             workdir / "columns.csv", "b,a", "ant cat zebra"
         ): "were prepared otherwise: data.numbers was 'a'",
     }
-    for file, expected in words.items():
+    for number, (file, expected) in enumerate(words.items()):
         taught = ["task=distillation", f"task.teacher.path={folder}", "task.teacher.model.hidden=[4]"]
-        caplog.clear()
-        plan = plan_of([*CSV, file, *taught])
-        warn_of_other_data(saved, plan.data)
-        found = [message for message in caplog.messages if "the weights have learned" in message]
-        assert [message.partition(":")[0] for message in found] == ["task.teacher.path", "init_from"] * bool(
-            expected
-        )
-        assert all(expected in message for message in found)
+        capsys.readouterr()
+        train(*CSV, file, *taught, f"init_from={folder}", name=f"other_{number}")
+        lines = capsys.readouterr().out.splitlines()
+        found = [line for line in lines if "the weights have learned" in line]
+        keys = ["task.teacher.path", "init_from"] if expected else []
+        assert [line.partition(":")[0] for line in found] == keys
+        assert all(expected in line for line in found)

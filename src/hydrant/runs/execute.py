@@ -13,7 +13,6 @@ from typing import Any
 from torch import nn
 
 from hydrant.config.passed import is_passed
-from hydrant.data.base import Data
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
@@ -39,6 +38,7 @@ from hydrant.training.data_checks import (
     check_samples,
     check_statistics,
     check_stream,
+    loaded_parts,
     warn_of_other_data,
 )
 from hydrant.training.distributed.env import is_started_as_rank
@@ -126,8 +126,13 @@ def prepare_start(plan: Plan, start: Start) -> None:
         ConfigError: they belong to another run, or another config would train no update of it.
     """
     config = plan.config
-    _prepare_weights(start, plan.task.model, plan.data, config)
-    warn_of_learned_samples(plan, None if start.weights is None else start.weights.checkpoint)
+    _prepare_weights(start, plan.task.model, config)
+    learned = loaded_parts(config)
+    if start.weights is not None and (source := start.weights.checkpoint) is not None:
+        learned["init_from"] = source
+    for key, checkpoint in learned.items():
+        warn_of_other_data(SavedCheckpoint(checkpoint), plan.data, key)
+        warn_of_learned_samples(plan, key, checkpoint)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
@@ -169,7 +174,7 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 
-def _prepare_weights(start: Start, model: nn.Module, data: Data, config: Mapping[str, Any]) -> None:
+def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) -> None:
     """Load the initial weights, if any, into a model on the host; check that a checkpoint fits the model.
 
     Raises:
@@ -178,8 +183,6 @@ def _prepare_weights(start: Start, model: nn.Module, data: Data, config: Mapping
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
-        if (checkpoint := start.weights.checkpoint) is not None:
-            warn_of_other_data(SavedCheckpoint(checkpoint), data)
     if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
         message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
         raise ConfigError("resume", message, remedy="choose that model")

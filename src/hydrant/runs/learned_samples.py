@@ -12,7 +12,7 @@ from hydrant.errors import RecordError, log
 from hydrant.runs.added_keys import with_added_keys
 from hydrant.runs.folder import RunFolder
 from hydrant.training.checkpoint.content import SavedCheckpoint
-from hydrant.training.data_checks import loaded_parts, validation_files
+from hydrant.training.data_checks import validation_files
 from hydrant.training.plan import Plan
 
 _OF_THE_SPLITS = ("folds", "fold", "fold_seed", "data.split_seed", "data.val_ratio", "data.test_ratio",
@@ -38,21 +38,20 @@ def other_splits(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [key for key in _OF_THE_SPLITS if key not in idle and flat.get(key) != flat_now.get(key)]
 
 
-def warn_of_learned_samples(plan: Plan, weights: Path | None) -> None:
+def warn_of_learned_samples(plan: Plan, key: str, checkpoint: Path) -> None:
     """Warn of weights from a run that trained on samples which validate this one: their results are too good.
 
     Args:
         plan: what is to be trained.
-        weights: the checkpoint that `init_from` names; None: another source, or none.
+        key: the config key that names the weights.
+        checkpoint: where they are.
     """
-    named = {"init_from": weights} if weights is not None else {}
-    for key, checkpoint in {**named, **loaded_parts(plan.config)}.items():
-        if keys := ", ".join(_learned(plan, checkpoint)):
-            log.warning(
-                "%s: that run had other splits (%s), so samples that evaluate this one may have trained it",
-                key,
-                keys,
-            )
+    if keys := ", ".join(_learned(plan, checkpoint)):
+        log.warning(
+            "%s: that run had other splits (%s), so samples that evaluate this one may have trained it",
+            key,
+            keys,
+        )
 
 
 def _learned(plan: Plan, checkpoint: Path) -> Iterator[str]:

@@ -103,14 +103,11 @@ def check_statistics(saved: SavedCheckpoint, statistics: Mapping[str, Any], *, i
     _refuse_or_say(message, "file", is_strict=is_strict)
 
 
-def warn_of_loaded_parts(config: Mapping[str, Any], data: Data) -> None:
-    """Warn if a part that `with_weights` loads, such as a teacher, has learned other classes or columns."""
-    for key, checkpoint in loaded_parts(config).items():
-        warn_of_other_data(SavedCheckpoint(checkpoint), data, key)
-
-
 def loaded_parts(config: Mapping[str, Any]) -> dict[str, Path]:
-    """Return the checkpoints that `with_weights` loads into parts such as a teacher, by the keys that name them."""
+    """Return the checkpoints that `with_weights` loads into parts such as a teacher, by the keys that name them.
+
+    Reads all their bytes.
+    """
     found: dict[str, Path] = {}
     for key, node in target_nodes({group: config[group] for group in ("model", "task")}, ""):
         if node["_target_"].startswith("hydrant.") and node["_target_"].endswith(".with_weights"):
@@ -120,7 +117,7 @@ def loaded_parts(config: Mapping[str, Any]) -> dict[str, Path]:
     return found
 
 
-def warn_of_other_data(saved: SavedCheckpoint, data: Data, key: str = "init_from") -> None:
+def warn_of_other_data(saved: SavedCheckpoint, data: Data, key: str) -> None:
     """Warn if the weights that a key names fit, but have learned other classes or columns: nothing else tells it."""
     learned, names = saved_class_names(saved) or (), data.class_names or ()
     # A last layer of another number of classes does not fit, which the log says.

@@ -29,7 +29,6 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.compile.base import Compilation
 from hydrant.training.compile.eager_step import EagerStep
-from hydrant.training.data_checks import warn_of_loaded_parts
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
@@ -146,7 +145,6 @@ def _prepare(
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
-    warn_of_loaded_parts(config, data)
     warn_of_own_draws(data)
     dry = dry_forward(task, data)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)

@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Set before Trackio is imported, because it reads the variable then: tests leave nothing in the user's cache.
 os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 
-import exits  # first
+import end_of_worker  # first
 import pytest
 import torch
 from shared_configs import SharingComposer
@@ -39,7 +39,7 @@ torch.ones(1, requires_grad=True).sum().backward()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    exits.worker_id = os.getpid() if hasattr(config, "workerinput") else -1
+    end_of_worker.worker_id = os.getpid() if hasattr(config, "workerinput") else -1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,21 @@ from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
 
 
+def test_curves_of_one_run_have_its_name(
+    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    write_run(tmp_path / "first", {"optimizer": "adamw"}, 0.9)
+    write_page(comparing(tmp_path), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    assert figure(page, "curves").locator("path.line").count() == 1
+    expect(page.get_by_label("Show", exact=True)).to_have_count(0)
+    text = page.locator("main").inner_text()
+    assert "first" in text
+    assert "all runs" not in text
+    assert "mean" not in text
+    assert description(page, "curves").startswith("Curves: val/accuracy over updates, 1 run")
+
+
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 4 groups")
     line = figure(page, "curves").locator("path.line").first

@@ -123,8 +123,9 @@ def _section(section: Section) -> dict[str, Any]:
 def _group(group: Group, comparison: Comparison) -> dict[str, Any]:
     time, noise = comparison.group_times.get(group.name), comparison.verdicts.noise.groups[group.name]
     times = {} if time is None else {"reached": time.num_reached, "to_target": time.times}
+    is_one_run = not group.labels and len(comparison.runs) == 1
     return {
-        "name": group.name,
+        "name": comparison.runs[0].name if is_one_run else group.name,
         "labels": group.labels,
         "num_runs": group.num_runs,
         "shortfall": group.shortfall,

@@ -28,13 +28,14 @@ function runCurves(metric, unit) {
 }
 
 function curvesSection() {
-  const { metrics } = DATA.curves, areAlone = DATA.groups.every((group) => group.num === 0);
+  const { metrics } = DATA.curves, areAlone = DATA.groups.every((group) => group.num === 0), isOneRun = DATA.runs.length === 1;
   const chosen = choicesOf("curves", {
     metric: oneOf(metrics), more: [], unit: oneOf(UNITS), show: oneOf(["groups", "runs"], areAlone ? "runs" : "groups"),
     log: false, whole: false, smoothing: 0, x: [], heights: {},
   });
   const shown = section("curves", "Curves", h("p", { class: "note" },
-    "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving. The curves begin where they differ visibly, or at the start. Drag over a part to enlarge it; a double click shows all again.",
+    isOneRun ? "" : "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. ",
+    "Seconds count training and compilation, but not evaluation and saving. The curves begin where they differ visibly, or at the start. Drag over a part to enlarge it; a double click shows all again.",
     DATA.curves.is_thinned ? ` Curves with more than ${DATA.curves.limit} points are reduced to the minimum and maximum of each interval.` : ""));
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   const smoothing = h("output", {}, String(chosen.smoothing));
@@ -53,7 +54,7 @@ function curvesSection() {
     controls: [
       choice("Metric", metrics, chosen.metric, pick("metric")), moreMetrics(metrics, chosen, pick("more")),
       choice("Over", UNITS, chosen.unit, (value) => { chosen.x = []; pick("unit")(value); }),
-      choice("Show", [["groups", "means and intervals"], ["runs", "every run"]], chosen.show, pick("show")),
+      ...(isOneRun ? [] : [choice("Show", [["groups", "means and intervals"], ["runs", "every run"]], chosen.show, pick("show"))]),
       h("label", { title: "Time-weighted exponential moving average, as in W&B" }, "Smoothing", slider, smoothing), h("label", {}, check("log"), "Logarithmic"),
       h("label", {}, check("whole"), "From the start"), all,
     ],
@@ -107,7 +108,7 @@ function drawCurves(svg, width, chosen, zoom) {
   const part = isPart ? `, ${number(range[0])} to ${number(range[1])}` : from > full[0] ? `, from ${number(from)}` : "";
   return {
     height: Math.ceil(metrics.length / columns) * tall,
-    description: `${metrics.join(", ")} over ${unit}, ${curves[0].length} ${each ? "runs" : "groups"}${part}`,
+    description: `${metrics.join(", ")} over ${unit}, ${curves[0].length} ${each || DATA.runs.length === 1 ? "run" : "group"}${curves[0].length === 1 ? "" : "s"}${part}`,
     ...panelReactions(svg, panels, { unit, each, zoom, isZoomed: isZoomed(chosen) }),
   };
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hydrant import cli
+from hydrant.config import groups
 from hydrant.config.command_line import is_override
 
 
@@ -28,3 +31,18 @@ def test_an_option_of_a_group_within_a_group_is_no_path(
     monkeypatch.setenv("HYDRANT_CONF", str(tmp_path))
     assert all(map(is_override, words))
     assert not is_override("multirun/study/model-encoder=small")
+
+
+def test_the_options_of_a_group_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, files = groups.content_of, Counter[Path]()
+
+    def count(file: Path) -> dict[str, Any]:
+        files[file] += 1
+        return read(file)
+
+    monkeypatch.setattr(groups, "content_of", count)
+    assert groups.options_with("optimizer", "betas")
+    assert {*files.values()} == {1}
+    files.clear()
+    assert groups.with_its_group("optimizer.betas", "1") is None
+    assert not files, "a key with its group is not looked for"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,10 +74,17 @@ def options_with(group: str, key: str) -> list[str]:
     >>> options_with("compile", "dynamic"), options_with("mixing", "dynamic")
     (['default'], [])
     """
-    files = {option: option_content(group, option) for option in group_options().get(group, [])}
-    parents = {option: included_options(content) for option, content in files.items()}
-    having = [option for option in files if key in _keys(group, option)]
-    return [option for option in having if not set(parents[option]) & set(having)]
+    content_of_option = functools.cache(
+        functools.partial(option_content, group)
+    )  # options include each other
+
+    def has_key(option: str) -> bool:
+        content = content_of_option(option)
+        is_own = key in content and key != "defaults" and not key.startswith("_")
+        return is_own or any(map(has_key, included_options(content)))
+
+    having = [option for option in group_options().get(group, []) if has_key(option)]
+    return [option for option in having if not {*included_options(content_of_option(option))} & {*having}]
 
 
 def with_its_group(key: str, value: str) -> str | None:
@@ -85,6 +93,8 @@ def with_its_group(key: str, value: str) -> str | None:
     >>> with_its_group("class_weights", "balanced")
     'write task.class_weights=balanced (task=classification has it)'
     """
+    if "." in key:  # it has a group
+        return None
     groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
     having = {group: options for group in groups if (options := options_with(group, key))}
     overrides = " or ".join(f"{group}.{key}={value}" for group in having)
@@ -94,13 +104,6 @@ def with_its_group(key: str, value: str) -> str | None:
             f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
         )
     return f"write {overrides}" if having else None
-
-
-def _keys(group: str, option: str) -> set[str]:
-    """Return the keys of an option, also of those that its defaults list includes."""
-    content = option_content(group, option)
-    own = {key for key in content if key != "defaults" and not key.startswith("_")}
-    return own.union(*(_keys(group, included) for included in included_options(content)))
 
 
 def included_options(content: Mapping[str, Any]) -> list[str]:

@@ -210,7 +210,7 @@ def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, compari
 def test_groups_by_a_repetition_need_runs_that_it_changes(
     flag: str, key: str, needed: str, tmp_path: Path, comparing: Compare
 ) -> None:
-    """Without wrong labels, other seeds of these make no groups, and the runs that have some are told from them."""
+    """Such a key makes groups only of the runs that it changes; the others are one group."""
     asked: dict[str, Any] = {flag.removeprefix("--").replace("-", "_"): [key]}
     for seed in range(2):
         write_run(tmp_path / f"right-{seed}", {"optimizer": "sgd", needed: None, key: 0, "seed": seed}, 0.8)

@@ -27,7 +27,10 @@ LEVERS: dict[str, tuple[int, tuple[str, ...]]] = {
 
 def cells(*, quick: bool) -> dict[str, Cell]:
     """Return a cell for each lever."""
-    return {title: partial(measure_lever, title, quick=quick) for title in (["precision=fp8"] if quick else LEVERS)}
+    return {
+        title: partial(measure_lever, title, quick=quick)
+        for title in (["precision=fp8"] if quick else LEVERS)
+    }
 
 
 def measure_lever(title: str, *, quick: bool) -> Iterator[Figure]:

@@ -360,7 +360,7 @@ def without_launch() -> Generator[None]:
 
 def stop_core() -> None:
     """Stop wandb-core, so that the next run starts a new one. Never raises: the SDK exits where wandb-core has died."""
-    import wandb
-
     with contextlib.suppress(Exception, SystemExit):
+        import wandb
+
         wandb.teardown()

@@ -145,7 +145,10 @@ def test_it_receives_what_a_tracker_in_this_process_does(
     assert logged == expected * 2
 
 
-def test_a_run_that_continues_sends_its_rows(make_diary: Callable[..., partial[Any]], tmp_path: Path) -> None:
+def test_a_run_that_continues_sends_its_rows(
+    make_diary: Callable[..., partial[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])  # a Path, as some users write it
     identity = RunIdentity(tmp_path, "a", "", "", (), history=lambda: [{"num_updates": 1.0}])
     remote = RemoteTracker(make_diary(), identity, 7)
     remote.finish(0, {})
@@ -193,12 +196,12 @@ def test_its_errors_come_here(identity: RunIdentity, logged_warnings: Callable[[
         Trackers(config(fails="init"), identity, 0)
     assert str(raised.value) == "tracker.file: not this one; take another"
     assert not tracker_pids()
-    trackers = Trackers(config(fails="log"), identity, 0)
-    trackers.log(ROW)
-    trackers.finish(0, {})
-    assert any(
-        "tracker: RuntimeError: LibraryError: 3: not today; it gets nothing" in w for w in logged_warnings()
-    )
+    for fails, text in {"log": "LibraryError: 3: not today", "exit": "SystemExit: 3"}.items():
+        trackers = Trackers(config(fails=fails), identity, 0)
+        trackers.log(ROW)
+        trackers.finish(0, {})
+        expected = f"tracker: RuntimeError: {text}; it gets nothing more"
+        assert [warning for warning in logged_warnings() if warning.startswith(expected)]
 
 
 @pytest.mark.usefixtures("make_diary")

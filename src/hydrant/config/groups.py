@@ -74,9 +74,8 @@ def options_with(group: str, key: str) -> list[str]:
     >>> options_with("compile", "dynamic"), options_with("mixing", "dynamic")
     (['default'], [])
     """
-    content_of_option = functools.cache(
-        functools.partial(option_content, group)
-    )  # options include each other
+    # Read once: options include each other.
+    content_of_option = functools.cache(functools.partial(option_content, group))
 
     def has_key(option: str) -> bool:
         content = content_of_option(option)

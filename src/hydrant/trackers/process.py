@@ -1,8 +1,8 @@
 """Trackers in a process of their own, so that the import and the threads of their library take no time from the run.
 
 The run's process, the client, writes calls to the standard input of the other one and waits for each answer. What is
-logged there is logged here, before the call returns. When the client ends without a word, the other process ends at
-once, as if it had been killed with it.
+logged there is logged here, before the call returns. When the client ends without a word, the other process ends
+within a second, as if it had been killed with it.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class RemoteTracker(Tracker):
         build: the tracker's class with its settings. Both travel to the other process.
 
     Raises:
-        ConnectionError: the process has ended. So do the methods.
+        ProcessEndedError: the process has ended before the tracker has started. Later, one warning tells it.
+        OSError: no process can be started.
     """
 
     def __init__(self, build: partial[Tracker], identity: RunIdentity, num_updates: int) -> None:
@@ -246,7 +247,7 @@ class _Server:
         log.propagate = False
 
     def answer(self, call: int, method: str, number: int, arguments: Sequence[Any]) -> _Answer:
-        error = None
+        error: Exception | None = None
         try:
             getattr(self, method)(number, *arguments)
         except HydrantError as raised:

@@ -27,9 +27,7 @@ def trackers_warmed_up(config: Mapping[str, Any]) -> Generator[None]:
             if not _has_own_process(target, node):
                 stack.enter_context(target.warmed_up(node))
                 continue
-            with contextlib.suppress(
-                OSError
-            ):  # no process can be started: the tracker meets it again, and tells
+            with contextlib.suppress(OSError):  # no process can be started, which `Trackers` logs
                 process = stack.enter_context(tracker_process())
                 process.send("warm", 0, Path.cwd(), target, dict(node))
         yield

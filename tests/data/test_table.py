@@ -245,6 +245,30 @@ def test_a_target_of_numbers_with_a_text_does_not_become_classes_without_a_word(
 
 
 @pytest.mark.parametrize(
+    ("text", "is_date"),
+    [
+        ("2026-11-{}", True),
+        ("2026-11-{}T09:30", True),
+        ("{}.11.2026", True),
+        ("11/{}/2026 09:30", True),
+        ("1.2.{}", False),
+        ("2026-W{}", False),
+        ("north {}", False),
+    ],
+)
+def test_dates_among_categories_are_told(
+    text: str, is_date: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("day,x,price\n" + "".join(f"{text.format(n)},{n},{n}.5\n" for n in range(10, 19)))
+    read(file)
+    assert (f"has dates, such as '{text.format(10)}'; each is a category" in caplog.text) == is_date
+    caplog.clear()
+    read(file, categorical=["day"])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
     ("usual", "rare"),
     [
         ("Red", "red"),

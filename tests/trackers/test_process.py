@@ -20,6 +20,7 @@ from processes import descendants, wait_until_gone
 from training_runs import UserModule
 
 from hydrant.errors import ConfigError
+from hydrant.trackers import process
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 from hydrant.trackers.process import ProcessEndedError, RemoteTracker, tracker_process
 from hydrant.trackers.several import Trackers, trackers_warmed_up
@@ -213,6 +214,39 @@ def test_an_answer_that_cannot_be_read_ends_the_process(
     assert warning.startswith(
         "tracker: ProcessEndedError: an answer of its process cannot be read (AttributeError"
     )
+
+
+class OnlyHere:
+    """Objects that the tracker process cannot read: it has no such module."""
+
+
+def test_a_call_that_cannot_be_read_fails_as_a_call(
+    make_diary: Callable[..., partial[Any]], identity: RunIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OnlyHere, "__module__", "only_here")
+    monkeypatch.setitem(sys.modules, "only_here", sys.modules[__name__])
+    first, second = (RemoteTracker(make_diary(file=file), identity, 0) for file in ("1.jsonl", "2.jsonl"))
+    with pytest.raises(RuntimeError, match="ModuleNotFoundError: No module named 'only_here'"):
+        first.text("key", OnlyHere())  # type: ignore[arg-type]
+    second.text("key", "text")
+    second.finish(0, {})
+    assert [call for _, call, *_ in diary("2.jsonl")] == ["init", "text", "finish"]
+
+
+def test_a_tracker_that_hangs_is_named(
+    make_diary: Callable[..., partial[Any]],
+    identity: RunIdentity,
+    logged_warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = RemoteTracker(make_diary(), identity, 0)
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
+    (pid,) = tracker_pids()
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, (pid, signal.SIGCONT)).start()
+    remote.text("key", "text")
+    assert logged_warnings()[-2:] == ["tracker: no answer for 0.2 s; the run waits for it", "wrote text"]
+    remote.finish(0, {})
 
 
 def test_after_ctrl_c_in_a_call_nothing_waits_for_it(

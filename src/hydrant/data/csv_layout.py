@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _NUMBER_SIGNS = re.compile(r"[,%$€£'\s\u2212]")
 """What numbers are written with that are no numbers to a program: 1,234 and 12 %."""
 
+_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ].*)?")
+"""A date as most programs write it, perhaps with a time: 2026-11-27, 27.11.2026, 11/27/2026 09:30."""
+
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most this many different values may be classes or numbers."""
 
@@ -101,6 +104,17 @@ def number_like_columns(layout: Layout, table: Table, listed: Collection[str]) -
             reason = f"{cells[texts[0]]!r} is no number, so each text of the column is a {kind}"
             remedy = f"correct or empty the cell, or if that is meant, set {key}"
             yield f"{table.place(texts[0], name)}: {reason}; {remedy}"
+
+
+def date_columns(layout: Layout, table: Table, listed: Collection[str]) -> Iterator[str]:
+    """Yield a message for each column of inputs most of whose texts are dates, except of the `listed` columns."""
+    for name, texts in layout.categories.items():
+        dates = [text for text in texts if _DATE.fullmatch(text)]
+        if name not in listed and 2 * len(dates) > len(texts):
+            found = f"{table.path}: the column {name!r} has dates, such as {dates[0]!r}; each is a category"
+            remedy = "write numbers for what counts, such as the month, leave the column out by data.features"
+            meant = f"or if that is meant, set data.categorical=[{name}]"
+            yield f"{found}, which tells nothing about other dates; {remedy}, {meant}"
 
 
 def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:

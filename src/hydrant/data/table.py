@@ -16,6 +16,7 @@ from hydrant.data.csv_file import Table, read_table
 from hydrant.data.csv_layout import (
     Layout,
     columns_with_two_spellings,
+    date_columns,
     number_like_columns,
     numbering_columns,
     read_layout,
@@ -67,7 +68,11 @@ def csv(
         "max_categories": max_categories, "classes": classes, "delimiter": delimiter,
     })  # fmt: skip
     meant = [*categorical, *(layout.targets if classes is True else ())]
-    doubts = [number_like_columns(layout, table, meant), columns_with_two_spellings(layout, table)]
+    doubts = [
+        number_like_columns(layout, table, meant),
+        date_columns(layout, table, meant),
+        columns_with_two_spellings(layout, table),
+    ]
     if features is None:
         doubts.append(numbering_columns(layout, table))
     for message in chain.from_iterable(doubts):

@@ -48,7 +48,7 @@ from hydrant.runs.summary_lines import end_lines, is_shown, result_text
 from hydrant.terminal.console import show_activity
 from hydrant.terminal.notebook import show_picture
 from hydrant.terminal.progress_bar import ProgressBar
-from hydrant.terminal.styled import log_fields
+from hydrant.terminal.styled import format_metric, log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
@@ -149,7 +149,7 @@ class RunReporter(RunLogger, Rows):
         for key in (k for k, v in values.items() if not math.isfinite(v)):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
-            shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
+            shown = ", ".join(f"{k} {format_metric(v)}" for k, v in values.items())
             is_for_all = is_shown(self._plan, self._num_updates)  # else only train.log has it
             level = logging.INFO if is_for_all else logging.DEBUG
             log.log(level, "update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)

@@ -16,7 +16,7 @@ from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.terminal.console import relative
-from hydrant.terminal.styled import format_duration
+from hydrant.terminal.styled import format_duration, format_metric
 from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
@@ -111,8 +111,8 @@ def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)
-        shown = "not finite" if last is None else f"{last:.4f}"  # it is null in the record
-        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
+        shown = "not finite" if last is None else format_metric(last)  # it is null in the record
+        text += f", {metric} {shown}, best {format_metric(value)} at update {state.best['num_updates']}"
     return text
 
 

@@ -19,7 +19,7 @@ from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.progress import RunProgress
 from hydrant.sweeps.sparing import sparing
 from hydrant.terminal.console import is_terminal
-from hydrant.terminal.styled import console, format_duration
+from hydrant.terminal.styled import console, format_duration, format_metric
 from hydrant.terminal.text_table import align_columns
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _cells(run: RunProgress) -> list[str]:
     done, total = run.num_updates, run.total_updates
     update = "" if done is None else str(done) if total is None else f"{done:>{len(str(total))}}/{total}"
     loss = "" if run.loss is None else f"{run.loss:#.4g}"
-    best = "" if run.best is None else f"{run.best:.4f} at {run.best_num_updates}"
+    best = "" if run.best is None else f"{format_metric(run.best)} at {run.best_num_updates}"
     left = format_duration(run.seconds_left)
     return [f"{run.state:<9}", update, loss, left, best, " ".join(run.message.split())]
 

@@ -15,7 +15,7 @@ from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text
 from hydrant.sweeps.live_table import format_counts, most_urgent
 from hydrant.terminal.console import relative, say
-from hydrant.terminal.styled import format_duration
+from hydrant.terminal.styled import format_duration, format_metric
 
 MAX_PRINTED = 20
 """The most runs of a table that a sweep prints at its end."""
@@ -59,7 +59,11 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
     say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
     for place in places:
         run, value, best = runs[place], values[place], runs[place].summary.get("best") or {}
-        details = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
+        details = (
+            []
+            if value is None
+            else [f"{best['metric']} {format_metric(value)} at update {best['num_updates']}"]
+        )
         details += [performance_text(run.summary)] if claims else []
         say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}".rstrip())
         if run.error:
@@ -78,7 +82,9 @@ def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode
     if results and mode and not any(differing_definitions(m, [run.choices for run in runs]) for m in metrics):
         value, best, run = (max if mode == "max" else min)(results, key=lambda result: result[0])
         label = labels_of(runs)[list(runs).index(run)]
-        fields["best run"] = f"{label}: {best['metric']} {value:.4f} at update {best['num_updates']}"
+        fields["best run"] = (
+            f"{label}: {best['metric']} {format_metric(value)} at update {best['num_updates']}"
+        )
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
     if (folder / SWEEP_PICTURE).exists():
         fields["curves"] = f"{name}/{SWEEP_PICTURE}"

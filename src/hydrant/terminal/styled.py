@@ -67,6 +67,17 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def format_metric(value: float, sign: str = "") -> str:
+    """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
+
+    `sign="+"` also marks what is positive.
+
+    >>> format_metric(0.97), format_metric(0.00001234), format_metric(0.25, sign="+")
+    ('0.9700', '1.234e-05', '+0.2500')
+    """
+    return f"{value:{sign}.4f}" if 1e-3 <= abs(value) < 1e15 or value == 0 else f"{value:{sign}.4g}"
+
+
 @functools.lru_cache(maxsize=1)
 def _console_of(stream: TextIO) -> Console:
     from rich.console import Console

@@ -35,6 +35,9 @@ from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 _CLOSE_SECONDS = 10.0
 """How long the client waits for the end of the other process, which has ended its runs before."""
 
+_PATIENCE_SECONDS = 60.0
+"""A tracker that takes longer to answer is named, because the run waits for it."""
+
 
 @dataclass
 class _Answer:
@@ -80,7 +83,7 @@ class TrackerProcess:
     def send(self, method: str, number: int, *arguments: Any) -> Future[_Answer]:
         """Let the process call a method of its `_Server`. If it has ended, the answer raises a ProcessEndedError."""
         call, answer = next(_numbers), Future[_Answer]()
-        message = pickle.dumps((call, method, number, arguments))
+        message = pickle.dumps((call, method, number, pickle.dumps(arguments)))
         with self._lock:
             self._waiting[call] = answer
             if self._has_ended:
@@ -221,9 +224,16 @@ class RemoteTracker(Tracker):
             self._open.close()
             raise
 
+    def _answer(self, call: Future[_Answer]) -> _Answer:
+        try:
+            return call.result(_PATIENCE_SECONDS)
+        except TimeoutError:
+            log.warning("tracker: no answer for %g s; the run waits for it", _PATIENCE_SECONDS)
+            return call.result()
+
     def _call(self, method: str, *arguments: Any) -> None:
         try:
-            answer = self._process.send(method, self._number, *arguments).result()
+            answer = self._answer(self._process.send(method, self._number, *arguments))
         except KeyboardInterrupt:  # stops at once
             self._process.kill()
             raise
@@ -246,10 +256,10 @@ class _Server:
         log.setLevel(logging.DEBUG)
         log.propagate = False
 
-    def answer(self, call: int, method: str, number: int, arguments: Sequence[Any]) -> _Answer:
+    def answer(self, call: int, method: str, number: int, arguments: bytes) -> _Answer:
         error: Exception | None = None
         try:
-            getattr(self, method)(number, *arguments)
+            getattr(self, method)(number, *pickle.loads(arguments))
         except HydrantError as raised:
             error = raised
         except (Exception, SystemExit) as raised:  # a class of a library may not travel

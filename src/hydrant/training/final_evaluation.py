@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import log
+from hydrant.terminal.styled import format_metric
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.reports import log_row
@@ -34,7 +35,7 @@ def test_best(trainer: Trainer, checkpoint: Path | None) -> None:
         row = evaluate_splits(trainer, (TEST,))
     trainer.enter("other")
     if trainer.plan.world.is_rank_zero:
-        shown = ", ".join(f"{key} {value:.4f}" for key, value in row.items())
+        shown = ", ".join(f"{key} {format_metric(value)}" for key, value in row.items())
         log.info("test of %s: %s", _described(num_updates, best), shown)
     log_row(trainer, {**row, f"{TEST}/num_updates": num_updates})
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hydrant.terminal.styled import format_metric
+
 
 def number(value: Any) -> str:
     """Return a number with four significant digits; `-` for a missing one.
@@ -29,7 +31,7 @@ def two_digits(value: float) -> str:
 
 
 def signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4f}" if abs(value) < 1e15 else f"{value:+.4g}"
+    return "-" if value is None else format_metric(value, sign="+")
 
 
 def corrected_for(num_comparisons: int) -> str:

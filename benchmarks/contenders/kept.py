@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cached_cell_len
+
 from benchmarks.contenders.digits_samples import wrapped_digits
 from hydrant import cli
 from hydrant.batch import Batch
@@ -53,6 +55,7 @@ def data(**settings: Any) -> Data:
 def memory() -> tuple[int, int, int]:
     """Return the objects that the collector tracks, the bytes that Python allocated, and the resident KiB."""
     gc.collect()
+    cached_cell_len.cache_clear()
     resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
     num_bytes, _ = tracemalloc.get_traced_memory()
     return len(gc.get_objects()), num_bytes, int(resident.split()[1])

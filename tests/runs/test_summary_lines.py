@@ -16,9 +16,10 @@ from hydrant.config.flat import group_choices
 from hydrant.optimizers.kinds import arguments_of
 from hydrant.runs.job import Job
 from hydrant.runs.measurements import training_seconds
-from hydrant.runs.summary_lines import end_lines, is_shown, start_lines
+from hydrant.runs.summary_lines import end_lines, is_shown, result_text, start_lines
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
+from hydrant.training.train_state import TrainState
 
 
 def planned(*words: str) -> Plan:
@@ -83,6 +84,13 @@ def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:
     job, summary = tiny_job(Path("outputs/first")), {"perf": {"updates_per_second": 107.0}}
     assert end_lines(job, 14.0, summary, 6.0)["duration"] == "0:06 training of 0:14, median 107 updates/s"
     assert end_lines(job, 14.0, summary)["duration"] == "0:14, median 107 updates/s"
+    fast = end_lines(job, 14.0, {"perf": {"updates_per_second": 1306.2}})
+    assert fast["duration"] == "0:14, median 1306 updates/s"
+
+
+@pytest.mark.parametrize(("num", "text"), [(1, "1 update"), (2, "2 updates")])
+def test_one_update_is_no_updates(num: int, text: str) -> None:
+    assert result_text(TrainState(num_updates=num), num, []) == text
 
 
 @pytest.mark.parametrize("name", ["lion", "lookahead_lion", "nadamw", "sgdw"])

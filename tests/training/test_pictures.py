@@ -59,7 +59,7 @@ def test_classes_have_their_names(tmp_path: Path) -> None:
     pictures = EvaluationPictures("end", 3, names, torch.device("cpu"))
     evaluate(pictures, [1, 1], [2, 1], [9.0, 1.0])
     result = drawn(pictures)
-    assert result["mistakes"].args[1] == ["a very long nam…\npredicted dog\n(100% sure)"]
+    assert result["mistakes"].args[1] == ["a very long nam…\npredicted dog\n(>99% sure)"]
     assert result["confusion"].args[1] == names
     result["confusion"](tmp_path / "confusion.png")
     batch = Batch(torch.zeros(2, 1, 4, 4), torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.terminal.answer import tell
+from hydrant.terminal.numbers import number
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     split = saved.split(options.split, "--split")
     values = evaluate_saved(saved, split)
     what = f"{saved.source} (update {saved.num_updates}), {split.source.num_samples:,} samples"
-    lines = [what, *(f"  {name:<20} {value:.6g}" for name, value in values.items())]
+    width = max(20, *map(len, values))
+    lines = [what, *(f"  {name:<{width}} {number(value, 7)}" for name, value in values.items())]
     content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
     tell("\n".join(lines), content)
     return 0

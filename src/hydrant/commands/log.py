@@ -32,6 +32,7 @@ from hydrant.sweeps.progress import RunProgress, sweep_progress
 from hydrant.sweeps.study.answer import RESULT, read_answer
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import notice, relative, say
+from hydrant.terminal.numbers import number
 
 _NUM_SHOWN = 20
 _MAX_DEPTH = 4
@@ -190,7 +191,9 @@ def _line(entry: Entry) -> str:
     claim, notes = entry.claim and f"claim: {entry.claim}", entry.notes and f"notes: {entry.notes}"
     asked = "; ".join(filter(None, [entry.asked, claim, notes])) or "no overrides"
     states = next(iter(entry.states), "") if entry.kind == "run" else format_counts(Counter(entry.states))
-    value = entry.best is not None and f"{entry.metric} {entry.best:.4g} at update {entry.best_num_updates}"
+    value = (
+        entry.best is not None and f"{entry.metric} {number(entry.best)} at update {entry.best_num_updates}"
+    )
     outcome = "; ".join(filter(None, [states, value or "", entry.sentence, entry.message])) or "no runs"
     line = f"{date:%Y-%m-%d %H:%M}  {entry.kind} {entry.folder}: {asked} | {outcome}"
     return " ".join(line.split())

@@ -22,6 +22,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import is_held
+from hydrant.terminal.numbers import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST
 from hydrant.training.checkpoint.folder import newest_checkpoint
@@ -226,7 +227,7 @@ def performance_text(summary: Mapping[str, Any]) -> str:
     """Return speed, memory and compilation of a run as one line; "" if nothing was measured."""
     perf, compiled = summary.get("perf") or {}, summary.get("compile") or {}
     rate, memory = perf.get("updates_per_second"), perf.get("peak_memory_gib")
-    parts = [] if rate is None else [f"{rate:.4g} updates/s"]
+    parts = [] if rate is None else [f"{number(rate)} updates/s"]
     parts += [] if memory is None else [f"{memory:.2f} GiB at most"]
     if compiled.get("graphs"):
         for key in ("graphs", "graph_breaks", "recompiles"):

@@ -16,6 +16,7 @@ from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.terminal.console import relative
+from hydrant.terminal.numbers import number
 from hydrant.terminal.styled import format_duration, format_metric
 from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.plan import Plan
@@ -77,11 +78,11 @@ def end_lines(
         trained_seconds: of the updates since then; None: unknown.
     """
     folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
-    speed = "" if rate is None else f", median {rate:.3g} updates/s"
+    speed = "" if rate is None else f", median {number(rate, 3)} updates/s"
     trained = (summary.get("perf") or {}).get("training_seconds")
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:
-        speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
+        speed += f"; trained for {number(trained)} s, asked for {number(float(asked.amount))} s"
     training = "" if trained_seconds is None else f"{format_duration(trained_seconds)} training of "
     lines = {"duration": training + format_duration(seconds) + speed, "run folder": folder}
     has_curves = summary.get("metrics") and not job.sweep_folder
@@ -107,7 +108,8 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
 def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
     """Return the number of updates, the last and the best value of the deciding metric, and why a run ended early."""
     why = "pruned by the study" if state.is_pruned else state.end_reason or "no new best within patience"
-    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
+    text = f"{state.num_updates} update{'s' * (state.num_updates != 1)}"
+    text += f" ({why})" if state.num_updates < total_updates else ""
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)

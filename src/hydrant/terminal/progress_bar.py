@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from hydrant.terminal.console import is_terminal
 from hydrant.terminal.notebook import in_notebook
+from hydrant.terminal.numbers import number
 from hydrant.terminal.styled import console, format_duration
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ class ProgressBar:
             (f" {self._done:,}/{self._total:,}", "green"),
             (left, "cyan"),
         ]
-        shown = {key: f"  {key} {value:.4g}" for key, value in self._values.items()}
+        shown = {key: f"  {key} {number(value)}" for key, value in self._values.items()}
         loss, lr = shown.pop("loss", ""), shown.pop("lr", "")
-        speed = f"  {rate:.3g} {self._unit}/s" if rate and ratio < 1 else ""
+        speed = f"  {number(rate, 3)} {self._unit}/s" if rate and ratio < 1 else ""
         extras = [loss, *shown.values(), speed, lr]
         room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
         for text in extras:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError, log
+from hydrant.terminal.numbers import percent
 from hydrant.training.distributed.world import World
 from hydrant.training.plotting import draw_confusion, draw_images
 
@@ -99,7 +100,7 @@ def _mistake_titles(mistakes: _Mistakes, class_names: Sequence[str] | None) -> l
     ]
     is_short = max(len(name) for row in rows for name in row[:2]) <= 3
     between = ", " if is_short else "\n"
-    return [f"{target}{between}predicted {predicted}\n({p:.0%} sure)" for target, predicted, p in rows]
+    return [f"{target}{between}predicted {predicted}\n({percent(p)} sure)" for target, predicted, p in rows]
 
 
 def _class_name(class_names: Sequence[str] | None, number: int) -> str:
@@ -217,7 +218,7 @@ def _target_title(target: Tensor, class_names: Sequence[str] | None) -> str:
     weights, classes = target.topk(min(2, len(target)))
     pairs = zip(weights.tolist(), classes.tolist(), strict=True)
     return ", ".join(
-        f"{_class_name(class_names, number)}: {weight:.0%}" for weight, number in pairs if weight > 0
+        f"{_class_name(class_names, number)}: {percent(weight)}" for weight, number in pairs if weight > 0
     )
 
 

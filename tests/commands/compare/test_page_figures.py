@@ -15,10 +15,12 @@ from planted import Compare, many_runs, write_run
 from playwright.sync_api import Page, expect
 from reports import description, figure
 
+from hydrant.commands.compare import numbers
 from hydrant.commands.compare.comparison import compare
-from hydrant.commands.compare.curves import MAX_POINTS
+from hydrant.commands.compare.curves import MAX_POINTS, curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
+from hydrant.commands.compare.text_report import to_text
 
 
 def test_curves_of_one_run_have_its_name(
@@ -34,6 +36,29 @@ def test_curves_of_one_run_have_its_name(
     assert "all runs" not in text
     assert "mean" not in text
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 1 run")
+
+
+@pytest.mark.parametrize("size", [1e6, -1e6, 1e-7, 0.3])
+def test_small_differences_of_values_of_any_size_are_shown(
+    size: float, comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Such as log likelihoods: numbers, ticks and curves would be equal if all had four or five digits."""
+    planted = {seed: [size * (1 + (seed + n) * 1e-6) for n in (1, 4, 3, 2)] for seed in range(3)}
+    for seed, values in planted.items():
+        write_run(tmp_path / str(seed), {"seed": seed}, None, values=values, total_updates=10_000_020)
+    comparison = comparing(tmp_path)
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    for seed, curve in enumerate(curves(comparison)["runs"]["val/accuracy"]):
+        assert curve["v"] == pytest.approx(planted[seed], rel=1e-9)
+    ticks = figure(page, "curves").locator("text.end").all_text_contents()
+    assert len(set(ticks)) == len(ticks) > 2
+    assert [float(tick.replace(",", "")) for tick in ticks] == pytest.approx([size] * len(ticks), rel=1e-5)
+    results = page.locator("#runs-table tbody tr td:nth-child(4)").all_text_contents()
+    assert len(set(results)) == 3
+    assert page.locator("#runs-table tbody tr td:nth-child(3)").first.inner_text() == "10,000,020"
+    shown = to_text(comparison, None)
+    assert all(numbers.number(values[-1], 7) in shown for values in planted.values())
 
 
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:

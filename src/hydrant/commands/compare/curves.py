@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +22,8 @@ MAX_POINTS = 75_000
 """The curves of all runs have about this many points at most, and so have those of all groups."""
 
 _MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 24, 2000
-_DIGITS = 6  # significant
+_DIGITS = 5  # significant, or more where a curve changes less than that
+_MAX_DIGITS = 15  # a float has no more
 _TINY = 1e-290  # smaller numbers are not rounded
 _EXACT = 2.0**53  # below this, a float counts exactly
 _CLOCK_POINTS = 64
@@ -144,11 +146,18 @@ def _clock(run: Run, limit: int) -> dict[str, Any] | None:
 
 
 def _plain(values: FloatArray) -> list[Any]:
-    """Return numbers rounded to few digits, so that their JSON is short; None for numbers that are not finite."""
+    """Return numbers rounded to few digits, so that their JSON is short; None for numbers that are not finite.
+
+    They keep a thousandth of the range of the later half, which may be a small part of a large number.
+    """
     finite = np.isfinite(values)
     if finite.all() and (values == np.rint(values)).all() and (np.abs(values) < _EXACT).all():
         return values.astype(int).tolist()
-    power = _DIGITS - 1 - np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
+    sizes = np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
+    later = values[len(values) // 2 :][finite[len(values) // 2 :]]
+    spread = float(np.ptp(later)) if later.size else 0.0
+    places = 3 - math.floor(math.log10(spread)) if _TINY < spread < math.inf else math.inf  # of decimals
+    power = np.clip(places, _DIGITS - 1 - sizes, _MAX_DIGITS - 1 - sizes)
     up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.maximum(-power, 0)
     has_digits = finite & (np.abs(values) > _TINY)  # of smaller ones `up` would overflow
     rounded = np.where(finite, values, 0.0)

@@ -1,23 +1,9 @@
-"""Numbers as texts of the terminal."""
+"""Numbers of sentences and tests as texts."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from hydrant.terminal.numbers import number
 from hydrant.terminal.styled import format_metric
-
-
-def number(value: Any) -> str:
-    """Return a number with four significant digits; `-` for a missing one.
-
-    >>> number(None), number(3), number(0.123456), number(123456.7)
-    ('-', '3', '0.1235', '123457')
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return str(value)
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def two_digits(value: float) -> str:
@@ -41,10 +27,6 @@ def corrected_for(num_comparisons: int) -> str:
     (', corrected for 2 comparisons', '')
     """
     return f", corrected for {num_comparisons} comparisons" if num_comparisons > 1 else ""
-
-
-def interval(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 
 def p_value(value: float | None) -> str:

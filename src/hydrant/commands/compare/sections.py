@@ -7,12 +7,13 @@ import math
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.config_keys import differing_settings
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, signed
+from hydrant.commands.compare.numbers import corrected_for, p_value, signed
 from hydrant.commands.compare.ranking import best_first, passed_over
 from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdict_sections import verdict_sections
+from hydrant.terminal.numbers import digits_of, interval, number
 
 VERDICT, RUNS = "verdict", "runs"
 """The names of the sections with the verdict, and with a row for each run."""
@@ -44,12 +45,15 @@ def _runs(c: Comparison) -> Section:
     after = [] if c.moment == LAST_UPDATE else ["measured after"]
     titles = [*identifying, "updates", *after, c.metric.name, "best", *titles]
     rows, notes = list[list[str]](), list[str]()
-    for run in c.runs:
-        row = run_to_dict(run, c)
-        numbers = ["num_updates", *["measured_at"] * len(after), "final", "best"]
-        values = [*(row[name] for name in numbers), *(row["figures"][name] for name in names)]
+    of_runs = [run_to_dict(run, c) for run in c.runs]
+    digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))
+    for run, row in zip(c.runs, of_runs, strict=True):
+        counts = [row[name] for name in ("num_updates", *["measured_at"] * len(after))]
+        results = [number(row[name], digits) for name in ("final", "best")]
         labels = [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
-        rows.append([*labels, *map(number, values)])
+        rows.append(
+            [*labels, *map(number, counts), *results, *(number(row["figures"][name]) for name in names)]
+        )
         notes.append(f"{run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
     table = Table(
         RUNS, "Runs and the keys in which they differ.", titles, rows, len(identifying), "runs", notes=notes,
@@ -61,7 +65,12 @@ def _runs(c: Comparison) -> Section:
 
 def _groups(c: Comparison) -> Section:
     groups = best_first(c.groups, c.metric)
-    rows = [_group_row(group, is_baseline=group is c.baseline) for group in groups]
+    digits = digits_of(
+        value
+        for group in groups
+        for value in (group.estimate.mean, group.estimate.low, group.estimate.high, group.best)
+    )
+    rows = [_group_row(group, digits, is_baseline=group is c.baseline) for group in groups]
     num_keys = max(len(c.by), 1)
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
     table = Table(
@@ -77,7 +86,7 @@ def _groups(c: Comparison) -> Section:
     return Section("groups", "Groups", sentences, [table], has_heading=False)
 
 
-def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
+def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
     estimate, versus = group.estimate, group.versus
     lacking = ", ".join(f"{num} {state}" for state, num in group.states.items() if state != "finished")
     difference = ["baseline" if is_baseline else "-", "-", "-", "-"]
@@ -86,8 +95,8 @@ def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
         difference = [signed(versus.mean), interval(versus.low, versus.high), *ps]
     return [
         *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}",
-        number(estimate.mean), number(estimate.std), interval(estimate.low, estimate.high),
-        number(estimate.median), number(group.best), *difference, lacking or "-",
+        number(estimate.mean, digits), number(estimate.std), interval(estimate.low, estimate.high, digits),
+        number(estimate.median, digits), number(group.best, digits), *difference, lacking or "-",
     ]  # fmt: skip
 
 

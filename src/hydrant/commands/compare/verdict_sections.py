@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, signed
+from hydrant.commands.compare.numbers import corrected_for, p_value, signed
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.verdicts import Verdicts
@@ -13,6 +13,7 @@ from hydrant.commands.compare.verdicts.sensitivity import Line, Sensitivity
 from hydrant.commands.compare.verdicts.sizes import Scalings
 from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import Tuning
+from hydrant.terminal.numbers import digits_of, interval, number
 
 
 def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
@@ -46,9 +47,11 @@ def _noise(noise: NoiseFloor) -> Section:
 
 def _against(verdict: TargetVerdict) -> Section:
     rows: list[list[str]] = []
+    digits = digits_of(value for test in verdict.tests.values() for value in (test.mean, test.low, test.high))
     for name, test in verdict.tests.items():
-        means = [number(test.mean), interval(test.low, test.high), signed(test.margin), p_value(test.p_holm)]
-        rows.append([name, str(test.num), *means, signed(test.statistic), p_value(test.p)])
+        means = [number(test.mean, digits), interval(test.low, test.high, digits), signed(test.margin)]
+        ps = [p_value(test.p_holm), signed(test.statistic), p_value(test.p)]
+        rows.append([name, str(test.num), *means, *ps])
     table = Table(
         "against", f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
         ["group", "n", "mean", "95 % interval", "margin", "p (Holm)", "margin √n", "p"], rows,
@@ -58,24 +61,25 @@ def _against(verdict: TargetVerdict) -> Section:
 
 
 def _sensitivity(found: Sensitivity) -> Section:
+    digits = digits_of(line.basin and line.basin.best for line in found.lines)
     table = Table(
         "basin",
         "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "
         "rates, so it may be wider.",
         ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
-        [_basin_row(line) for line in found.lines], page_only=[6],
+        [_basin_row(line, digits) for line in found.lines], page_only=[6],
     )  # fmt: skip
     sentences = [found.sentences[0], *found.sentences[1:][-1:]]  # those between are the rows
     return Section("sensitivity", "Sensitivity to the learning rate", sentences, [table])
 
 
-def _basin_row(line: Line) -> list[str]:
+def _basin_row(line: Line, digits: int) -> list[str]:
     basin, cells = line.basin, ["-"] * 4
     if basin is not None:
         low, high = "≤" if basin.is_low_open else "", "≥" if basin.is_high_open else ""
         cells = [
             f"{basin.best_lr:g}",
-            number(basin.best),
+            number(basin.best, digits),
             f"{low}{basin.low:.2g} to {high}{basin.high:.2g}",
             f"{'≥' if low or high else ''}{number(basin.factor)}",
         ]
@@ -85,11 +89,17 @@ def _basin_row(line: Line) -> list[str]:
 def _tuning(found: Tuning) -> Section:
     counts = [1, *[n for n in (2, 4, 8, 16, 32) if n < found.budget][-3:], found.budget]
     rows: list[list[str]] = []
+    digits = digits_of(value for method in found.methods for value in method.curve.expected)
     for method in found.methods:
         curve = method.curve
         ends = None if curve.low is None or curve.high is None else (curve.low[-1], curve.high[-1])
-        values = [number(curve.expected[n - 1]) for n in counts]
-        counted = [str(method.num_trials), *values, interval(*ends) if ends else "-", str(method.num_failed)]
+        values = [number(curve.expected[n - 1], digits) for n in counts]
+        counted = [
+            str(method.num_trials),
+            *values,
+            interval(*ends, digits) if ends else "-",
+            str(method.num_failed),
+        ]
         rows.append([method.name, *counted])
     titles = ["method", "trials", "best of 1", *(f"of {n}" for n in counts[1:]), "95 % interval", "failed"]
     caption = "The expected best of n trials, with the bootstrap interval of the last one over the trials."
@@ -99,9 +109,10 @@ def _tuning(found: Tuning) -> Section:
 
 def _scaling(found: Scalings) -> Section:
     rows: list[list[str]] = []
+    digits = digits_of(loss for scaling in found.methods for loss in scaling.losses)
     for scaling in found.methods:
         for size, loss, num in zip(scaling.sizes, scaling.losses, scaling.nums, strict=True):
             law = None if scaling.fit is None else float(scaling.fit.law.at(size))
-            rows.append([scaling.name, f"{size:.4g}", str(num), number(loss), number(law)])
+            rows.append([scaling.name, f"{size:.4g}", str(num), number(loss, digits), number(law, digits)])
     table = Table("scaling", "The mean at each size.", ["method", found.size, "n", "loss", "law"], rows)
     return Section("scaling", "Scaling", found.sentences, [table])

@@ -24,6 +24,7 @@ from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say
+from hydrant.terminal.numbers import number
 
 RESULTS = "optimization_results.yaml"
 
@@ -173,7 +174,9 @@ class SearchLoop:
             say(f"job {sweep_job.number}: {text}")
 
     def _format(self, values: Sequence[float]) -> str:
-        return ", ".join(f"{o.metric} {value:.6g}" for o, value in zip(self._objectives, values, strict=True))
+        return ", ".join(
+            f"{o.metric} {number(value, 6)}" for o, value in zip(self._objectives, values, strict=True)
+        )
 
     def _print_start(self) -> None:
         finished, interrupted = self._trials.num_finished, len(self._trials.interrupted)

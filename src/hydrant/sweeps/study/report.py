@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydrant.terminal.numbers import digits_of, interval, number
+
 REPORT = "study.md"
 PICTURE = "study.png"
 
@@ -61,7 +63,9 @@ def results_table(content: Mapping[str, Any]) -> list[list[str]]:
         "seeds",
         "state",
     ]
-    return [head, *(_row(row, has_best=has_best) for row in by_rank(content))]
+    ranked = by_rank(content)
+    digits = digits_of(row[key] for row in ranked for key in ("mean", "low", "high"))
+    return [head, *(_row(row, digits, has_best=has_best) for row in ranked)]
 
 
 def _results(content: Mapping[str, Any]) -> list[str]:
@@ -82,7 +86,7 @@ def _results(content: Mapping[str, Any]) -> list[str]:
             f"![{protocol['metric']} of each contender: its mean with the interval, and each seed]({PICTURE})",
         ]
     gaps = [
-        [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap, "+"), str(gap["num_pairs"])]
+        [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap), str(gap["num_pairs"])]
         for gap in content["comparisons"]
     ]
     title = [
@@ -94,18 +98,17 @@ def _results(content: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *_table(title, gaps)] if gaps else lines
 
 
-def _row(row: Mapping[str, Any], *, has_best: bool) -> list[str]:
+def _row(row: Mapping[str, Any], digits: int, *, has_best: bool) -> list[str]:
     state = row["state"]
     if row["beaten_by"]:
         state = f"beaten by {row['beaten_by']} after {row['beaten_after']} seeds"
     best = ", ".join(f"{key}={value}" for key, value in row["best"].items()) or "-"
-    mean = "-" if row["mean"] is None else f"{row['mean']:.4g}"
     std = "-" if row["std"] is None else f"{row['std']:.2g}"
     return [
         row["name"],
         *([best] if has_best else []),
-        mean,
-        _interval(row, ""),
+        number(row["mean"], digits),
+        interval(row["low"], row["high"], digits),
         std,
         str(row["num_seeds"]),
         state,
@@ -117,8 +120,9 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
     protocol, rows = content["protocol"], list[list[str]]()
     for one in content["contenders"]:
         trials = [trial for trial in content["tuning"]["trials"] if trial["contender"] == one["name"]]
+        digits = digits_of(trial["result"] for trial in trials)
         for trial in trials:
-            result = trial["state"] if trial["result"] is None else f"{trial['result']:.4g}"
+            result = trial["state"] if trial["result"] is None else number(trial["result"], digits)
             is_best = bool(one["best"]) and trial["values"] == one["best"]
             rows.append([one["name"], *trial["values"].values(), f"**{result}**" if is_best else result])
     if not rows:
@@ -151,9 +155,9 @@ def _cost(content: Mapping[str, Any]) -> str:
     return f"{', '.join(texts)}, in {cost['num_starts']} start{'s' * (cost['num_starts'] != 1)}."
 
 
-def _interval(estimate: Mapping[str, Any], sign: str) -> str:
-    low, high = estimate["low"], estimate["high"]
-    return "-" if low is None else f"{low:{sign}.4g} to {high:{sign}.4g}"
+def _interval(gap: Mapping[str, Any]) -> str:
+    low, high = gap["low"], gap["high"]
+    return "-" if low is None else f"{low:+.4g} to {high:+.4g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -11,6 +11,7 @@ from hydrant.sweeps.study.protocol import TUNING_SHARE, Contender, Protocol
 from hydrant.sweeps.study.ranges import Setting, finer_settings, first_settings, is_at_end
 from hydrant.sweeps.study.sequential import min_pairs
 from hydrant.sweeps.study.trials import Trials
+from hydrant.terminal.numbers import digits_of
 
 _MOST_SHOWN = 20
 
@@ -99,8 +100,9 @@ class Tuning:
         """Return the best results of a contender, by the values."""
         sign = -1 if self._protocol.choice.mode == "max" else 1
         ranked = sorted(tuned.results.items(), key=lambda pair: (pair[1] is None, sign * (pair[1] or 0.0)))
+        digits = digits_of(value for _, value in ranked)
         return {
-            " ".join(setting): value and float(f"{value:.4g}")
+            " ".join(setting): value and float(f"{value:.{digits}g}")
             for setting, value in sorted(ranked[:_MOST_SHOWN], key=lambda pair: [*map(_as_number, pair[0])])
         }
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.data.packed import with_cuts
 from hydrant.errors import first_few
+from hydrant.terminal.numbers import percent
 from hydrant.training.training_trial import training_trial
 
 _aten: Any = torch.ops.aten
@@ -146,7 +147,7 @@ class _WeightTracker(TorchDispatchMode):
         share = sum(self._parameters[name].numel() for name in missed) / total
         return (
             f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which uses "
-            f"{share:.0%} of the parameters ({first_few([*missed])}); durations in FLOPs and perf/mfu leave it out"
+            f"{percent(share)} of the parameters ({first_few([*missed])}); durations in FLOPs and perf/mfu leave it out"
         )
 
 

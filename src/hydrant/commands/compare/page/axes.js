@@ -4,16 +4,17 @@ const MARGIN = { left: 72, right: 16, top: 12, bottom: 44 };
 
 /** Draws the axes and returns the scales of a plot of this size. `x` and `y`: {domain, log, name}. */
 function frame(svg, width, height, x, y) {
-  const inner = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
   const scale = (axis, range) => (axis.log && axis.domain[0] > 0 ? logScale : linearScale)(axis.domain, range);
+  const levels = labelled(scale(y, [0, 1]).ticks(Math.max(Math.floor(height / 60), 3)));
+  const inner = { left: Math.max(MARGIN.left, widest(levels.map(([, text]) => text)) + 30), right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
   const xs = scale(x, [inner.left, inner.right]), ys = scale(y, [inner.bottom, inner.top]);
-  for (const tick of ys.ticks(Math.max(Math.floor(height / 60), 3))) {
+  for (const [tick, text] of levels) {
     svg.append(s("line", { x1: inner.left, x2: inner.right, y1: ys(tick), y2: ys(tick), class: "grid" }));
-    svg.append(s("text", { x: inner.left - 8, y: ys(tick) + 4, class: "soft end" }, number(tick)));
+    svg.append(s("text", { x: inner.left - 8, y: ys(tick) + 4, class: "soft end" }, text));
   }
-  for (const tick of xs.ticks(Math.max(Math.floor(width / 110), 3))) {
+  for (const [tick, text] of labelled(xs.ticks(Math.max(Math.floor(width / 110), 3)))) {
     svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: inner.bottom, y2: inner.bottom + 5, class: "axis" }));
-    svg.append(s("text", { x: xs(tick), y: inner.bottom + 18, class: "soft middle" }, number(tick)));
+    svg.append(s("text", { x: xs(tick), y: inner.bottom + 18, class: "soft middle" }, text));
   }
   svg.append(s("line", { x1: inner.left, x2: inner.right, y1: inner.bottom, y2: inner.bottom, class: "axis" }));
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 8, class: "soft middle" }, x.name));

@@ -105,7 +105,7 @@ function drawCurves(svg, width, chosen, zoom) {
     const box = { x: (n % columns) * wide, y: Math.floor(n / columns) * tall, width: wide, height: tall };
     return drawPanel(svg, box, { metric: name, unit, lines: curves[n], range, heights: isRange(heights[name]) ? heights[name] : null, log, each, id: `curves-clip-${n}` });
   });
-  const part = isPart ? `, ${number(range[0])} to ${number(range[1])}` : from > full[0] ? `, from ${number(from)}` : "";
+  const part = isPart ? `, ${countText(range[0])} to ${countText(range[1])}` : from > full[0] ? `, from ${countText(from)}` : "";
   return {
     height: Math.ceil(metrics.length / columns) * tall,
     description: `${metrics.join(", ")} over ${unit}, ${curves[0].length} ${each || DATA.runs.length === 1 ? "run" : "group"}${curves[0].length === 1 ? "" : "s"}${part}`,

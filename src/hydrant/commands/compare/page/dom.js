@@ -26,14 +26,38 @@ function s(tag, attributes, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
-/** A number with four significant digits; "–" for a missing one. */
+/** A number with its significant digits; "–" for a missing one. */
 function number(value, digits = 4) {
   if (isMissing(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
-  if (size >= 1e4 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
+  if (size < 1e-4 || size >= Math.max(1e6, 10 ** digits)) return value.toExponential(digits - 1).replace(/\.?0*e\+?/, "e");
+  if (size >= 1e4 || Number.isInteger(value)) return value.toLocaleString("en-US", { maximumFractionDigits: Math.max(digits - 1 - Math.floor(Math.log10(size)), 0) });
   return String(Number(value.toPrecision(digits)));
+}
+
+/** A number of updates or samples, with all its digits. */
+function countText(value) {
+  return number(value, Number.isInteger(value) ? 15 : 4);
+}
+
+/** How many significant digits show a difference between values of a size: at least four. */
+function digitsFor(size, difference) {
+  const digits = 1 + Math.ceil(Math.log10(size) - Math.log10(difference) - 1e-9);
+  return Number.isFinite(digits) ? Math.min(Math.max(digits, 4), 15) : 4;
+}
+
+/** The ticks of an axis with their texts, which differ. */
+function labelled(ticks) {
+  const step = Math.min(...ticks.slice(1).map((tick, n) => tick - ticks[n]));
+  const digits = ticks.length > 1 ? digitsFor(Math.max(...ticks.map(Math.abs)), step) : 12;
+  return ticks.map((tick) => [tick, number(tick, digits)]);
+}
+
+/** How many significant digits tell values apart that are shown together. */
+function digitsOf(values) {
+  const [low, high] = extent(values);
+  return digitsFor(Math.max(Math.abs(low), Math.abs(high)), high - low);
 }
 
 /** A name with long numbers rounded to four digits, such as optimizer.lr=0.0046105216840724075. */
@@ -46,8 +70,8 @@ function joined(labels, separator = " ") {
   return Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(separator);
 }
 
-function interval(low, high) {
-  return isMissing(low) ? "–" : `${number(low)} to ${number(high)}`;
+function interval(low, high, digits = 4) {
+  return isMissing(low) ? "–" : `${number(low, digits)} to ${number(high, digits)}`;
 }
 
 let numChoices = 0;

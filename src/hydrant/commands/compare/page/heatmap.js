@@ -36,7 +36,7 @@ function drawHeatmap(svg, width, { rows, columns }) {
     return { runs, counted, exists: all.some((run) => run.state !== "missing"), mean: counted.length ? counted.reduce((sum, run) => sum + run.final, 0) / counted.length : null };
   }));
   const [low, high] = extent(cells.flat().map(({ mean }) => mean));
-  const share = (mean) => (IS_MAX ? (mean - low) / (high - low || 1) : (high - mean) / (high - low || 1));
+  const digits = digitsOf(cells.flat().map(({ mean }) => mean)), share = (mean) => (IS_MAX ? (mean - low) / (high - low || 1) : (high - mean) / (high - low || 1));
   svg.append(s("pattern", { id: "hatch", width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 8, height: 8, class: "back" }), s("line", { x1: 0, x2: 0, y1: 0, y2: 8, class: "hatch" })));
   svg.append(s("text", { x: room + (width - room) / 2, y: 14, class: "soft middle" }, columns), s("text", { x: room - 10, y: 32, class: "soft end" }, rows));
   across.forEach(({ title }, n) => svg.append(s("text", { x: room + (n + 0.5) * size.width, y: 34, class: "middle", "data-tip": title }, cut(title, size.width - 4))));
@@ -45,18 +45,18 @@ function drawHeatmap(svg, width, { rows, columns }) {
     svg.append(s("text", { x: room - 10, y: middle, class: "end", "data-tip": down[r].title }, cut(down[r].title, room - 12)));
     line.forEach((cell, n) => {
       const x = room + n * size.width, { mean, exists, counted, runs } = cell;
-      const result = exists && !runs.length ? "filtered out" : `${mean === null ? "" : `mean ${number(mean)}, `}${counted.length} of ${runs.length} runs have a result`;
+      const result = exists && !runs.length ? "filtered out" : `${mean === null ? "" : `mean ${number(mean, digits)}, `}${counted.length} of ${runs.length} runs have a result`;
       const tip = `${rows}=${down[r].title}  ${columns}=${across[n].title}\n${result}`;
       const colour = mean !== null ? rampColour(share(mean)) : exists || IS_SEARCH ? "var(--grid)" : "url(#hatch)";
       svg.append(s("rect", { x, y, width: size.width, height: size.height, rx: 4, class: "cell", style: `fill:${colour}`, "data-tip": tip }));
-      const text = mean !== null ? number(mean) : exists || IS_SEARCH ? [...new Set(runs.map((run) => run.state))].join(", ") : "no run";
+      const text = mean !== null ? number(mean, digits) : exists || IS_SEARCH ? [...new Set(runs.map((run) => run.state))].join(", ") : "no run";
       const ink = mean !== null ? { style: `fill:${inkOn(share(mean))};pointer-events:none` } : { style: "pointer-events:none" };
       if (size.width > 44) svg.append(s("text", { x: x + size.width / 2, y: middle, class: "middle", ...ink }, text));
     });
   });
   if (cells.flat().some(({ mean }) => mean !== null)) {
     svg.append(colourBar("heatmap-colours", { x: room + 60, y: bottom + 10, width: 120, height: 12 }, (at) => rampColour(share(low + at * (high - low)))));
-    svg.append(s("text", { x: room + 54, y: bottom + 20, class: "soft end" }, number(low)), s("text", { x: room + 186, y: bottom + 20, class: "soft" }, number(high)));
+    svg.append(s("text", { x: room + 54, y: bottom + 20, class: "soft end" }, number(low, digits)), s("text", { x: room + 186, y: bottom + 20, class: "soft" }, number(high, digits)));
   }
   const missing = cells.flat().filter(({ exists }) => !exists).length, hidden = cells.flat().filter(({ exists, runs }) => exists && !runs.length).length;
   return { height, description: `${rows} by ${columns}, ${cells.flat().length} cells, ${missing} without a run${hidden ? `, ${hidden} filtered out` : ""}` };

@@ -27,5 +27,5 @@ function drawHistory(svg, width) {
     svg.append(s("circle", { cx: plot.xs(run.trial), cy: plot.ys(run.best), r: 4, class: kind, "data-tip": `trial ${run.trial}\n${runTip(run)}`, "data-run": run.name }));
   }
   const num = trials.filter(isCounted).length;
-  return { height, description: `${trials.length} trials, ${num} of them finished${best === null ? "" : `, the best ${number(best)}`}` };
+  return { height, description: `${trials.length} trials, ${num} of them finished${best === null ? "" : `, the best ${number(best, DIGITS)}`}` };
 }

@@ -13,8 +13,8 @@ function importanceSection() {
 function drawBars(svg, width, rows) {
   const room = widest(rows.map(([key]) => key)) + 20, height = rows.length * 28 + 44;
   const xs = linearScale([0, Math.max(...rows.map(([, mean, std]) => mean + std), 1e-9)], [room, width - 60]);
-  for (const tick of xs.ticks(Math.floor(width / 140))) {
-    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, number(tick)));
+  for (const [tick, text] of labelled(xs.ticks(Math.floor(width / 140)))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, text));
   }
   svg.append(s("text", { x: (room + width) / 2, y: height - 6, class: "soft middle" }, "loss of R²"));
   rows.forEach(([key, mean, std], n) => {

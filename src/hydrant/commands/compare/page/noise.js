@@ -12,9 +12,9 @@ function noiseSection() {
 function drawSpreads(svg, width, rows) {
   const shown = rows.length > MAX_ROWS ? [...rows.slice(0, MAX_ROWS - 1), rows[rows.length - 1]] : rows;
   const room = Math.min(widest(shown.map(([name]) => short(name))) + 20, width * 0.55), height = shown.length * 22 + 48;
-  const xs = linearScale([0, Math.max(...shown.map(([, { std, high }]) => Math.min(high ?? std, 4 * std)), 1e-12) * 1.05], [room, width - 20]);
-  for (const tick of xs.ticks(Math.max(Math.floor((width - room) / 110), 3))) {
-    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, number(tick)));
+  const xs = linearScale([0, (Math.max(0, ...shown.map(([, { std, high }]) => Math.min(high ?? std, 4 * std))) || 1) * 1.05], [room, width - 20]);
+  for (const [tick, text] of labelled(xs.ticks(Math.max(Math.floor((width - room) / 110), 3)))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, text));
   }
   svg.append(s("text", { x: (room + width - 20) / 2, y: height - 6, class: "soft middle" }, `standard deviation of ${DATA.metric}`));
   shown.forEach(([name, { std, low, high, num }], n) => {

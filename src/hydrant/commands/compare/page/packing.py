@@ -10,7 +10,7 @@ from typing import Any
 def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the curves with each list of updates in one place, under `grids`, because most curves share one.
 
-    Whole updates are stored by their distances, which compress well. Values have five digits; tips show four.
+    Whole updates are stored by their distances, which compress well.
 
     >>> packed({"a": {"u": [0, 10, 20], "v": [1]}, "b": [{"u": [0, 10, 20], "v": [2]}]})["grids"]
     [{'steps': [0, 10, 10]}]
@@ -20,8 +20,7 @@ def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
     def pack(value: Any) -> Any:
         match value:
             case {"u": updates}:
-                short = {key: _short(item) if isinstance(item, list) else item for key, item in value.items()}
-                return {**short, "u": grids.setdefault(tuple(updates), len(grids))}
+                return {**value, "u": grids.setdefault(tuple(updates), len(grids))}
             case dict():
                 return {key: pack(item) for key, item in value.items()}
             case list() if value and not isinstance(value[0], (int, float, str)):
@@ -31,10 +30,6 @@ def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
 
     content = pack(dict(curves))
     return {**content, "grids": [_grid(updates) for updates in grids]}
-
-
-def _short(values: list[float | int | None]) -> list[float | int | None]:
-    return [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
 
 
 def _grid(updates: tuple[float, ...]) -> dict[str, list[float]]:

@@ -83,7 +83,8 @@ function panelReactions(svg, panels, { unit, each, zoom, isZoomed }) {
     near?.path.classList.add("near");
     const rows = values.slice(0, MAX_TIP_LINES), more = values.length - rows.length;
     if (near && !rows.includes(near)) rows.push(near);
-    return [`${panel.metric}, ${unit} ${number(at)}`, ...rows.map((row) => `${number(row.value).padEnd(9)} ${row.line.name}${row === near ? "  ◂" : ""}`), ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
+    const digits = digitsOf(values.map(({ value }) => value));
+    return [`${panel.metric}, ${unit} ${countText(at)}`, ...rows.map((row) => `${number(row.value, digits).padEnd(9)} ${row.line.name}${row === near ? "  ◂" : ""}`), ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
   };
 
   const part = ({ panel, from, to }) => {

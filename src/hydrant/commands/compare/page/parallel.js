@@ -17,7 +17,7 @@ function keyAxis(key, range) {
   const [low, high] = extent(values), isLog = low > 0 && high / low >= 100;
   const scale = (isLog ? logScale : linearScale)([low, high], range);
   const ticks = values.length <= 8 ? values : scale.ticks(5);
-  return { at: (text) => scale(Number(text)), invert: scale.invert, ticks: ticks.map((value) => [number(value), scale(value)]) };
+  return { at: (text) => scale(Number(text)), invert: scale.invert, ticks: labelled(ticks).map(([value, text]) => [text, scale(value)]) };
 }
 
 const BAR = 12; // the width of the bar with the colours
@@ -26,7 +26,7 @@ const BAR = 12; // the width of the bar with the colours
 function parallelAxes(width, range, [low, high]) {
   const result = linearScale([low, high], range);
   const axes = [...varyingKeys().map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
-    { title: DATA.metric, at: result, invert: result.invert, isResult: true, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
+    { title: DATA.metric, at: result, invert: result.invert, isResult: true, ticks: labelled(result.ticks(5)).map(([tick, text]) => [text, result(tick)]), of: (run) => run.final }];
   const size = width / axes.length;
   return axes.map((axis, n) => {
     const room = Math.min(widest(axis.ticks.map(([text]) => text)) + (axis.isResult ? BAR + 8 : 10), size * 0.75);

@@ -32,7 +32,7 @@ function picturesSection() {
 }
 
 function pictureCard({ name, after, source }, run) {
-  const title = `${labelOf(run)}${after === null ? "" : `, after ${number(after)} updates`}`;
+  const title = `${labelOf(run)}${after === null ? "" : `, after ${countText(after)} updates`}`;
   return h("li", {}, h("a", { href: "#", onclick: (event) => { event.preventDefault(); openRun(run.name); } },
     h("img", { src: sourceOf(source), alt: `${name} of ${title}`, loading: "lazy" })), h("span", {}, title));
 }

@@ -13,7 +13,7 @@ function progressSection() {
   const shown = section("progress", "Progress", h("p", {}, `${parts.join("; ")}.`), bar(share, "All runs"));
   if (!running.length) return;
   const columns = [
-    ["updates", (run) => `${number(run.num_updates)}${run.total_updates ? ` of ${number(run.total_updates)}` : ""}`],
+    ["updates", (run) => `${countText(run.num_updates)}${run.total_updates ? ` of ${countText(run.total_updates)}` : ""}`],
     ["train/loss", (run) => number(run.loss)], ["updates/s", (run) => number(run.updates_per_second, 3)],
     ["samples/s", (run) => number(run.samples_per_second, 3)], ["GiB", (run) => number(run.peak_memory_gib, 3)], ["time left", (run) => duration(run.seconds_left)],
   ].filter(([, value]) => running.some((run) => value(run) !== "–"));

@@ -46,7 +46,7 @@ function besideControl(run) {
 /** The facts and the config of a run by name, as texts. */
 function textsOf(place) {
   const run = DATA.runs[place], { common, runs } = DATA.details, facts = {
-    state: run.state, updates: `${number(run.num_updates)}${run.total_updates ? ` of ${number(run.total_updates)}` : ""}`, [DATA.metric]: number(run.final), [`best ${DATA.metric}`]: number(run.best),
+    state: run.state, updates: `${countText(run.num_updates)}${run.total_updates ? ` of ${countText(run.total_updates)}` : ""}`, [DATA.metric]: number(run.final, DIGITS), [`best ${DATA.metric}`]: number(run.best, DIGITS),
     ...Object.fromEntries(Object.entries(FIGURE_TITLES).map(([name, title]) => [title, number(run.figures[name])])),
   };
   return { facts, config: { ...common, ...runs[place] } };

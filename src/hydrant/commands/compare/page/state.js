@@ -1,6 +1,6 @@
 // The data, the choices of the reader that all figures share, and the appearance of runs and groups.
 
-let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, UNITS = [];
+let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, UNITS = [], DIGITS = 4; // DIGITS: of results
 
 const STATE = { parts: {}, shown: [], listeners: [], version: "" };
 
@@ -19,6 +19,7 @@ function useData(parts) {
   PLACE_OF = new Map(DATA.runs.map((run, place) => [run.name, place]));
   IS_MAX = DATA.mode === "max";
   IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
+  DIGITS = digitsOf(DATA.runs.flatMap(({ final, best }) => [final, best]).filter((value) => !isMissing(value)));
   UNITS = ["updates", "samples", "seconds", ...(DATA.price_per_hour ? ["cost"] : [])];
   STATE.shown = DATA.runs.map(() => true);
 }
@@ -102,5 +103,5 @@ function labelOf(run) {
 }
 
 function runTip(run) {
-  return `${labelOf(run)}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
+  return `${labelOf(run)}\n${DATA.metric} ${number(run.final, DIGITS)}  (${run.state})`;
 }

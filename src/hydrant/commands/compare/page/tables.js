@@ -9,19 +9,20 @@ const FIGURE_TITLES = {
 
 /** The columns of the table of runs without the empty ones: {title, value(run), isNumber, show(value)}. */
 function runColumns() {
-  const numeric = (title, value) => ({ title, value, isNumber: true, show: number });
+  const numeric = (title, value, show = number) => ({ title, value, isNumber: true, show: (shown) => show(shown) });
+  const result = (value) => number(value, DIGITS);
   const text = (title, value) => ({ title, value, isNumber: false, show: (shown) => shown });
   const isNumeric = (key) => DATA.runs.every((run) => run.labels[key] === "-" || run.labels[key].trim() !== "" && Number.isFinite(Number(run.labels[key])));
   const keys = DATA.keys.map((key) => isNumeric(key)
     ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
     : text(key, (run) => run.labels[key]));
   const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
-  const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
+  const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit], countText)) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
-  const after = DATA.moment === "after the last update" ? [] : [numeric("measured after", (run) => run.measured_at)];
+  const after = DATA.moment === "after the last update" ? [] : [numeric("measured after", (run) => run.measured_at, countText)];
   const columns = [
-    ...keys, state, numeric("updates", (run) => run.num_updates), ...after, numeric(DATA.metric, (run) => run.final),
-    numeric("best", (run) => run.best), ...times, ...figures,
+    ...keys, state, numeric("updates", (run) => run.num_updates, countText), ...after, numeric(DATA.metric, (run) => run.final, result),
+    numeric("best", (run) => run.best, result), ...times, ...figures,
   ].filter(({ value }) => DATA.runs.some((run) => !isMissing(value(run))));
   const error = text("error", (run) => run.error);
   const name = { ...text("run", (run) => run.name), show: runLink };

@@ -13,7 +13,8 @@ from hydrant.commands.compare.evidence.power import (
     seeds_needed,
 )
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value
+from hydrant.commands.compare.numbers import corrected_for, p_value
+from hydrant.terminal.numbers import interval, number
 
 _RATIOS = (2.0, 1.0, 0.5)
 """Differences in standard deviations whose number of seeds is shown."""
@@ -109,7 +110,8 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metri
             "A second seed shows it: seed=0,1."
         ]
     if pooled.std == 0.0:
-        return [f"{metric} is the same for all {repetitions} of every group, so no noise can be measured."]
+        same = f"{metric} is the same for all {repetitions} of every group, up to the rounding of float32 numbers"
+        return [f"{same}, so no noise can be measured."]
     num = sum(noise.degrees > 0 for noise in floor.groups.values())
     sentences = [
         f"Over {repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "

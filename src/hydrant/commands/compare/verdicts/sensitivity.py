@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from hydrant.commands.compare.evidence.lr_basin import Basin, find_basin
 from hydrant.commands.compare.evidence.noise import spread
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import number
 from hydrant.commands.compare.verdicts.cells import Cells, num_failed, result
+from hydrant.terminal.numbers import number
 
 LR = "optimizer.lr"
 MIN_RATES = 3

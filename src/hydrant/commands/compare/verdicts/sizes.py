@@ -11,12 +11,12 @@ from scipy import stats
 from hydrant.commands.compare.evidence.noise import Spread, spread
 from hydrant.commands.compare.evidence.scaling import MIN_SIZES, Fit, fit_with_intervals
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import interval, number
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts.cells import Cells, result
 from hydrant.commands.compare.verdicts.tuning import tuned_keys
 from hydrant.errors import ConfigError
+from hydrant.terminal.numbers import interval, number
 
 PARAMETERS, COMPUTE = "parameters", "compute"
 _NUM_POINTS = 40

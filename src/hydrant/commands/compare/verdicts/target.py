@@ -11,10 +11,11 @@ from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_target
 from hydrant.commands.compare.evidence.power import SIGNIFICANCE
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import number, p_value
+from hydrant.commands.compare.numbers import p_value
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.statistics import holm
 from hydrant.errors import first_few
+from hydrant.terminal.numbers import number
 
 
 @dataclass(frozen=True)

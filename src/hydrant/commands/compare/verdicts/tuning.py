@@ -9,8 +9,8 @@ from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.evidence.best_of_n import BestOfN, best_of_n
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import number
 from hydrant.commands.compare.verdicts.cells import Cells, result
+from hydrant.terminal.numbers import number
 
 _TUNED = ("optimizer.", "optimizers.", "scheduler.", "schedules.")
 """Keys below these are settings of a method; all others, such as `optimizer` or `model`, make another method."""

@@ -15,7 +15,7 @@ from typing import Literal
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import corrected_for, interval, number, p_value, two_digits
+from hydrant.commands.compare.numbers import corrected_for, p_value, two_digits
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import Difference, are_equal
@@ -23,6 +23,7 @@ from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.best import mode_by_name
 from hydrant.config.loss_keys import differing_definitions
 from hydrant.config.schema import REPETITIONS
+from hydrant.terminal.numbers import digits_of, interval, number
 
 _MIN_DEGREES = 2
 """Of freedom, with which the noise is known well enough to say how many seeds would show a lead: those of 3 pairs."""
@@ -161,7 +162,10 @@ class _Case:
     def undecided(self) -> str:
         if self._obstacle:
             return f"Undecided: {self._obstacle}."
-        low, high, corrected = self.lead.low, self.lead.high, corrected_for(self.num_comparisons)
+        lead = (
+            self.lead if self.metric.mode == "max" else self.lead.negated()
+        )  # above 0 where the leader is better
+        low, high, corrected = lead.low, lead.high, corrected_for(self.num_comparisons)
         assert low is not None and high is not None
         ends = f"the lead{corrected and f'{corrected},'} is {two_digits(low)} to {two_digits(high)}"
         start = f"Undecided: {self._start} over {self._over}"
@@ -179,7 +183,8 @@ class _Case:
         leader, rival = self._names
         mean, means = self.versus.mean, self._means
         if are_equal(means, means):
-            return f"{leader} and {rival} have the same mean of {self.metric.name}"
+            rounding = "" if means[0] == means[1] else ", but for the rounding of float32 numbers"
+            return f"{leader} and {rival} have the same mean of {self.metric.name}{rounding}"
         if self.metric.is_better(means[1], means[0]):  # the leader is complete
             return f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"
         if self.leader.without_result:
@@ -308,10 +313,12 @@ def _silent(groups: Sequence[Group]) -> str:
 
 def _alone(group: Group, metric: Metric, repetitions: str) -> str:
     """Return the sentence about the only setting."""
-    estimate, what = group.estimate, f"{metric.name} {number(group.estimate.mean)}"
+    estimate = group.estimate
+    digits = digits_of([estimate.low, estimate.high])
+    what = f"{metric.name} {number(estimate.mean, digits)}"
     if group.num_runs == 1:
         return f"One run: {what}. There is nothing to compare it with."
-    ends = "" if estimate.low is None else f" (95 % interval {interval(estimate.low, estimate.high)})"
+    ends = "" if estimate.low is None else f" (95 % interval {interval(estimate.low, estimate.high, digits)})"
     over = f"over {estimate.num} {repetitions}" if estimate.num > 1 else f"from 1 of {group.num_runs} runs"
     return f"One setting: {what} {over}{ends}. There is nothing to compare it with."
 

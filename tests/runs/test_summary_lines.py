@@ -101,3 +101,10 @@ def test_the_notes_of_an_optimizer_are_no_settings(name: str) -> None:
     assert {"lr", "weight_decay"} <= {*shown}
     assert "max_lr_snapshot" in group
     assert "max_lr_snapshot" not in shown
+
+
+def test_the_last_value_is_told_from_the_best_one() -> None:
+    state = TrainState(num_updates=9, best={"metric": "val/loss", "value": 1234568.95, "num_updates": 4})
+    rows = [{"num_updates": 9, "val/loss": 1234568.950004}]
+    shown = "9 updates, val/loss 1234568.950004, best 1234568.950000 at update 4"
+    assert result_text(state, 9, rows) == shown

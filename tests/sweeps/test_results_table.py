@@ -54,6 +54,17 @@ def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.Ca
     assert [line.split()[0] for line in lines] == [f"seed={seed}" for seed in range(MAX_PRINTED)]
 
 
+def test_results_that_differ_in_late_digits_are_shown_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = [0.9000003, 0.9000001, 0.9000002]
+    runs = [finished(tmp_path / str(seed), seed, value) for seed, value in enumerate(results)]
+    print_table(tmp_path, runs, [], "min")
+    printed = capsys.readouterr().out
+    assert all(f"val/loss {value:.8f} at update 5" in printed for value in results)
+    assert closing_fields(tmp_path, runs, 1.0, "min")["best run"] == "seed=1: val/loss 0.90000010 at update 5"
+
+
 def test_the_end_of_a_sweep_names_its_best_run_and_says_why_others_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

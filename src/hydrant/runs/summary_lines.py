@@ -113,8 +113,9 @@ def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)
-        shown = "not finite" if last is None else format_metric(last)  # it is null in the record
-        text += f", {metric} {shown}, best {format_metric(value)} at update {state.best['num_updates']}"
+        both = (last, value)
+        shown = "not finite" if last is None else format_metric(last, beside=both)  # it is null in the record
+        text += f", {metric} {shown}, best {format_metric(value, beside=both)} at update {state.best['num_updates']}"
     return text
 
 

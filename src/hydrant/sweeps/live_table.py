@@ -102,7 +102,8 @@ def _labels(shown: Sequence[RunProgress], keys: Sequence[str], width: int) -> li
 def _columns(shown: Sequence[RunProgress], metrics: Collection[str]) -> list[list[str]]:
     """Return the other columns with their names, without those that are empty for every run."""
     best = f"best {next(iter(metrics))}" if len(metrics) == 1 else "best"
-    rows = [["state", "update", "loss", "left", best, ""], *map(_cells, shown)]
+    values = [run.best for run in shown]
+    rows = [["state", "update", "loss", "left", best, ""], *(_cells(run, values) for run in shown)]
     filled = [n for n in range(6) if n < 2 or any(row[n] for row in rows[1:])]
     return [[row[n] for n in filled] for row in rows]
 
@@ -124,11 +125,11 @@ def most_urgent(runs: Sequence[tuple[str, float | None]], count: int, mode: str)
     return sorted(range(len(runs)), key=rank)[:count]
 
 
-def _cells(run: RunProgress) -> list[str]:
+def _cells(run: RunProgress, values: Sequence[float | None]) -> list[str]:
     done, total = run.num_updates, run.total_updates
     update = "" if done is None else str(done) if total is None else f"{done:>{len(str(total))}}/{total}"
     loss = "" if run.loss is None else f"{run.loss:#.4g}"
-    best = "" if run.best is None else f"{format_metric(run.best)} at {run.best_num_updates}"
+    best = "" if run.best is None else f"{format_metric(run.best, beside=values)} at {run.best_num_updates}"
     left = format_duration(run.seconds_left)
     return [f"{run.state:<9}", update, loss, left, best, " ".join(run.message.split())]
 

@@ -62,7 +62,7 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
         details = (
             []
             if value is None
-            else [f"{best['metric']} {format_metric(value)} at update {best['num_updates']}"]
+            else [f"{best['metric']} {format_metric(value, beside=values)} at update {best['num_updates']}"]
         )
         details += [performance_text(run.summary)] if claims else []
         say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}".rstrip())
@@ -80,10 +80,11 @@ def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode
     results = [(best["value"], best, run) for run in runs if (best := run.summary.get("best"))]
     metrics = {best["metric"] for _, best, _ in results}
     if results and mode and not any(differing_definitions(m, [run.choices for run in runs]) for m in metrics):
+        values = [value for value, _, _ in results]
         value, best, run = (max if mode == "max" else min)(results, key=lambda result: result[0])
         label = labels_of(runs)[list(runs).index(run)]
         fields["best run"] = (
-            f"{label}: {best['metric']} {format_metric(value)} at update {best['num_updates']}"
+            f"{label}: {best['metric']} {format_metric(value, beside=values)} at update {best['num_updates']}"
         )
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
     if (folder / SWEEP_PICTURE).exists():

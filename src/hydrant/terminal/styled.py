@@ -7,11 +7,12 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from hydrant.errors import log
 from hydrant.terminal.console import is_terminal, say
+from hydrant.terminal.numbers import digits_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -67,15 +68,21 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_metric(value: float, sign: str = "") -> str:
+def format_metric(value: float, sign: str = "", beside: Iterable[float | None] = ()) -> str:
     """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
 
-    `sign="+"` also marks what is positive.
+    `sign="+"` also marks what is positive. It gets more digits if the values that are shown `beside` it need them.
 
     >>> format_metric(0.97), format_metric(0.00001234), format_metric(0.25, sign="+")
     ('0.9700', '1.234e-05', '+0.2500')
+    >>> format_metric(0.9000002, beside=[0.9000001, 0.9000002]), format_metric(0.97, beside=[0.96, 0.97])
+    ('0.90000020', '0.9700')
     """
-    return f"{value:{sign}.4f}" if 1e-3 <= abs(value) < 1e15 or value == 0 else f"{value:{sign}.4g}"
+    digits = digits_of(beside)
+    if not (1e-3 <= abs(value) < 1e15 or value == 0):
+        return f"{value:{sign}.{digits}g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value))) if digits > 4 and value else 4
+    return f"{value:{sign}.{max(decimals, 4)}f}"
 
 
 @functools.lru_cache(maxsize=1)

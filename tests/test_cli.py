@@ -101,6 +101,16 @@ def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
         assert done.stderr == "error: the working folder has been removed; change to another one\n"
 
 
+def test_a_working_folder_whose_name_is_no_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert cli.main(["train"]) == 2
+    assert "is not UTF-8, which the record of a run cannot hold; rename this folder" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("word", "flag"), [("help train", "train --help"), ("help", "--help"), ("version", "--version")]
 )

@@ -224,3 +224,12 @@ def test_a_refusal_elsewhere_names_the_trusted_project(
     with pytest.raises(ConfigError) as caught:
         check_consent(["mine"], ())
     assert str(caught.value).endswith(f"or run it in the folder of your trusted project: {project}")
+
+
+def test_a_path_that_is_no_text_is_not_written_into_the_list(tmp_path: Path, config_home: Path) -> None:
+    """The list would be refused as damaged, by each command in each folder."""
+    root = tmp_path / "caf\udce9"
+    root.mkdir()
+    with pytest.raises(ConfigError, match="not UTF-8; rename the folder"):
+        trust.trust(root, ["mine"])
+    assert not config_home.exists()

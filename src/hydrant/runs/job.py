@@ -158,9 +158,17 @@ def _hydra_config(config: Any) -> Generator[None]:
 
 
 def records_of(config: DictConfig, settings: DictConfig) -> dict[str, str]:
-    """Return the text of each of Hydra's files in .hydra/, without secrets. `settings` is the `hydra` node."""
-    return {
-        HYDRA_CONFIG: redacted_yaml(config),
-        HYDRA_SETTINGS: redacted_yaml({"hydra": OmegaConf.to_container(settings, enum_to_str=True)}),
-        HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
-    }
+    """Return the text of each of Hydra's files in .hydra/, without secrets. `settings` is the `hydra` node.
+
+    Raises:
+        ConfigError: the working folder, or another path in the settings, is no text.
+    """
+    try:
+        return {
+            HYDRA_CONFIG: redacted_yaml(config),
+            HYDRA_SETTINGS: redacted_yaml({"hydra": OmegaConf.to_container(settings, enum_to_str=True)}),
+            HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
+        }
+    except UnicodeEncodeError as error:
+        message = f"{error.object!r} is not UTF-8, which the record of a run cannot hold"
+        raise ConfigError("", message, remedy="rename this folder") from error

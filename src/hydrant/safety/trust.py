@@ -105,10 +105,16 @@ def trust(root: Path, packages: Collection[str]) -> None:
     """Trust these packages of a project from now on, and no others of it.
 
     Raises:
-        ConfigError: the project belongs to another user, anybody may write to it, or the list cannot be written.
+        ConfigError: the project belongs to another user, anybody may write to it, its path is no text, or the list
+            cannot be written.
     """
-    check_private(root.resolve(), "")
-    _write(trusted_projects() | {str(root.resolve()): sorted(packages)})
+    path = root.resolve()
+    check_private(path, "")
+    try:
+        str(path).encode()  # else nobody could read the list
+    except UnicodeEncodeError as error:
+        raise ConfigError("", f"the path {path} is not UTF-8", remedy="rename the folder") from error
+    _write(trusted_projects() | {str(path): sorted(packages)})
 
 
 def distrust(root: Path) -> None:

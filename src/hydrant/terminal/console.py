@@ -5,6 +5,7 @@ With `--json`, stdout has the answer of the command alone (terminal/answer.py); 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -168,7 +169,21 @@ class _Output(io.TextIOWrapper):
         if isinstance(stream, io.TextIOWrapper):
             settings = {name: getattr(stream, name) for name in settings}
             settings["line_buffering"] |= stream.write_through  # python -u
+            if stream.errors in ("strict", "surrogateescape"):  # the encoding may be ASCII
+                settings["errors"] = _ESCAPES
         super().__init__(io.BufferedWriter(self.descriptor), **settings)
+
+
+def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write the bytes of a file's name as they are, and escape what the encoding of a stream lacks."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+_ESCAPES = "hydrant.terminal.escape"
+codecs.register_error(_ESCAPES, _escape)
 
 
 class _Descriptor(io.FileIO):

@@ -249,3 +249,30 @@ def test_classes_of_other_threads_keep_the_descriptions_of_their_fields(
         other.join()
     define("later")
     assert found == {"own": (None, 1.0), "other": ("The rate.", 1.0), "later": ("The rate.", 1.0)}
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_a_wandb_core_that_cannot_start_ends_the_warm_up(mode: str) -> None:
+    code = "from wandb.sdk.lib.service import service_process\n"
+    code += "service_process.get_core_path = lambda: '/bin/false'\n"
+    code += "from hydrant.trackers.wandb import WandbTracker\n"
+    code += f"with WandbTracker.warmed_up({{'mode': {mode!r}, 'probe_timeout': 9.0}}): pass"
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+@pytest.mark.parametrize("home", ["file", ""])
+def test_wandb_core_has_a_cache_also_without_a_home_folder(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would print hundreds of lines of its log."""
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / home) if home else "")
+    monkeypatch.chdir(tmp_path)
+    with wandb_sdk.sdk_session():
+        cache = Path(os.environ["WANDB_CACHE_DIR"])
+        assert cache.is_dir()
+    assert not cache.exists()
+    assert not Path(".cache").exists()
+    assert "WANDB_CACHE_DIR" not in os.environ

@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -56,10 +57,9 @@ class Account:
             NoAccessError: no account is configured.
         """
         try:
-            import wandb
             from wandb.sdk.lib import wbauth
 
-            settings = wandb.setup().settings
+            settings = _set_up().settings
             _check_settings_file(Path(settings.settings_workspace))
             base_url = settings.base_url
             auth = wbauth.authenticate_session(
@@ -188,8 +188,8 @@ class SdkSession:
         def start() -> None:
             with contextlib.suppress(Exception):  # the run meets it again, and reports it
                 with _without_field_descriptions(), paused_gc():
-                    import wandb
-                wandb.setup()
+                    importlib.import_module("wandb")
+                _set_up()
                 if probe_timeout is not None:
                     self.access_problem(probe_timeout)
 
@@ -262,21 +262,38 @@ def _changed_process(*, fail_fast: bool) -> Generator[None]:
 
     Without WANDB_ERROR_REPORTING=false, wandb-core reports to its vendor, which takes 10 s at exit where a firewall
     drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
-    parent process is not used, because it may be dead.
+    parent process is not used, because it may be dead. Without a cache, wandb-core prints its log.
     """
     service = os.environ.pop(SERVICE, None)
     exit_function, excepthook = sys.exit, sys.excepthook
-    defaults = _QUIET | (_FAIL_FAST if fail_fast else {})
+    cache = None if _has_cache() else tempfile.TemporaryDirectory(prefix="wandb-", ignore_cleanup_errors=True)
+    defaults = _QUIET | (_FAIL_FAST if fail_fast else {}) | ({"WANDB_CACHE_DIR": cache.name} if cache else {})
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:
-        yield
+        with cache or contextlib.nullcontext():
+            yield
     finally:
         for name in (SERVICE, *added):
             os.environ.pop(name, None)
         if service is not None:
             os.environ[SERVICE] = service
         _remove_exit_hooks(exit_function, excepthook)
+
+
+def _has_cache() -> bool:
+    """Return whether wandb-core finds a cache folder that can be written."""
+    if "WANDB_CACHE_DIR" in os.environ:
+        return True
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", ""), ".cache"))
+    if not cache.is_absolute():
+        return False
+    logs = cache / "wandb" / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(logs, os.W_OK)
 
 
 def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
@@ -325,11 +342,20 @@ def _without_field_descriptions() -> Generator[None]:
         fields._update_fields_from_docstrings = read
 
 
+def _set_up() -> Any:
+    """Start wandb-core, if it does not run, and return the SDK's settings and connection."""
+    import wandb
+
+    turn_off_analytics()
+    return wandb.setup()
+
+
 def turn_off_analytics() -> None:
     """Let the SDK send nothing about its own use and errors, for the rest of this process.
 
-    Otherwise its start, also offline, imports requests for that, which takes a twentieth of a second. Written against
-    W&B 0.31 in November 2026.
+    Otherwise its start, also offline, imports requests for that, which takes a twentieth of a second. And where
+    wandb-core cannot start, its report of that waits forever for a lock that its caller holds. Written against W&B 0.31
+    in November 2026.
     """
     with contextlib.suppress(ImportError, AttributeError):  # of another version
         importlib.import_module("wandb.analytics.opentelemetry.opentelemetry_proxy").disable()

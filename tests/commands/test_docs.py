@@ -39,3 +39,19 @@ def test_a_comment_in_a_code_block_is_no_section(capsys: pytest.CaptureFixture[s
 def test_an_unknown_section_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["docs", "compare#verdict"]) == 2
     assert "the-verdict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("sweps", "did you mean sweeps?"),
+        ("resume", "did you mean resuming"),
+        ("csv", "Pages about it: guides/"),
+        ("qqqq", "`hydrant docs` lists all pages"),
+    ],
+)
+def test_a_word_that_names_no_page_leads_to_one(
+    word: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["docs", word]) == 2
+    assert said in capsys.readouterr().err

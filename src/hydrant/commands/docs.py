@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.checks import unknown_name
+from hydrant.checks import nearest, unknown_name
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.terminal.answer import tell
@@ -87,5 +87,19 @@ def _name_of(word: str, pages: dict[str, Path]) -> str:
     if len(found) > 1:
         raise ConfigError("", f"{word!r} may be {' or '.join(found)}", remedy="give one of them")
     if not found:
-        raise unknown_name("", "page", name, pages)
+        raise _unknown_page(name, pages)
     return found[0]
+
+
+def _unknown_page(name: str, pages: dict[str, Path]) -> ConfigError:
+    """Return the error for a word that names no page: the similar names, and the pages with most of the word."""
+    similar = nearest(name, [page.rpartition("/")[2] for page in pages])
+    counts = {
+        page: file.read_text(encoding="utf-8").lower().count(name.lower()) for page, file in pages.items()
+    }
+    about = [page for page in sorted(counts, key=lambda page: -counts[page])[:3] if counts[page]]
+    hints = [f"did you mean {' or '.join(similar)}?"] if similar else []
+    hints += [f"Pages about it: {', '.join(about)}"] if about else []
+    return ConfigError(
+        "", f"unknown page {name!r}", remedy=" ".join(hints) or "`hydrant docs` lists all pages"
+    )

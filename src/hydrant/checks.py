@@ -57,6 +57,13 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
     return suggestion(path.name, names, f"Folders in {path.parent}") if names else ""
 
 
+def no_file(key: str, path: Path) -> ConfigError:
+    """Return the error for a file that does not exist, with a similar one beside it."""
+    names = [p.name for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
+    hint = [f"did you mean {path.parent / name}?" for name in nearest(path.name, names)[:1]]
+    return ConfigError(key, f"there is no file {path}", remedy="".join(hint))
+
+
 def check_number(
     key: str,
     value: float | None,

@@ -43,7 +43,9 @@ ASKED = {
     "model.net.dropout=0.2": "model.dropout=0.2",
     "logger.wandb.mode=offline": "tracker.mode=offline",
     "learning_rate=0.1": "optimizer.lr=0.1",
+    "optimizer.learning_rate=0.1": "optimizer.lr=0.1",
     "epochs=10": "duration=10ep",
+    "duration=10 epochs": "duration=<value>ep",
     "max_epochs=10,20": "duration=10ep,20ep",
     "num_train_epochs=3": "duration=3ep",
     "trainer.max_epochs=10": "duration=10ep",
@@ -56,6 +58,9 @@ ASKED = {
     "ckpt_path=outputs/first": "resume=outputs/first",
     "logger=wandb": "tracker=wandb",
     "logger=csv": "tracker=local",
+    "tracker=none": "tracker=local",
+    "tracker=false": "tracker=local",
+    "tracker=null": "tracker=local",
     "callbacks=early_stopping": "patience=5 eval_every=1ep",
     "trainer.callbacks=[EarlyStopping]": "patience=5 eval_every=1ep",
     "callbacks.early_stopping.patience=3": "patience=3 eval_every=1ep",
@@ -153,7 +158,8 @@ def message(words: str) -> str:
 def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
     answer = message(foreign)
     assert re.search(
-        rf"(no such key|no option \S+|has no flag \S+|has no argument \S+); write {re.escape(own)}( \(|$)",
+        r"(no such key|no option \S+|has no flag \S+|has no argument \S+|'\w+' has no value); "
+        rf"write {re.escape(own)}( \(|$)",
         answer,
     ), answer
     assert "\n" not in answer

@@ -378,6 +378,11 @@ def test_extra_validation_sets_are_prepared_like_the_training_lines(houses: Path
         read(houses, extra_val={"north": "none.csv"})
 
 
+def test_a_missing_file_is_refused_with_a_similar_one(houses: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"data\.val: there is no file .*; did you mean {houses}\?"):
+        read(houses, val=str(houses.with_stem(f"{houses.stem}s")))
+
+
 def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("x,price\n" + "".join(f"{n * n},{n}\n" for n in range(50)))

@@ -138,9 +138,11 @@ def check_overrides(overrides: Sequence[str]) -> None:
     for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            likely = _suggest_override(_abridged(text), options)
+            likely = (
+                own_words(text, "<value>") or f"write {_suggest_override(_abridged(text), options)}=<value>"
+            )
             is_key = key.partition(".")[0] in {*options, *typing.get_type_hints(TrainConfig)}
-            message = f"{_abridged(text)!r} has no value; write {likely}=<value>"
+            message = f"{_abridged(text)!r} has no value; {likely}"
             raise ConfigError("", message, about=key if is_key else "")
         if not key.strip("+~ "):
             raise ConfigError("", f"{_abridged(text)!r} has no key", remedy=f"write <key>={_abridged(value)}")

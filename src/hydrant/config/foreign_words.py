@@ -97,6 +97,7 @@ CALLBACKS: Mapping[str, str] = {
 
 KEYS: Mapping[str, str | Mapping[str, str]] = {
     "lr": _LR, "learning_rate": _LR, "model.lr": _LR, "model.optimizer.lr": _LR, "model.learning_rate": _LR,
+    "optimizer.learning_rate": _LR,
     "weight_decay": "optimizer.weight_decay={value}", "model.optimizer.weight_decay": "optimizer.weight_decay={value}",
     "optim": {"": "optimizer={value}"} | OPTIONS["optimizer"],
     "lr_scheduler": {"": "scheduler={value}"} | OPTIONS["scheduler"],
@@ -245,8 +246,8 @@ def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
     similar to its name, because the import of both takes seconds.
     """
     name = option.rpartition(".")[2]
-    if known := OPTIONS.get(group, {}).get(name):
-        return f"write {known}"
+    if known := _answer({"": "", **OPTIONS.get(group, {})}, name):
+        return known
     same = [own for own in options if own.replace("_", "") == name.replace("_", "").lower()]
     if same:
         return f"write {group}={same[0]}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hydrant.checks import suggestion
+from hydrant.checks import no_file, suggestion
 from hydrant.errors import ConfigError, DataError, first_line, typed_line
 from hydrant.files.csv_text import is_number
 
@@ -85,7 +85,7 @@ def read_table(
     """
     file = Path(path)
     if not file.is_file():
-        raise ConfigError(key, f"there is no file {path}")
+        raise no_file(key, file)
     status = file.stat()
     try:
         table = _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)

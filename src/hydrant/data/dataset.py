@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
-from hydrant.checks import suggestion
+from hydrant.checks import no_file, suggestion
 from hydrant.data.base import Data, Reader, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource, tensor_reader
@@ -244,7 +244,7 @@ def tensors(
 
 def _read(key: str, path: Path) -> dict[str, Tensors]:
     if not path.is_file():
-        raise ConfigError(key, f"there is no file {path}")
+        raise no_file(key, path)
     if path.suffix not in _SPLIT_FILES:
         raise ConfigError(key, f"{path.name} is neither {' nor '.join(_SPLIT_FILES)}")
     content = load_tensors(path)

@@ -46,6 +46,9 @@ ASKED = {
     "optimizer.learning_rate=0.1": "optimizer.lr=0.1",
     "epochs=10": "duration=10ep",
     "duration=10 epochs": "duration=<value>ep",
+    "optimizer.lr 0.1": "optimizer.lr=<value>",
+    "task=mse": "task=regression",
+    "scheduler=cosine_warmup": "scheduler=cosine scheduler.warmup=5%",
     "max_epochs=10,20": "duration=10ep,20ep",
     "num_train_epochs=3": "duration=3ep",
     "trainer.max_epochs=10": "duration=10ep",
@@ -158,7 +161,7 @@ def message(words: str) -> str:
 def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
     answer = message(foreign)
     assert re.search(
-        r"(no such key|no option \S+|has no flag \S+|has no argument \S+|'\w+' has no value); "
+        r"(no such key|no option \S+|has no flag \S+|has no argument \S+|'[\w.]+' has no value); "
         rf"write {re.escape(own)}( \(|$)",
         answer,
     ), answer

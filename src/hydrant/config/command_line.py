@@ -138,11 +138,10 @@ def check_overrides(overrides: Sequence[str]) -> None:
     for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            likely = (
-                own_words(text, "<value>") or f"write {_suggest_override(_abridged(text), options)}=<value>"
-            )
+            likely = f"write {_suggest_override(_abridged(text), options)}=<value>"
             is_key = key.partition(".")[0] in {*options, *typing.get_type_hints(TrainConfig)}
-            message = f"{_abridged(text)!r} has no value; {likely}"
+            spaces = ", without spaces" if "=" in overrides else ""
+            message = f"{_abridged(text)!r} has no value; {own_words(text, '<value>') or likely}{spaces}"
             raise ConfigError("", message, about=key if is_key else "")
         if not key.strip("+~ "):
             raise ConfigError("", f"{_abridged(text)!r} has no key", remedy=f"write <key>={_abridged(value)}")
@@ -277,7 +276,8 @@ def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
     groups = [group for group, names in options.items() if text in names]
     # `optimizer` rather than `experiment/paper`.
     group = min(groups, key=lambda group: "/" in group, default=None)
-    return f"{group}={text} or {text}" if group else text if text.isidentifier() else "<key>"
+    is_key = all(part.isidentifier() for part in text.split("."))
+    return f"{group}={text} or {text}" if group else text if is_key else "<key>"
 
 
 def _check_options(override: Override, options: Sequence[str]) -> None:

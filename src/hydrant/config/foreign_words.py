@@ -69,8 +69,11 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     "optimizer": {
         "adamw_torch": "optimizer=adamw", "adamw_torch_fused": "optimizer=adamw", "adamw_hf": "optimizer=adamw",
     },
+    "task": {pattern: text for pattern, text in _LOSS.items() if pattern}
+    | {"(?:causal_)?lm|language_model": "task=language_modeling"},
     "scheduler": {
         "constant_with_warmup": "scheduler=constant scheduler.warmup=5%",
+        "cosine_(?:with_)?warmup|warmup_cosine": "scheduler=cosine scheduler.warmup=5%",
         "cosine_with_restarts": "scheduler=cosine_restarts", "CosineAnnealingLR": "scheduler=cosine",
         "OneCycleLR": "scheduler=one_cycle", "StepLR": "scheduler=step", "LinearLR": "scheduler=linear",
         "reduce_lr_on_plateau": "scheduler=plateau", "ReduceLROnPlateau": "scheduler=plateau",

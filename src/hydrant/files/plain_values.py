@@ -63,7 +63,16 @@ def check_value(key: str, hint: Any, value: Any) -> None:
         remedy = f"""; for a string write "{key}='{value}'\""""
     if key.endswith(("loss.weight", "loss.pos_weight")):  # a tensor, which no config can give
         remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
+    if value is None and key in _TAKEN_FROM_DATA:
+        remedy = f"; give {_TAKEN_FROM_DATA[key]}, which it takes"
     raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
+
+
+_TAKEN_FROM_DATA = {
+    "model.input_shape": "data.input_shape=[...]",
+    "model.num_classes": "data.num_classes=<number>",
+}
+"""Keys that the options of models take from the data, where data of one's own may lack them."""
 
 
 def accepts(hint: Any, value: Any) -> bool:

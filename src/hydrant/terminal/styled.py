@@ -74,15 +74,15 @@ def format_metric(value: float, sign: str = "", beside: Iterable[float | None] =
     A large one gets eight digits, because float32 has no more. `sign="+"` also marks what is positive. It gets more
     digits if the values that are shown `beside` it need them.
 
-    >>> format_metric(0.97), format_metric(0.00001234), format_metric(0.25, sign="+")
-    ('0.9700', '1.234e-05', '+0.2500')
+    >>> format_metric(0.97), format_metric(0.0012345), format_metric(0.00001234), format_metric(0.25, sign="+")
+    ('0.9700', '0.001234', '1.234e-05', '+0.2500')
     >>> format_metric(9999.125), format_metric(260120950.2477)
     ('9999.1250', '260120950')
     >>> format_metric(0.9000002, beside=[0.9000001, 0.9000002]), format_metric(0.97, beside=[0.96, 0.97])
     ('0.90000020', '0.9700')
     """
     digits = digits_of(beside)
-    if not (1e-3 <= abs(value) < 1e15 or value == 0):
+    if not (1e-2 <= abs(value) < 1e15 or value == 0):
         return f"{value:{sign}.{digits}g}"
     power = math.floor(math.log10(abs(value))) if value else 0
     decimals = max(min(7 - power, 4), digits - 1 - power if digits > 4 else 0, 0)

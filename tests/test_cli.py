@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import subprocess
@@ -45,6 +46,18 @@ def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("hydrant.commands.list.main", fill_memory)
     assert cli.main(["list"]) == 1
     assert capsys.readouterr().err.startswith("error: the memory of this machine")
+
+
+def test_a_folder_of_somebody_else_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", look)  # root may read all
+    assert cli.main(["status", "/home/other/run"]) == 2
+    error = "error: /home/other/run: Permission denied; ask its owner, or give another path\n"
+    assert capsys.readouterr().err == error
 
 
 def full_disk() -> int:

@@ -66,6 +66,10 @@ def _run(arguments: list[str]) -> int:
         # By pathlib, before Python 3.13.
         if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
             return _report(ConfigError("", f"{link} is a link to itself"))
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _report(
+                ConfigError("", f"{error.filename}: {error.strerror}; ask its owner, or give another path")
+            )
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):

@@ -99,9 +99,14 @@ def test_the_newest_folders_are_named_if_none_is_given(
         (folder / "seed-0").mkdir(parents=True)
         (folder / "config.yaml").touch()
         os.utime(folder, (time.time() - 100 * age,) * 2)
-    for command in ("status", "compare"):
+    (sweep := Path("multirun", "older")).mkdir()
+    (sweep / "sweep.json").touch()
+    os.utime(sweep, (0, 0))
+    for command, rest in {"status": ", multirun/older", "evaluate": "", "export": ""}.items():
         assert cli.main([command]) == 2
-        message = f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first\n"
+        message = (
+            f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first{rest}\n"
+        )
         assert capsys.readouterr().err.endswith(message)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
+from hydrant.runs.folder import newest_folders
 from hydrant.terminal.answer import tell
 from hydrant.terminal.numbers import number
 
@@ -17,8 +18,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--weights")
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
-        example = "hydrant evaluate outputs/lr_study"
-        raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
+        known = newest_folders("hydrant evaluate outputs/first", with_sweeps=False)
+        raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint{known}")
     from hydrant.runs.load import evaluate_saved, open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)

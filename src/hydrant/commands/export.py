@@ -15,7 +15,7 @@ from hydrant.checks import check_known
 from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.folder import EXPORT
+from hydrant.runs.folder import EXPORT, newest_folders
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import relative
 
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--weights")
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
-        raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
+        known = newest_folders("hydrant export outputs/first", with_sweeps=False)
+        raise ConfigError("", f"export what? Give a run folder{known}")
     check_known("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")

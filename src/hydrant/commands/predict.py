@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     overrides = [word for word in words[1:] if is_override(word)]
     inputs = [word for word in words[1:] if word not in overrides]
     if not inputs or is_override(words[0]):
-        example = "hydrant predict outputs/lr_study photos/ --out predictions.csv"
+        run = "outputs/first" if not words or is_override(words[0]) else words[0]
+        example = f"hydrant predict {shlex.quote(run)} val --out predictions.csv"
         remedy = f"Give a run, and then files, a folder or a split: {example}"
         raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
     check_number("--batch-size", options.batch_size, above=0)

@@ -190,14 +190,15 @@ def is_run_folder(path: Path) -> bool:
     return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_ejected
 
 
-def newest_folders(example: str) -> str:
+def newest_folders(example: str, *, with_sweeps: bool = True) -> str:
     """Return the end of a message that asks for a run or a sweep: the newest ones in this working folder, if any.
 
     Args:
         example: a command that ends with a folder. The newest folder replaces it.
+        with_sweeps: whether the command takes sweeps too.
     """
     found = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
-    folders = [path for path in found if is_run_folder(path) or (path / SWEEP_PLAN).exists()]
+    folders = [p for p in found if is_run_folder(p) or (with_sweeps and (p / SWEEP_PLAN).exists())]
     outer = [path for path in folders if path.parent not in folders]
     newest = [str(path) for path in sorted(outer, key=modified, reverse=True)[:_NUM_NEWEST]]
     if not newest:

@@ -632,6 +632,8 @@ def test_another_protocol_in_the_same_folder_is_refused(
         ((*TUNED[:2], "optimizer.lr=1e-3,nan"), "needs finite values, each once"),
         ((*TUNED[:2], "optimizer.lr=1e-3"), "optimizer.lr: has one value, '1e-3', so nothing is tuned"),
         ((*TUNED[:2], "optimizer.momentun"), "optimizer.momentun: no such key"),
+        ((*TUNED[:2], "lr"), "lr: no such key; write optimizer.lr=..."),
+        ((*TUNED[:2], "lr=1e-3..1"), "lr: no such key; write optimizer.lr=1e-3..1"),
         later((*TUNED[:2], "optimizer.zzz=1e-3..1"), "optimizer.zzz: no such key"),
         ((*TUNED[:2], "seed=1,2"), "seed: cannot be tuned: it repeats a run, and its best value is luck"),
         later((*TUNED[:2], "name=a,b"), "name: cannot be tuned: it has no effect on results"),

@@ -118,10 +118,12 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
         return []
     config = composer.compose(list(words))
     for text in tune:
-        key = text.partition("=")[0]
+        key, _, values = text.partition("=")
         _check_key(key)
         if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
-            composer.compose([*words, f"{key}=null"])  # raises: it says what is wrong with the key
+            composer.compose(
+                [*words, f"{key}={values.partition(',')[0] or '...'}"]
+            )  # raises: what is wrong with it
     options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     return [_read_range(text, config, options, composer, len(tune)) for text in tune]
 

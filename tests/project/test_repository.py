@@ -211,3 +211,16 @@ def test_a_launcher_is_tested_and_stands_in_the_tables(option: Path) -> None:
     for page in ("docs/guides/launchers.md", "docs/reference/hydra.md"):
         rows = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("| `")]
         assert any(f"`{option.stem}`" in row or f"={option.stem}`" in row for row in rows), page
+
+
+def test_the_name_of_a_run_means_the_same_command_on_all_pages() -> None:
+    """A reader who follows two pages in one folder is not refused, because a folder holds one run."""
+    commands: dict[str, dict[str, str]] = {}
+    for page in (ROOT / "README.md", *DOCS):
+        for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                is_single_run = "train.py " in line and "--multirun" not in line and "-m " not in line
+                if is_single_run and (name := re.search(r" name=(\w+)", line)):
+                    commands.setdefault(name[1], {}).setdefault(page.name, line)
+    clashes = {name: on for name, on in commands.items() if len({*on.values()}) > 1}
+    assert not clashes

@@ -215,7 +215,8 @@ def test_weights_of_another_model_are_refused(workdir: Path, finished: Path, ref
     message = refused("train", *TINY, f"init_from={finished}", "model.hidden=[5]")
     assert matches(
         "init_from: the weights in ...update_00000002 belong to another model: "
-        "hidden.0.0.weight is (256, 16) in the file, (5, 16) in the model, ... and ... more; choose that model",
+        "hidden.0.0.weight is (256, 16) in the file, (5, 16) in the model, ... and ... more; "
+        "choose that model, or write init_strict=false to load those that fit",
         message,
     )
     message = refused("evaluate", str(finished), "model=convnet")

@@ -183,7 +183,7 @@ def test_a_resume_between_two_log_points_is_exact(
             tokens,
             (*OWN, "model._target_=task_parts.Tokens"),
             "task",
-            "task.class_dim=-1 takes their other dimension",
+            "task.class_dim=-1 takes their other dimension as the classes, and task=language_modeling is for next",
         ),
         (
             classes,

@@ -207,7 +207,8 @@ class Classification(Task):
         if given == shape:
             return f"{message}; several labels for a sample need task.multi_label=true"
         if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):
-            return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes"
+            tokens = ", and task=language_modeling is for next tokens" if self._class_dim == 1 else ""
+            return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes{tokens}"
         return f"{message}; class indices need that shape without the dimension of the classes"
 
 

@@ -59,8 +59,9 @@ class Weights:
         misfits = _misfits({name: (value.shape, value.dtype) for name, value in weights.items()}, model)
         listed = first_few([*misfits.values()])
         if misfits and strict:
-            message = f"the weights in {self.source} belong to another model: {listed}; choose that model"
-            raise ConfigError(key, message)
+            message = f"the weights in {self.source} belong to another model: {listed}"
+            fitting = ", or write init_strict=false to load those that fit" if key == "init_from" else ""
+            raise ConfigError(key, message, remedy=f"choose that model{fitting}")
         if len(misfits) == len(weights.keys() | model.state_dict().keys()):
             raise ConfigError(key, f"none of the weights in {self.source} fits: {listed}")
         if misfits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from pathlib import Path
 
 from hydrant.errors import ConfigError
@@ -25,6 +26,7 @@ def _normalize(name: str) -> str:
 
 
 _MAX_LISTED = 50  # options in a message
+_MAX_BESIDE = 10_000  # names that are read in a folder
 
 
 def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
@@ -48,7 +50,7 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
 
     The folder of a job begins with what tables call the job: `seed=0` is in `seed-0_model-mlp`.
     """
-    names = sorted(p.name for p in path.parent.iterdir() if is_meant(p)) if path.parent.is_dir() else []
+    names = _names_beside(path, is_meant)
     slug = path.name.replace("=", "-").replace(" ", "_")
     if begun := [name for name in names if slug and name.startswith(slug)]:
         return f"; did you mean {path.parent / begun[0]}?"
@@ -59,9 +61,19 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
 
 def no_file(key: str, path: Path) -> ConfigError:
     """Return the error for a file that does not exist, with a similar one beside it."""
-    names = [p.name for p in path.parent.iterdir() if p.is_file()] if path.parent.is_dir() else []
-    hint = [f"did you mean {path.parent / name}?" for name in nearest(path.name, names)[:1]]
-    return ConfigError(key, f"there is no file {path}", remedy="".join(hint))
+    hint = [
+        f"did you mean {path.parent / name}?"
+        for name in nearest(path.name, _names_beside(path, Path.is_file))
+    ]
+    return ConfigError(key, f"there is no file {path}", remedy="".join(hint[:1]))
+
+
+def _names_beside(path: Path, is_meant: Callable[[Path], bool]) -> list[str]:
+    """Return names beside a path, in order; none if its folder cannot be read."""
+    try:
+        return sorted(p.name for p in islice(path.parent.iterdir(), _MAX_BESIDE) if is_meant(p))
+    except OSError:
+        return []
 
 
 def check_number(

@@ -47,6 +47,7 @@ def test_an_unknown_section_is_refused_with_those_that_there_are(capsys: pytest.
         ("sweps", "did you mean sweeps?"),
         ("resume", "did you mean resuming"),
         ("csv", "Pages about it: guides/"),
+        ("a", "`hydrant docs` lists all pages"),
         ("qqqq", "`hydrant docs` lists all pages"),
     ],
 )

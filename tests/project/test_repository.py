@@ -215,12 +215,14 @@ def test_a_launcher_is_tested_and_stands_in_the_tables(option: Path) -> None:
 
 def test_the_name_of_a_run_means_the_same_command_on_all_pages() -> None:
     """A reader who follows two pages in one folder is not refused, because a folder holds one run."""
-    commands: dict[str, dict[str, str]] = {}
+    commands: dict[tuple[str, str], dict[Path, str]] = {}
     for page in (ROOT / "README.md", *DOCS):
-        for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        text = page.read_text()
+        own = re.search(r"^mkdir (\S+) && cd", text, flags=re.MULTILINE)
+        for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                is_single_run = "train.py " in line and "--multirun" not in line and "-m " not in line
-                if is_single_run and (name := re.search(r" name=(\w+)", line)):
-                    commands.setdefault(name[1], {}).setdefault(page.name, line)
+                is_single_run = re.search(r"\b(train\.py|hydrant train) (?!.*(--multirun|-m ))", line)
+                if is_single_run and (name := re.search(r" name=(\S+)", line)):
+                    commands.setdefault((own[1] if own else "", name[1]), {}).setdefault(page, line)
     clashes = {name: on for name, on in commands.items() if len({*on.values()}) > 1}
     assert not clashes

@@ -91,13 +91,17 @@ def _name_of(word: str, pages: dict[str, Path]) -> str:
     return found[0]
 
 
+_MAX_FREQUENT = 2
+"""Letters of words that are everywhere."""
+
+
 def _unknown_page(name: str, pages: dict[str, Path]) -> ConfigError:
     """Return the error for a word that names no page: the similar names, and the pages with most of the word."""
     similar = nearest(name, [page.rpartition("/")[2] for page in pages])
-    counts = {
-        page: file.read_text(encoding="utf-8").lower().count(name.lower()) for page, file in pages.items()
-    }
-    about = [page for page in sorted(counts, key=lambda page: -counts[page])[:3] if counts[page]]
+    word = re.compile(rf"\b{re.escape(name)}", re.IGNORECASE)
+    counts = {page: len(word.findall(file.read_text(encoding="utf-8"))) for page, file in pages.items()}
+    most = sorted(counts, key=lambda page: -counts[page])[:3]
+    about = [page for page in most if counts[page] and len(name) > _MAX_FREQUENT]
     hints = [f"did you mean {' or '.join(similar)}?"] if similar else []
     hints += [f"Pages about it: {', '.join(about)}"] if about else []
     return ConfigError(

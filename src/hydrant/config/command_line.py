@@ -8,7 +8,7 @@ import re
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -135,12 +135,12 @@ def check_overrides(overrides: Sequence[str]) -> None:
     if not overrides:
         return
     parser, options = OverridesParser.create(), group_options()
-    for text in expand_lists(overrides):
+    for text, following in pairwise([*expand_lists(overrides), ""]):
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
             likely = f"write {_suggest_override(_abridged(text), options)}=<value>"
             is_key = key.partition(".")[0] in {*options, *typing.get_type_hints(TrainConfig)}
-            spaces = ", without spaces" if "=" in overrides else ""
+            spaces = "; write no spaces around =" if following.startswith("=") else ""
             message = f"{_abridged(text)!r} has no value; {own_words(text, '<value>') or likely}{spaces}"
             raise ConfigError("", message, about=key if is_key else "")
         if not key.strip("+~ "):

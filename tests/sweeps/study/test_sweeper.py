@@ -634,6 +634,7 @@ def test_another_protocol_in_the_same_folder_is_refused(
         ((*TUNED[:2], "optimizer.momentun"), "optimizer.momentun: no such key"),
         ((*TUNED[:2], "lr"), "lr: no such key; write optimizer.lr=..."),
         ((*TUNED[:2], "lr=1e-3..1"), "lr: no such key; write optimizer.lr=1e-3..1"),
+        ((*TUNED[:2], "lr=1e-3,1e-2"), "lr: no such key; write optimizer.lr=1e-3,1e-2"),
         later((*TUNED[:2], "optimizer.zzz=1e-3..1"), "optimizer.zzz: no such key"),
         ((*TUNED[:2], "seed=1,2"), "seed: cannot be tuned: it repeats a run, and its best value is luck"),
         later((*TUNED[:2], "name=a,b"), "name: cannot be tuned: it has no effect on results"),

@@ -118,12 +118,11 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
         return []
     config = composer.compose(list(words))
     for text in tune:
-        key, _, values = text.partition("=")
+        key, equals, _ = text.partition("=")
         _check_key(key)
         if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
-            composer.compose(
-                [*words, f"{key}={values.partition(',')[0] or '...'}"]
-            )  # raises: what is wrong with it
+            check_overrides([text if equals else f"{key}=..."])  # raises: which key is meant
+            composer.compose([*words, f"{key}=null"])  # raises: what is wrong with it
     options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     return [_read_range(text, config, options, composer, len(tune)) for text in tune]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from marks import slow
@@ -48,16 +50,45 @@ def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr().err.startswith("error: the memory of this machine")
 
 
-def test_a_folder_of_somebody_else_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def look(self: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+def deny(command: str, number: int, filename: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a command meet a file that it may not read; root may read all."""
 
-    monkeypatch.setattr(Path, "is_dir", look)  # root may read all
-    assert cli.main(["status", "/home/other/run"]) == 2
-    error = "error: /home/other/run: Permission denied; ask its owner, or give another path\n"
+    def fail(arguments: list[str]) -> NoReturn:
+        raise PermissionError(number, "Permission denied", filename)
+
+    monkeypatch.setattr(f"hydrant.commands.{command}.main", fail)
+
+
+@pytest.mark.parametrize("words", ["status", "log /home/other", "evaluate /home/../home/other/run"])
+def test_a_folder_of_somebody_else_is_one_line(
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="hydrant")
+    deny(words.split()[0], errno.EACCES, "/home/other/run/config.yaml", monkeypatch)
+    assert cli.main(words.split()) == 2
+    error = "error: /home/other/run/config.yaml: Permission denied; ask its owner, or give another path\n"
     assert capsys.readouterr().err == error
+    assert "in fail" in caplog.text  # the traceback
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "filename"),
+    [
+        ("evaluate run", errno.EACCES, "/data/images"),  # by code of the user
+        ("train --cfg job", errno.EACCES, "outputs/run/summary.json"),
+        ("status run", errno.EPERM, "run"),  # by no owner
+        *[("status run", errno.EACCES, unnamed) for unnamed in (3, b"run", "", None)],
+    ],
+)
+def test_other_refusals_of_the_system_keep_their_traceback(
+    words: str, number: int, filename: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deny(words.split()[0], number, filename, monkeypatch)
+    with pytest.raises(PermissionError):
+        cli.main(words.split())
 
 
 def full_disk() -> int:
@@ -121,7 +152,8 @@ def test_a_working_folder_whose_name_is_no_text_is_refused(
     folder.mkdir()
     monkeypatch.chdir(folder)
     assert cli.main(["train"]) == 2
-    assert "is not UTF-8, which the record of a run cannot hold; rename this folder" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "is not UTF-8, which the record of a run cannot hold; rename it, if it is a folder" in error
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pkgutil
 import signal
@@ -15,7 +16,7 @@ from typing import NoReturn
 from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, typed_line
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log, typed_line
 from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
@@ -66,10 +67,9 @@ def _run(arguments: list[str]) -> int:
         # By pathlib, before Python 3.13.
         if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
             return _report(ConfigError("", f"{link} is a link to itself"))
-        if isinstance(error, PermissionError) and error.filename is not None:
-            return _report(
-                ConfigError("", f"{error.filename}: {error.strerror}; ask its owner, or give another path")
-            )
+        if reason := _why_not_readable(error, *arguments):
+            log.debug("%s may not read a path", arguments[0], exc_info=error)
+            return _report(ConfigError("", f"{reason}; ask its owner, or give another path"))
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
@@ -78,6 +78,18 @@ def _run(arguments: list[str]) -> int:
             traceback.print_exc()
             return say_error(typed_line(error), 1)
         return _report(explain(error))
+
+
+def _why_not_readable(error: Exception, command: str = "", *words: str) -> str:
+    """Return which path a command may not read, and why; "" if code of the user, or of a run, may have tried it."""
+    if not isinstance(error, PermissionError) or error.errno != errno.EACCES or command not in COMMANDS:
+        return ""
+    if not (isinstance(error.filename, str) and error.filename):
+        return ""
+    given = [word for word in words if "=" not in word and not word.startswith("-")]
+    folders = [Path(folder) for word in given for folder in (word, os.path.realpath(word))]
+    is_its_own = not COMMANDS[command].runs_own_code or any(concerns(error, folder) for folder in folders)
+    return f"{error.filename}: {error.strerror}" if is_its_own else ""
 
 
 def _spelt_as_flags(arguments: list[str]) -> list[str]:

@@ -171,4 +171,4 @@ def records_of(config: DictConfig, settings: DictConfig) -> dict[str, str]:
         }
     except UnicodeEncodeError as error:
         message = f"{error.object!r} is not UTF-8, which the record of a run cannot hold"
-        raise ConfigError("", message, remedy="rename this folder") from error
+        raise ConfigError("", message, remedy="rename it, if it is a folder") from error

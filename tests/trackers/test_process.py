@@ -248,7 +248,7 @@ def test_a_tracker_that_hangs_is_named(
     os.kill(pid, signal.SIGSTOP)
     threading.Timer(1.0, os.kill, (pid, signal.SIGCONT)).start()
     remote.text("key", "text")
-    assert logged_warnings()[-2:] == ["tracker: no answer for 0.2 s; the run waits for it", "wrote text"]
+    assert logged_warnings()[-2:] == ["Diary: no answer for 0.2 s; the run waits for it", "wrote text"]
     remote.finish(0, {})
 
 

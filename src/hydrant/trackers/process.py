@@ -35,8 +35,8 @@ from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 _CLOSE_SECONDS = 10.0
 """How long the client waits for the end of the other process, which has ended its runs before."""
 
-_PATIENCE_SECONDS = 60.0
-"""A tracker that takes longer to answer is named, because the run waits for it."""
+_PATIENCE_SECONDS = 120.0
+"""A tracker that takes longer to answer is named, because the run waits for it. W&B's own limits are shorter."""
 
 
 @dataclass
@@ -174,6 +174,7 @@ class RemoteTracker(Tracker):
     def __init__(self, build: partial[Tracker], identity: RunIdentity, num_updates: int) -> None:
         self._description: Mapping[str, Any] = {}
         self._number, self._is_lost = next(_numbers), False
+        self._name: str = build.func.__name__
         # Only plain types travel: Hydra's partial and the history would import Hydra and torch there.
         build = partial(build.func, *build.args, **build.keywords)
         identity = replace(identity, history=partial(tuple, identity.history() if num_updates else ()))
@@ -228,7 +229,7 @@ class RemoteTracker(Tracker):
         try:
             return call.result(_PATIENCE_SECONDS)
         except TimeoutError:
-            log.warning("tracker: no answer for %g s; the run waits for it", _PATIENCE_SECONDS)
+            log.warning("%s: no answer for %g s; the run waits for it", self._name, _PATIENCE_SECONDS)
             return call.result()
 
     def _call(self, method: str, *arguments: Any) -> None:

@@ -271,8 +271,48 @@ def test_wandb_core_has_a_cache_also_without_a_home_folder(
     monkeypatch.setenv("HOME", str(tmp_path / home) if home else "")
     monkeypatch.chdir(tmp_path)
     with wandb_sdk.sdk_session():
-        cache = Path(os.environ["WANDB_CACHE_DIR"])
-        assert cache.is_dir()
-    assert not cache.exists()
+        assert Path(os.environ["WANDB_CACHE_DIR"]).is_dir()
     assert not Path(".cache").exists()
     assert "WANDB_CACHE_DIR" not in os.environ
+
+
+TWO_SESSIONS = """
+import os, wandb
+from hydrant.trackers.wandb_sdk import sdk_session
+
+for _ in range(2):
+    with sdk_session():
+        wandb.setup().ensure_service()
+        print(os.environ["WANDB_CACHE_DIR"])
+"""
+
+
+def test_sessions_of_a_process_share_one_cache_until_it_ends(tmp_path: Path) -> None:
+    """Their wandb-core lives on after each of them."""
+    environment = {name: os.environ[name] for name in os.environ if name != "XDG_CACHE_HOME"}
+    environment |= {"HOME": os.devnull, "TMPDIR": str(tmp_path)}
+    environment.pop("WANDB_CACHE_DIR", None)
+    command = [sys.executable, "-c", TWO_SESSIONS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == second
+    assert not list(tmp_path.glob("wandb-*"))
+
+
+def test_without_any_folder_for_a_cache_the_service_of_the_parent_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(**_: object) -> NoReturn:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", os.devnull)
+    monkeypatch.setenv(wandb_sdk.SERVICE, "of the parent")
+    monkeypatch.setattr("tempfile.mkdtemp", fail)
+    wandb_sdk._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    with wandb_sdk.sdk_session():
+        assert "WANDB_CACHE_DIR" not in os.environ
+    assert os.environ[wandb_sdk.SERVICE] == "of the parent"
+    wandb_sdk._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]

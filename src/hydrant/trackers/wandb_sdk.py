@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
+import functools
 import importlib
 import json
 import os
+import shutil
 import ssl
 import sys
 import tempfile
@@ -264,15 +267,13 @@ def _changed_process(*, fail_fast: bool) -> Generator[None]:
     drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
     parent process is not used, because it may be dead. Without a cache, wandb-core prints its log.
     """
+    defaults = _QUIET | (_FAIL_FAST if fail_fast else {}) | ({} if _has_cache() else _temporary_cache())
     service = os.environ.pop(SERVICE, None)
     exit_function, excepthook = sys.exit, sys.excepthook
-    cache = None if _has_cache() else tempfile.TemporaryDirectory(prefix="wandb-", ignore_cleanup_errors=True)
-    defaults = _QUIET | (_FAIL_FAST if fail_fast else {}) | ({"WANDB_CACHE_DIR": cache.name} if cache else {})
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:
-        with cache or contextlib.nullcontext():
-            yield
+        yield
     finally:
         for name in (SERVICE, *added):
             os.environ.pop(name, None)
@@ -294,6 +295,20 @@ def _has_cache() -> bool:
     except OSError:
         return False
     return os.access(logs, os.W_OK)
+
+
+@functools.cache
+def _temporary_cache() -> dict[str, str]:
+    """Return the variable of a cache folder for the sessions of this process; none if no folder can be made.
+
+    wandb-core uses it beyond the session that starts it. At exit, that is ended first: its hook is registered later.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="wandb-")
+    except OSError:
+        return {}
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"WANDB_CACHE_DIR": folder}
 
 
 def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:

@@ -175,11 +175,14 @@ class _Output(io.TextIOWrapper):
 
 
 def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write the bytes of a file's name as they are, and escape what the encoding of a stream lacks."""
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeError:
-        return codecs.lookup_error("backslashreplace")(error)
+    """Write the bytes of a file's name as they are, and escape what the encoding of a stream lacks.
+
+    The bytes 0x80 to 0x9f are escaped too: they control terminals of 8 bits.
+    """
+    assert isinstance(error, UnicodeEncodeError)
+    error.end = error.start + 1  # what follows may need the other way
+    is_byte = "\udca0" <= error.object[error.start] <= "\udcff"
+    return codecs.lookup_error("surrogateescape" if is_byte else "backslashreplace")(error)
 
 
 _ESCAPES = "hydrant.terminal.escape"

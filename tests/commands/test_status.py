@@ -102,7 +102,8 @@ def test_the_newest_folders_are_named_if_none_is_given(
     (sweep := Path("multirun", "older")).mkdir()
     (sweep / "sweep.json").touch()
     os.utime(sweep, (0, 0))
-    for command, rest in {"status": ", multirun/older", "evaluate": "", "export": ""}.items():
+    of_many = dict.fromkeys(("status", "compare"), ", multirun/older")
+    for command, rest in (of_many | {"evaluate": "", "export": ""}).items():
         assert cli.main([command]) == 2
         message = (
             f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first{rest}\n"

@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from processes import descendants, wait_until_gone
 from training_runs import UserModule
 
+from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
 from hydrant.trackers import process
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
 from hydrant.trackers.process import ProcessEndedError, RemoteTracker, tracker_process
 from hydrant.trackers.several import Trackers, trackers_warmed_up
+from hydrant.trackers.wandb import GRACE_SECONDS
 
 DIARY = '''
 import contextlib, json, os, pathlib, sys, time
@@ -250,6 +253,11 @@ def test_a_tracker_that_hangs_is_named(
     remote.text("key", "text")
     assert logged_warnings()[-2:] == ["Diary: no answer for 0.2 s; the run waits for it", "wrote text"]
     remote.finish(0, {})
+
+
+def test_wandb_tells_first_that_its_upload_takes_too_long() -> None:
+    finish_timeout = yaml.safe_load((conf_dir() / "tracker" / "wandb.yaml").read_text())["finish_timeout"]
+    assert finish_timeout + 2 * GRACE_SECONDS < process._PATIENCE_SECONDS  # pyright: ignore[reportPrivateUsage]
 
 
 def test_after_ctrl_c_in_a_call_nothing_waits_for_it(

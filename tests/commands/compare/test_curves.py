@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from planted import Compare
 
-from hydrant.commands.compare.curves import curves, thinning_indices
+from hydrant.commands.compare.curves import _plain, curves, thinning_indices
 
 
 def test_thinned_curves_keep_their_ends_and_extremes() -> None:
@@ -33,3 +34,19 @@ def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Co
     )
     assert curve["low"][-1] == pytest.approx(comparison.groups[place].estimate.low, rel=1e-5)
     assert curve["s"][-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([0.1234567, 0.5, 0.97222222, 0.97222222], [0.12346, 0.5, 0.97222, 0.97222]),  # saturated
+        ([0.97222222, 0.97222222], [0.97222222, 0.97222222]),
+        ([1e6 + 0.123456789, 1e6 + 0.25, 1e6 + 0.5], [1000000.1235, 1000000.25, 1000000.5]),
+        ([1.797e308, 1.5, 0.5, math.nan], [1.797e308, 1.5, 0.5, None]),
+        ([0.5, 1.79769e308, 1.5], [0.5, None, 1.5]),  # 1.7977e308 is infinity
+    ],
+)  # fmt: skip
+def test_curves_keep_the_digits_that_show_their_changes(
+    values: list[float], shown: list[float | None]
+) -> None:
+    assert _plain(np.array(values)) == shown

@@ -148,19 +148,24 @@ def _clock(run: Run, limit: int) -> dict[str, Any] | None:
 def _plain(values: FloatArray) -> list[Any]:
     """Return numbers rounded to few digits, so that their JSON is short; None for numbers that are not finite.
 
-    They keep a thousandth of the range of the later half, which may be a small part of a large number.
+    They keep a thousandth of the range of the later half, which may be a small part of a large number; of the whole
+    range if the later half is constant.
     """
     finite = np.isfinite(values)
     if finite.all() and (values == np.rint(values)).all() and (np.abs(values) < _EXACT).all():
         return values.astype(int).tolist()
     sizes = np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
-    later = values[len(values) // 2 :][finite[len(values) // 2 :]]
-    spread = float(np.ptp(later)) if later.size else 0.0
-    places = 3 - math.floor(math.log10(spread)) if _TINY < spread < math.inf else math.inf  # of decimals
-    power = np.clip(places, _DIGITS - 1 - sizes, _MAX_DIGITS - 1 - sizes)
-    up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.maximum(-power, 0)
-    has_digits = finite & (np.abs(values) > _TINY)  # of smaller ones `up` would overflow
-    rounded = np.where(finite, values, 0.0)
-    rounded[has_digits] = (np.rint(rounded * up / down) * down / up)[has_digits]
-    rounded = rounded.tolist()
-    return [value if is_finite else None for value, is_finite in zip(rounded, finite.tolist(), strict=True)]
+    later = np.arange(len(values)) >= len(values) // 2
+    with np.errstate(over="ignore"):  # the largest float may round to infinity
+        ranges = [float(np.ptp(part)) for part in (values[later & finite], values[finite]) if part.size]
+        spread = next((one for one in ranges if one > 0), 0.0)
+        places = 3 - math.floor(math.log10(spread)) if _TINY < spread < math.inf else math.inf  # of decimals
+        power = np.clip(places, _DIGITS - 1 - sizes, _MAX_DIGITS - 1 - sizes)
+        up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.maximum(-power, 0)
+        has_digits = finite & (np.abs(values) > _TINY)  # of smaller ones `up` would overflow
+        rounded = np.where(finite, values, 0.0)
+        rounded[has_digits] = (np.rint(rounded * up / down) * down / up)[has_digits]
+    shown = finite & np.isfinite(rounded)
+    return [
+        value if is_shown else None for value, is_shown in zip(rounded.tolist(), shown.tolist(), strict=True)
+    ]

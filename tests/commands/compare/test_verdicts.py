@@ -129,6 +129,15 @@ def test_groups_that_scatter_differently_are_not_pooled_for_the_seeds(tmp_path: 
     assert "The groups scatter differently" in found.sentences[1]
 
 
+@pytest.mark.parametrize(
+    ("last", "words"), [(0.9, "group, so"), (0.90000001, "group, but for the rounding of float32")]
+)
+def test_equal_results_show_no_noise(last: float, words: str, tmp_path: Path, judge: Judge) -> None:
+    for seed, value in enumerate((0.9, 0.9, last)):
+        write_run(tmp_path / f"{seed}", {"optimizer": "adamw", "seed": seed}, value)
+    assert words in judge(tmp_path).noise.sentences[0]
+
+
 def test_one_seed_says_that_the_noise_is_unknown(tmp_path: Path, judge: Judge) -> None:
     for optimizer in ("adamw", "sgd"):
         write_run(tmp_path / optimizer, {"optimizer": optimizer, "seed": 0}, 0.9)

@@ -69,7 +69,8 @@ def find_noise_floor(
     floor = NoiseFloor(scatter, pooled, p, names, unpaired, paired, num_comparisons, [], [])
     if "fold" not in repetitions and unpaired.std:  # nobody can add a fold
         floor = replace(floor, needs=_needs(floor, unpaired.std, best, difference))
-    return replace(floor, sentences=_sentences(floor, best, repetitions, metric))
+    are_exact = all(len({*sample}) < 2 for sample in samples.values())
+    return replace(floor, sentences=_sentences(floor, best, repetitions, metric, are_exact=are_exact))
 
 
 def _paired(groups: Sequence[Group]) -> Spread | None:
@@ -102,7 +103,9 @@ def _seeds(difference: float, noise: Spread, factor: float, num_comparisons: int
     return Seeds(*(None if std is None else seeds_needed(difference, std, num_comparisons) for std in stds))
 
 
-def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metric: str) -> list[str]:
+def _sentences(
+    floor: NoiseFloor, best: Sequence[Group], repetitions: str, metric: str, *, are_exact: bool
+) -> list[str]:
     pooled = floor.pooled
     if pooled.degrees == 0:
         return [
@@ -110,7 +113,8 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metri
             "A second seed shows it: seed=0,1."
         ]
     if pooled.std == 0.0:
-        same = f"{metric} is the same for all {repetitions} of every group, up to the rounding of float32 numbers"
+        rounding = "" if are_exact else ", but for the rounding of float32 numbers"
+        same = f"{metric} is the same for all {repetitions} of every group{rounding}"
         return [f"{same}, so no noise can be measured."]
     num = sum(noise.degrees > 0 for noise in floor.groups.values())
     sentences = [

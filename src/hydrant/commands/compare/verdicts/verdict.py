@@ -43,7 +43,7 @@ class Verdict:
     winner: str | None = None  # None unless it is decided
     leader: str | None = None  # the setting with the best mean
     rival: str | None = None  # the group that the sentence compares the leader with
-    lead: Difference | None = None  # of the leader over the rival; `p_holm` decides
+    lead: Difference | None = None  # the leader minus the rival; `p_holm` decides
     num_comparisons: int = 0
     seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
@@ -139,7 +139,7 @@ class _Case:
 
     @property
     def lead(self) -> Difference:
-        """The difference of the leader from the rival, in units of the metric, with the interval of the sentence.
+        """The leader minus the rival in units of the metric, below 0 where less is better; the sentence turns the sign.
 
         The interval is Bonferroni's. Where Holm's test, which rejects more, finds the lead, it ends at 0, as those of
         Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
@@ -162,9 +162,8 @@ class _Case:
     def undecided(self) -> str:
         if self._obstacle:
             return f"Undecided: {self._obstacle}."
-        lead = (
-            self.lead if self.metric.mode == "max" else self.lead.negated()
-        )  # above 0 where the leader is better
+        # Above 0 where the leader is better.
+        lead = self.lead if self.metric.mode == "max" else self.lead.negated()
         low, high, corrected = lead.low, lead.high, corrected_for(self.num_comparisons)
         assert low is not None and high is not None
         ends = f"the lead{corrected and f'{corrected},'} is {two_digits(low)} to {two_digits(high)}"

@@ -36,6 +36,14 @@ def test_results_that_differ_in_late_digits_are_shown_apart(tmp_path: Path) -> N
     ] * 2
 
 
+def test_losses_of_any_size_are_plain_numbers(tmp_path: Path) -> None:
+    one = replace(sweep_progress(sweep_in_all_states(tmp_path))[0], state="running", best=None)
+    lines = render_table("study", [replace(one, loss=loss) for loss in (0.5, 1234.25, 1234567.5)], 100)
+    assert [
+        text in line.split() for text, line in zip(("0.5000", "1234", "1234568"), lines[2:], strict=True)
+    ] == [True] * 3
+
+
 @pytest.mark.parametrize("height", [None, 10])
 def test_reasons_are_below_their_runs(tmp_path: Path, height: int | None) -> None:
     runs = sweep_progress(sweep_in_all_states(tmp_path))

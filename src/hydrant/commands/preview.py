@@ -11,6 +11,7 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import say
+from hydrant.terminal.numbers import number
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
@@ -132,7 +133,9 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
         lines = list[str]()
         for name in dict.fromkeys((names[0], names[-1])):
             of_group, values = f" of {name}" if name else "", groups[name]
-            lines.append(f"{field}{of_group}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
+            lines.append(
+                f"{field}{of_group}: {number(values[0])} -> {number(max(values))} -> {number(values[-1])}"
+            )
         lines[1:1] = [f"and {len(names) - 2} between"] if len(names) > 2 else []
         for n, line in enumerate([*lines, shape]):
             say(f"{'' if n else 'schedule':<12} {line}")

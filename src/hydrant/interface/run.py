@@ -22,6 +22,7 @@ from hydrant.runs.folder import (
 from hydrant.runs.process_settings import process_settings
 from hydrant.runs.rows import read_metrics
 from hydrant.terminal.console import relative
+from hydrant.terminal.numbers import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,7 @@ class Run:
     def __repr__(self) -> str:
         run = RunFolder(self.folder)
         best = run.summary.get("best")
-        shown = "" if best is None else f", best {best['metric']} {best['value']:.6g}"
+        shown = "" if best is None else f", best {best['metric']} {number(best['value'], 6)}"
         num_updates = run.summary.get("num_updates", 0)
         return f"Run({relative(self.folder)!r}, {run.state}, {num_updates} updates{shown})"
 

@@ -19,6 +19,7 @@ from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.progress import RunProgress
 from hydrant.sweeps.sparing import sparing
 from hydrant.terminal.console import is_terminal
+from hydrant.terminal.numbers import number
 from hydrant.terminal.styled import console, format_duration, format_metric
 from hydrant.terminal.text_table import align_columns
 
@@ -128,7 +129,7 @@ def most_urgent(runs: Sequence[tuple[str, float | None]], count: int, mode: str)
 def _cells(run: RunProgress, values: Sequence[float | None]) -> list[str]:
     done, total = run.num_updates, run.total_updates
     update = "" if done is None else str(done) if total is None else f"{done:>{len(str(total))}}/{total}"
-    loss = "" if run.loss is None else f"{run.loss:#.4g}"
+    loss = "" if run.loss is None else f"{run.loss:#.4g}" if abs(run.loss) < 999 else number(run.loss)
     best = "" if run.best is None else f"{format_metric(run.best, beside=values)} at {run.best_num_updates}"
     left = format_duration(run.seconds_left)
     return [f"{run.state:<9}", update, loss, left, best, " ".join(run.message.split())]

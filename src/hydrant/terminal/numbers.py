@@ -4,42 +4,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
-_MAX_DIGITS = 15  # a float has no more
+_EQUAL = 1e-8  # a smaller difference, as a part of the values, is rounding
 
 
 def digits_of(values: Iterable[float | None]) -> int:
     """Return how many significant digits tell values apart that are shown together: at least four.
 
+    The half of the values that lies closest together decides, so one that is far away hides no difference.
+
     >>> digits_of([0.97, 0.96, None]), digits_of([0.9000001, 0.9000003]), digits_of([1234568.9, 1234569.1])
     (4, 8, 8)
+    >>> digits_of([0.3123451, 0.3123465, 0.3123481, 1e3]), digits_of([0.3, 0.1 + 0.2]), digits_of([])
+    (7, 4, 4)
     """
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    spread = max(known) - min(known) if known else 0.0
-    if not 0.0 < spread < math.inf:
+    known = sorted(value for value in values if value is not None and math.isfinite(value))
+    pairs = ((low, high) for low, high in pairwise(known) if high - low > _EQUAL * max(abs(low), abs(high)))
+    distinct = [*known[:1], *(high for _, high in pairs)]
+    ranges = zip(distinct, distinct[len(distinct) // 2 :], strict=False)
+    low, high = min(ranges, key=lambda ends: ends[1] - ends[0], default=(0.0, 0.0))
+    if not 0.0 < high - low < math.inf:
         return 4
-    digits = 1 + math.ceil(math.log10(max(map(abs, known))) - math.log10(spread))
-    return min(max(digits, 4), _MAX_DIGITS)
+    size = max(abs(low), abs(high))
+    return max(1 + math.ceil(math.log10(size) - math.log10(high - low) - 1e-9), 4)
 
 
-def number(value: Any, digits: int = 4) -> str:
-    """Return a number with its significant digits; `-` for a missing one.
+def number(value: Any, digits: int = 4, sign: str = "") -> str:
+    """Return a number with four significant digits, or `digits`; whole numbers with all, `-` for a missing one.
+
+    `sign="+"` also marks what is positive.
 
     >>> number(None), number(3), number(0.123456), number(123456.7), number(123456.78, 7), number(1306.2, 3)
     ('-', '3', '0.1235', '123457', '123456.8', '1306')
+    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+")
+    ('10000', '1000', '1e+15', '+0.25')
     """
     if value is None:
         return "-"
     if isinstance(value, int):
-        return str(value)
-    if min(1e4, 10.0**digits) <= abs(value) < 1e15:
-        return f"{value:.{max(digits - len(str(int(abs(value)))), 0)}f}"
-    return f"{value:.{digits}g}"
+        return f"{value:{sign}}"
+    text = f"{value:{sign}.{digits}g}"
+    return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 
-def interval(low: float | None, high: float | None, digits: int = 4) -> str:
-    return "-" if low is None or high is None else f"{number(low, digits)} to {number(high, digits)}"
+def interval(low: float | None, high: float | None, digits: int = 4, sign: str = "") -> str:
+    if low is None or high is None:
+        return "-"
+    return f"{number(low, digits, sign)} to {number(high, digits, sign)}"
 
 
 def percent(ratio: float) -> str:

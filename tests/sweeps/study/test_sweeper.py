@@ -272,6 +272,16 @@ def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study:
     )
 
 
+def test_the_answer_tells_apart_what_the_table_does(study: Study) -> None:
+    def energy(chosen: dict[str, str]) -> float:
+        return 1234569 + (0.1 if chosen["optimizer"] == "adamw" else 0.0) + 0.001 * accuracy(chosen)
+
+    words = ("optimizer=adamw,sgd", "--metric", "val/energy", "best.mode=max")
+    status, line = study(WrittenRuns(energy, metric="val/energy"), *words, "--json")
+    means = {row["name"]: row["mean"] for row in check(line)["result"]["contenders"]}
+    assert (status, sorted(means.values())) == (0, [1234569.0, 1234569.1]), means
+
+
 def test_a_study_that_a_signal_stops_answers_as_its_schema_says(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of sentences and tests as texts."""
+"""How `compare` writes numbers in its sentences, and the results of its statistical tests."""
 
 from __future__ import annotations
 

@@ -19,7 +19,15 @@ from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.report import PICTURE, REPORT, by_rank, draw_means, report_text, results_table
+from hydrant.sweeps.study.report import (
+    PICTURE,
+    REPORT,
+    by_rank,
+    draw_means,
+    report_text,
+    result_digits,
+    results_table,
+)
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
@@ -145,12 +153,12 @@ class Record:
             self.fresh.verdict(),
         )
         fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
-        protocol, used = content["protocol"], self.trials.used()
+        protocol, used, digits = content["protocol"], self.trials.used(), max(result_digits(content), 6)
         of_pairs = 1 - protocol["pair_alpha"]
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
-            "contenders": [_short({key: row[key] for key in fields}) for row in by_rank(content)],
+            "contenders": [_short({key: row[key] for key in fields}, digits) for row in by_rank(content)],
             "leads": [{"over": lead.names[1], **_short(asdict(lead.estimate))} for lead in leads],
             "beaten": [
                 {"name": found.names[1], "by": found.names[0], **_short(asdict(found.estimate))}
@@ -302,9 +310,9 @@ class Record:
         return commands
 
 
-def _short(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with six digits of each fraction, which is what a reader needs."""
-    return {key: float(f"{x:.6g}") if isinstance(x, float) else x for key, x in values.items()}
+def _short(values: Mapping[str, Any], digits: int = 6) -> dict[str, Any]:
+    """Return values with six digits of each fraction, or `digits`, which is what a reader needs."""
+    return {key: float(f"{x:.{digits}g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
 def begin_record(folder: Path, record: Record, earlier: Earlier) -> None:

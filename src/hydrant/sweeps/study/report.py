@@ -64,8 +64,12 @@ def results_table(content: Mapping[str, Any]) -> list[list[str]]:
         "state",
     ]
     ranked = by_rank(content)
-    digits = digits_of(row[key] for row in ranked for key in ("mean", "low", "high"))
-    return [head, *(_row(row, digits, has_best=has_best) for row in ranked)]
+    return [head, *(_row(row, result_digits(content), has_best=has_best) for row in ranked)]
+
+
+def result_digits(content: Mapping[str, Any]) -> int:
+    """Return how many digits tell the means of the contenders and the ends of their intervals apart."""
+    return digits_of(row[key] for row in content["contenders"] for key in ("mean", "low", "high"))
 
 
 def _results(content: Mapping[str, Any]) -> list[str]:
@@ -85,9 +89,16 @@ def _results(content: Mapping[str, Any]) -> list[str]:
             "",
             f"![{protocol['metric']} of each contender: its mean with the interval, and each seed]({PICTURE})",
         ]
+    compared = content["comparisons"]
+    digits = digits_of(gap[key] for gap in compared for key in ("mean", "low", "high"))
     gaps = [
-        [f"{gap['a']} - {gap['b']}", f"{gap['mean']:+.4g}", _interval(gap), str(gap["num_pairs"])]
-        for gap in content["comparisons"]
+        [
+            f"{gap['a']} - {gap['b']}",
+            number(gap["mean"], digits, "+"),
+            interval(gap["low"], gap["high"], digits, "+"),
+            str(gap["num_pairs"]),
+        ]
+        for gap in compared
     ]
     title = [
         f"paired difference ({direction} 0: the first is better)",
@@ -153,11 +164,6 @@ def _cost(content: Mapping[str, Any]) -> str:
                           ("cpu_seconds", "processor seconds"))
     ]  # fmt: skip
     return f"{', '.join(texts)}, in {cost['num_starts']} start{'s' * (cost['num_starts'] != 1)}."
-
-
-def _interval(gap: Mapping[str, Any]) -> str:
-    low, high = gap["low"], gap["high"]
-    return "-" if low is None else f"{low:+.4g} to {high:+.4g}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

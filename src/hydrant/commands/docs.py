@@ -91,8 +91,8 @@ def _name_of(word: str, pages: dict[str, Path]) -> str:
     return found[0]
 
 
-_MAX_FREQUENT = 2
-"""Letters of words that are everywhere."""
+_MIN_LETTERS = 3
+"""Shorter words are on every page."""
 
 
 def _unknown_page(name: str, pages: dict[str, Path]) -> ConfigError:
@@ -101,7 +101,7 @@ def _unknown_page(name: str, pages: dict[str, Path]) -> ConfigError:
     word = re.compile(rf"\b{re.escape(name)}", re.IGNORECASE)
     counts = {page: len(word.findall(file.read_text(encoding="utf-8"))) for page, file in pages.items()}
     most = sorted(counts, key=lambda page: -counts[page])[:3]
-    about = [page for page in most if counts[page] and len(name) > _MAX_FREQUENT]
+    about = [page for page in most if counts[page] and len(name) >= _MIN_LETTERS]
     hints = [f"did you mean {' or '.join(similar)}?"] if similar else []
     hints += [f"Pages about it: {', '.join(about)}"] if about else []
     return ConfigError(

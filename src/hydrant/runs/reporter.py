@@ -47,8 +47,9 @@ from hydrant.runs.stretches import stretches_of
 from hydrant.runs.summary_lines import end_lines, is_shown, result_text
 from hydrant.terminal.console import show_activity
 from hydrant.terminal.notebook import show_picture
+from hydrant.terminal.numbers import format_metric
 from hydrant.terminal.progress_bar import ProgressBar
-from hydrant.terminal.styled import format_metric, log_fields
+from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows

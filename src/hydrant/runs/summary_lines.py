@@ -16,8 +16,8 @@ from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.terminal.console import relative
-from hydrant.terminal.numbers import number
-from hydrant.terminal.styled import format_duration, format_metric
+from hydrant.terminal.numbers import format_metric, number
+from hydrant.terminal.styled import format_duration
 from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters

@@ -42,6 +42,7 @@ _HELPERS = (
     "hydrant.data.token_writer",
     "hydrant.data.workers",
     "hydrant.trackers.wandb_media",
+    "hydrant.trackers.wandb_process",
     "hydrant.trackers.wandb_sdk",
     "hydrant.trackers.wandb_sweeps",
 )

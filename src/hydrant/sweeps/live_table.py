@@ -19,8 +19,8 @@ from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.progress import RunProgress
 from hydrant.sweeps.sparing import sparing
 from hydrant.terminal.console import is_terminal
-from hydrant.terminal.numbers import number
-from hydrant.terminal.styled import console, format_duration, format_metric
+from hydrant.terminal.numbers import format_metric, number
+from hydrant.terminal.styled import console, format_duration
 from hydrant.terminal.text_table import align_columns
 
 if TYPE_CHECKING:

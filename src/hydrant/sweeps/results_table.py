@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_PICTURE, SWEEP_TABLE, RunFolder, performance_text
 from hydrant.sweeps.live_table import format_counts, most_urgent
 from hydrant.terminal.console import relative, say
-from hydrant.terminal.styled import format_duration, format_metric
+from hydrant.terminal.numbers import format_metric
+from hydrant.terminal.styled import format_duration
 
 MAX_PRINTED = 20
 """The most runs of a table that a sweep prints at its end."""
@@ -59,11 +60,7 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
     say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
     for place in places:
         run, value, best = runs[place], values[place], runs[place].summary.get("best") or {}
-        details = (
-            []
-            if value is None
-            else [f"{best['metric']} {format_metric(value, beside=values)} at update {best['num_updates']}"]
-        )
+        details = [] if value is None else [_best_text(best, values)]
         details += [performance_text(run.summary)] if claims else []
         say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}".rstrip())
         if run.error:
@@ -74,18 +71,21 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
         say(f"claim: {claim}")
 
 
+def _best_text(best: Mapping[str, Any], values: Sequence[float | None]) -> str:
+    """Return the best value of a run, with digits that tell it from the `values` of the others."""
+    return f"{best['metric']} {format_metric(best['value'], beside=values)} at update {best['num_updates']}"
+
+
 def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode: str) -> dict[str, str]:
     """Return the last lines of a sweep by their labels: its best run, its duration, and what shows more."""
     name, fields = relative(folder), dict[str, str]()
-    results = [(best["value"], best, run) for run in runs if (best := run.summary.get("best"))]
-    metrics = {best["metric"] for _, best, _ in results}
+    results = [(best, run) for run in runs if (best := run.summary.get("best"))]
+    metrics = {best["metric"] for best, _ in results}
     if results and mode and not any(differing_definitions(m, [run.choices for run in runs]) for m in metrics):
-        values = [value for value, _, _ in results]
-        value, best, run = (max if mode == "max" else min)(results, key=lambda result: result[0])
+        values = [best["value"] for best, _ in results]
+        best, run = (max if mode == "max" else min)(results, key=lambda result: result[0]["value"])
         label = labels_of(runs)[list(runs).index(run)]
-        fields["best run"] = (
-            f"{label}: {best['metric']} {format_metric(value, beside=values)} at update {best['num_updates']}"
-        )
+        fields["best run"] = f"{label}: {_best_text(best, values)}"
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
     if (folder / SWEEP_PICTURE).exists():
         fields["curves"] = f"{name}/{SWEEP_PICTURE}"

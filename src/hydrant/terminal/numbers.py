@@ -31,6 +31,27 @@ def digits_of(values: Iterable[float | None]) -> int:
     return max(1 + math.ceil(math.log10(size) - math.log10(high - low) - 1e-9), 4)
 
 
+def format_metric(value: float, sign: str = "", beside: Iterable[float | None] = ()) -> str:
+    """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
+
+    A large value gets eight digits, because float32 has no more, and any gets more digits if the values that are shown
+    `beside` it need them. `sign="+"` also marks what is positive.
+
+    >>> format_metric(0.97), format_metric(0.0012345), format_metric(0.00001234), format_metric(0.25, sign="+")
+    ('0.9700', '0.001234', '1.234e-05', '+0.2500')
+    >>> format_metric(9999.125), format_metric(260120950.2477)
+    ('9999.1250', '260120950')
+    >>> format_metric(0.9000002, beside=[0.9000001, 0.9000002]), format_metric(0.97, beside=[0.96, 0.97])
+    ('0.90000020', '0.9700')
+    """
+    digits = digits_of(beside)
+    if not (1e-2 <= abs(value) < 1e15 or value == 0):
+        return f"{value:{sign}.{digits}g}"
+    power = math.floor(math.log10(abs(value))) if value else 0
+    decimals = max(min(7 - power, 4), digits - 1 - power if digits > 4 else 0, 0)
+    return f"{value:{sign}.{decimals}f}"
+
+
 def number(value: Any, digits: int = 4, sign: str = "") -> str:
     """Return a number with four significant digits, or `digits`; whole numbers with all, `-` for a missing one.
 

@@ -7,12 +7,11 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from hydrant.errors import log
 from hydrant.terminal.console import is_terminal, say
-from hydrant.terminal.numbers import digits_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -66,27 +65,6 @@ def format_duration(seconds: float | None) -> str:
     minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def format_metric(value: float, sign: str = "", beside: Iterable[float | None] = ()) -> str:
-    """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
-
-    A large value gets eight digits, because float32 has no more, and any gets more digits if the values that are shown
-    `beside` it need them. `sign="+"` also marks what is positive.
-
-    >>> format_metric(0.97), format_metric(0.0012345), format_metric(0.00001234), format_metric(0.25, sign="+")
-    ('0.9700', '0.001234', '1.234e-05', '+0.2500')
-    >>> format_metric(9999.125), format_metric(260120950.2477)
-    ('9999.1250', '260120950')
-    >>> format_metric(0.9000002, beside=[0.9000001, 0.9000002]), format_metric(0.97, beside=[0.96, 0.97])
-    ('0.90000020', '0.9700')
-    """
-    digits = digits_of(beside)
-    if not (1e-2 <= abs(value) < 1e15 or value == 0):
-        return f"{value:{sign}.{digits}g}"
-    power = math.floor(math.log10(abs(value))) if value else 0
-    decimals = max(min(7 - power, 4), digits - 1 - power if digits > 4 else 0, 0)
-    return f"{value:{sign}.{decimals}f}"
 
 
 @functools.lru_cache(maxsize=1)

@@ -32,17 +32,14 @@ from hydrant.trackers.wandb_media import (
     save_file,
 )
 from hydrant.trackers.wandb_names import checked_project, name_or_default, tags_or_default
+from hydrant.trackers.wandb_process import SERVICE, stop_core, turn_off_analytics, without_launch
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
-    SERVICE,
     NoAccessError,
     SdkSession,
     last_sent_row,
     sdk_session,
-    stop_core,
-    turn_off_analytics,
     warm_sdk,
-    without_launch,
 )
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hydrant.terminal.numbers import number
-from hydrant.terminal.styled import format_metric
+from hydrant.terminal.numbers import format_metric, number
 
 
 def two_digits(value: float) -> str:

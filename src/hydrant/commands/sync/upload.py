@@ -23,7 +23,8 @@ from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.wandb_media import STAGING
-from hydrant.trackers.wandb_sdk import SERVICE, Account, NoAccessError
+from hydrant.trackers.wandb_process import SERVICE
+from hydrant.trackers.wandb_sdk import Account, NoAccessError
 
 State = Literal["sent", "waiting", "already sent", "left out", "failed"]
 

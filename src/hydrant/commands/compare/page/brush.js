@@ -25,7 +25,7 @@ function setBrush(key, brush) {
 /** Entries that name the brushes; a click removes one. */
 function brushChips() {
   return Object.entries(brushes()).map(([key, brush]) => {
-    const text = typeof brush[0] === "number" ? `${interval(...brush, digitsOf(brush))}` : brush.map(short).join(", ");
+    const text = typeof brush[0] === "number" ? interval(...brush, digitsOf(brush)) : brush.map(short).join(", ");
     return h("li", {}, h("button", { type: "button", "aria-label": `Remove the range of ${key}: ${text}`, onclick: () => setBrush(key, null) }, `${key} ${text}  ×`));
   });
 }

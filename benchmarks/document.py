@@ -1,5 +1,7 @@
-"""Write docs/internals/performance.md and scale.md, and the costs in docs/guides/optimizers.md, from the newest result
-of each benchmark in benchmarks/results.
+"""Write the pages of benchmarks from the newest result of each in benchmarks/results.
+
+docs/internals/performance.md has the summary, benchmarks/results/README.md a section for each benchmark,
+docs/internals/scale.md the scale, and docs/guides/optimizers.md the costs of updates.
 """
 
 from __future__ import annotations
@@ -20,13 +22,19 @@ DOCS = ROOT / "docs" / "internals"
 HEAD = """\
 # Performance
 
-Each figure is measured in turn with what it is compared with, in the same run on the same machine. `scripts/bench`
-writes this page from [benchmarks/results](../../benchmarks/results); do not edit it by hand.
-[benchmarks](../../benchmarks/README.md) explains the method.
+Each figure is measured in turn with what it is compared with, in the same run on the same machine.
+[The results](../../benchmarks/results/README.md) have every figure with its interval, and
+[benchmarks](../../benchmarks/README.md) explains the method. `scripts/bench` writes both; do not edit them by hand.
 
 ```bash
 scripts/bench
 ```
+"""
+RESULTS_HEAD = """\
+# Results of the benchmarks
+
+The newest result of each benchmark. [Performance](../../docs/internals/performance.md) is the summary, and
+[benchmarks](../README.md) explains the method. `scripts/bench` writes this page; do not edit it by hand.
 """
 
 Results = dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -65,8 +73,13 @@ def pages() -> dict[Path, str]:
     sections = {key: section(key[1], *newest[key]) for key in keys if key in newest}
     scale = sections.pop(("cpu", "scale"), "")
     missing = [key for key in keys if key not in newest]
-    parts = [HEAD, *summary(newest), duration, *gpu_goals(newest), *sections.values(), *not_measured(missing)]
-    written = {DOCS / "performance.md": "\n".join(parts), DOCS / "scale.md": scale_page.text(scale)}
+    short = [HEAD, *summary(newest), duration, *gpu_goals(newest)]
+    full = [RESULTS_HEAD, *sections.values(), *not_measured(missing)]
+    written = {
+        DOCS / "performance.md": "\n".join(short),
+        RESULTS / "README.md": "\n".join(full),
+        DOCS / "scale.md": scale_page.text(scale),
+    }
     if costs := newest.get(("cpu", "update_cost")):
         guide = optimizers_page.PAGE
         written[guide] = optimizers_page.text(guide.read_text(encoding="utf-8"), *costs)
@@ -88,7 +101,7 @@ def summary(newest: Results) -> Iterator[str]:
         results = "; ".join(f"{label} **{rows[label]}**" for label in labels if label in rows)
         lines += [f"| {question} | {results} |"] if results else []
     if lines:
-        head = "Medians on a machine without a GPU. The sections below explain each row and give intervals."
+        head = "Medians on a machine without a GPU. The results explain each row and give intervals."
         yield "\n".join(["## In short\n", f"{head}\n", "| question | result |", "| --- | --- |", *lines, ""])
 
 

@@ -49,7 +49,7 @@ def _number(ratio: float) -> str:
 
 def _explanation(measured: Mapping[str, Any]) -> str:
     machine = measured["gpu"] or f"one core of {measured['cpu']}"
-    link = "../internals/performance.md#the-update-of-each-optimizer-compared-with-that-of-adamw"
+    link = "../../benchmarks/results/README.md#the-update-of-each-optimizer-compared-with-that-of-adamw"
     return textwrap.fill(
         "*Update* is the time of an update of the weights in multiples of AdamW's, without the forward and backward "
         "pass: "

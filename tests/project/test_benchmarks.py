@@ -70,7 +70,7 @@ def test_a_page_has_the_newest_results_of_cpu_and_gpu(
         results["measured"] |= {"gpu": gpu, "time": f"2026-01-0{number + 1} 12:00 UTC"}
         (tmp_path / f"{number}.json").write_text(json.dumps(results), encoding="utf-8")
     monkeypatch.setattr(document, "RESULTS", tmp_path)
-    page = document.pages()[document.DOCS / "performance.md"]
+    page = document.pages()[tmp_path / "README.md"]
     places = [line.partition(" UTC on ") for line in page.splitlines() if line.startswith("Measured 2026")]
     assert {day for day, _, _ in places} == {"Measured 2026-01-03 12:00", "Measured 2026-01-04 12:00"}
     (on_gpu,) = [place for day, _, place in places if day.startswith("Measured 2026-01-04")]
@@ -95,8 +95,8 @@ def test_the_page_shows_goals_failures_gaps_and_profiles_of_a_gpu(
     }  # fmt: skip
     results = {"measured": measured | {"gpu": "NVIDIA H200"}, "benchmarks": {"vit_speed": benchmark}}
     (tmp_path / "h200.json").write_text(json.dumps(results), encoding="utf-8")
-    text = document.pages()[page]
-    assert f"{goal} 5 x, **missed** |" in text
+    assert f"{goal} 5 x, **missed** |" in document.pages()[page]
+    text = document.pages()[tmp_path / "README.md"]
     assert "- failed: timm: `RuntimeError: no`" in text
     assert "- not measured: compiled" in text
     assert "```text\n12.3  40.0%  aten::mm\n```" in text
@@ -124,7 +124,7 @@ def test_the_page_keeps_the_parts_that_a_later_result_of_the_same_gpu_lacks(
             "benchmarks": {"vit_speed": benchmark},
         }
         (tmp_path / f"{day}.json").write_text(json.dumps(results), encoding="utf-8")
-        return document.pages()[document.DOCS / "performance.md"]
+        return document.pages()[tmp_path / "README.md"]
 
     write(1, {"eager": 6.5, "compiled": 1.5})
     write(2, {"eager": 7.5})

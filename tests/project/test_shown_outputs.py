@@ -129,8 +129,9 @@ def test_the_gallery_has_the_numbers_of_its_pictures() -> None:
     assert rounded([re.findall(best, lines_of("sweep.svg"), re.MULTILINE)]) == [both, both]
 
 
-def test_the_times_of_cached_code_are_those_of_the_performance_page() -> None:
-    page, measured = (table_rows(f"docs/internals/{name}.md") for name in ("torch-compile", "performance"))
+def test_the_times_of_cached_code_are_those_of_the_results() -> None:
+    pages = ("docs/internals/torch-compile.md", "benchmarks/results/README.md")
+    page, measured = (table_rows(name) for name in pages)
     for kind, title in (("`compile=default`", "whole"), ("`compile=blocks`", "by blocks")):
         names = (f"{title}, cold", f"{title}, warm", f"{title}, warm, to {title}, cold")
         assert page[kind] == [measured[name][0].removesuffix(" x") for name in names]

@@ -30,11 +30,14 @@ import sys, time
 from pathlib import Path
 from hydrant.runs.lock import exclusive, shared
 from hydrant.signals import StopRequest
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.sweep_files import SweepFiles, planned
 folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
+files = SweepFiles()
+files.keeps_plan = (folder / "sweep.json").exists()
 with {"run": exclusive, "sweep": shared}[sys.argv[1]](folder), StopRequest() as stop:
     if sys.argv[1] == "sweep":
-        write_plan(folder, Plan(0.0, [PlannedJob(folder / "seed-0", ["seed=0"])]))
+        files.jobs[folder / "seed-0"] = planned(folder / "seed-0", ["seed=0"])
+        files.write_plan(folder)
     print("works", flush=True)
     try:
         while stop() is None:
@@ -143,7 +146,7 @@ def test_a_sweep_is_stopped_by_its_own_process(
 def test_both_commands_that_work_at_a_sweep_are_stopped(
     work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The plan names the later one. A second request sends no second signal to one that still saves."""
+    """The jobs of the plan name the later one. A second request sends no second signal to one that still saves."""
     sweep = tmp_path / "sweep"
     make_run(sweep / "seed-0", "running")
     first, second = work("sweep", sweep, seconds=2.5), work("sweep", sweep)
@@ -154,6 +157,34 @@ def test_both_commands_that_work_at_a_sweep_are_stopped(
     assert (stopped["outcome"], sorted(stopped["pids"])) == ("stopped", sorted([first.pid, second.pid]))
     assert [process.communicate()[0] for process in (first, second)] == ["saved\n"] * 2
     assert not (sweep / ASKED).exists()
+
+
+def test_a_backup_that_locks_a_sweep_is_not_stopped(
+    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = work("sweep", tmp_path / "sweep")
+    wait = ["flock", "--shared", str(tmp_path / "sweep"), "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(wait, stdout=subprocess.PIPE, process_group=0) as backup:
+        assert backup.stdout is not None
+        backup.stdout.readline()
+        assert stop(capsys, tmp_path / "sweep")["pids"] == [process.pid]
+        assert "cannot be found here" in stop(capsys, tmp_path / "sweep", status=1)["message"]
+        assert backup.poll() is None
+        os.killpg(backup.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("flags", [[], ["--now"]])
+def test_a_run_that_is_starting_is_shown_and_stopped(
+    flags: list[str], work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It makes its data set, so that its folder holds nothing but the lease."""
+    process = work("run", tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [LEASE]
+    assert cli.main(["status", "--json", str(tmp_path / "run")]) == 0
+    [[entry]] = check(capsys.readouterr().out)["folders"].values()
+    assert (entry["state"], entry["pid"]) == ("starting", process.pid)
+    assert stop(capsys, *flags, tmp_path / "run")["pids"] == [process.pid]
+    process.wait()
 
 
 def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
@@ -194,7 +225,7 @@ def test_a_forged_lease_stops_nobody(
         (run / LEASE).write_text(f"{this_machine()}\nhost\nuuid\n{pid}\n")
         assert stop(capsys, run)["outcome"] == "idle"
     (run / "sweep.json").write_text(
-        json.dumps({"began": 0, "pid": bystander.pid, "machine": this_machine(), "jobs": []})
+        json.dumps({"began": 0, "commands": [{"pid": bystander.pid, "machine": this_machine()}], "jobs": []})
     )
     assert ask_to_stop(run, bystander.pid, now=True, seconds=0) is None
     assert bystander.poll() is None
@@ -208,7 +239,8 @@ def test_a_plan_or_a_link_of_a_stranger_stops_no_run_elsewhere(
     make_run(tmp_path / "theirs" / "seed-0", "finished")
     (tmp_path / "theirs" / "linked").symlink_to(tmp_path / "mine")
     job = {"run": "../mine", "overrides": [], "refused": None}
-    plan = {"began": 0, "pid": bystander.pid, "machine": this_machine(), "host": "x", "jobs": [job]}
+    command = {"pid": bystander.pid, "machine": this_machine()}
+    plan = {"began": 0, "commands": [command], "machine": this_machine(), "host": "x", "jobs": [job]}
     (tmp_path / "theirs" / "sweep.json").write_text(json.dumps(plan))
     assert stop(capsys, tmp_path / "theirs")["outcome"] == "idle"
     assert bystander.poll() is None

@@ -18,7 +18,7 @@ from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lease import leasing_process
 from hydrant.runs.lock import is_held, is_in_use
-from hydrant.runs.lock_holder import locking_process, locking_processes
+from hydrant.runs.lock_holder import locking_process
 from hydrant.runs.stopping import CannotStop, ask_to_stop
 from hydrant.sweeps.executors.slurm_queue import queued_in
 from hydrant.sweeps.plan import usable_plan
@@ -107,7 +107,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     plan, damage = usable_plan(folder)
     if damage:
         notice(damage)
-    if (stopped := _stop_all(folder, dict.fromkeys(locking_processes(folder), folder), now=now)) is not None:
+    if (stopped := _stop_all(folder, dict.fromkeys(plan.at_work(folder), folder), now=now)) is not None:
         return stopped
     if jobs := sorted(queued_in(folder)):
         return _cancelled(folder, jobs)

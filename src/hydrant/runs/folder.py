@@ -21,6 +21,7 @@ from hydrant.errors import JobFailed, RecordError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
+from hydrant.runs.lease import LEASE
 from hydrant.runs.lock import is_held
 from hydrant.terminal.numbers import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
@@ -78,6 +79,7 @@ class RunStatus(StrEnum):
     KILLED = "killed"  # `running` in the summary, but no process of this machine holds the folder
     RUNNING_ELSEWHERE = "running elsewhere"  # `running` on another machine, whose processes cannot be seen
     NOT_STARTED = "not started"  # without a summary
+    STARTING = "starting"  # the same, or ended before, and a process of this machine holds the folder
     DAMAGED = "damaged"  # a file cannot be read
     REFUSED = "refused"  # the job of a sweep whose config was rejected
     MISSING = "missing"  # the job of a sweep without a folder
@@ -184,10 +186,12 @@ class RunFolder:
 def is_run_folder(path: Path) -> bool:
     """Return whether a folder holds a config, or only Hydra's record because the run failed before it wrote one.
 
+    A run that prepares its data and model has only the lease, as a sweep has before its plan.
     The folder of an ejected program has neither, but metrics and, when it has finished, a summary.
     """
     is_ejected = (path / METRICS).exists() and (path / SUMMARY).exists()
-    return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_ejected
+    is_starting = (path / LEASE).exists() and not (path / SWEEP_PLAN).exists()
+    return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_starting or is_ejected
 
 
 def newest_folders(example: str, *, with_sweeps: bool = True) -> str:

@@ -24,13 +24,6 @@ def locking_process(folder: Path) -> int | None:
     return pid if pid is not None and locks(pid, folder) else None
 
 
-def locking_processes(folder: Path) -> list[int]:
-    """Return the processes of this machine that share the lock of a folder, without those that inherit it."""
-    found = sorted(int(entry.name) for entry in _PROC.glob("[1-9]*"))
-    holders = [pid for pid in found if locks(pid, folder)]
-    return [pid for pid in holders if not {*_ancestors(pid)} & {*holders}]
-
-
 def locks(pid: int, folder: Path) -> bool:
     """Return whether a process of this machine has locked a folder; False if it may not be looked at.
 

@@ -27,15 +27,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _DRAW_SECONDS = 0.5
-_BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED,
-               RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.STOPPED,
-               RunStatus.QUEUED,
-               RunStatus.NOT_STARTED)  # fmt: skip
+_BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.STARTING, RunStatus.FAILED, RunStatus.REFUSED,
+               RunStatus.DAMAGED, RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.FINISHED, RunStatus.PRUNED,
+               RunStatus.STOPPED, RunStatus.QUEUED, RunStatus.NOT_STARTED)  # fmt: skip
 """The states in the order of urgency. If the terminal is too short for all runs, it shows the first ones."""
 
 _STYLES = {
     "green": (RunStatus.FINISHED,),
-    "cyan": (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE),
+    "cyan": (RunStatus.STARTING, RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE),
     "red": (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED, RunStatus.KILLED),
     "yellow": (RunStatus.PREEMPTED, RunStatus.PRUNED, RunStatus.STOPPED),
     "bright_black": (RunStatus.QUEUED, RunStatus.NOT_STARTED),

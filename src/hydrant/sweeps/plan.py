@@ -14,6 +14,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
 from hydrant.runs.lease import this_machine
+from hydrant.runs.lock_holder import locks
 from hydrant.terminal.console import relative
 
 SUBMITIT = ".submitit"
@@ -31,19 +32,6 @@ class PlannedJob:
     pid: int | None = None  # of the command that planned it
     machine: str = ""  # `this_machine()` of that command
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the command that planned it was on this machine and has died, so it will not start the job."""
-        if self.pid is None or self.machine != this_machine():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except (ProcessLookupError, OverflowError):  # the file may hold any number
-            return True
-        except OSError:  # a process of another user
-            return False
-        return False
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,11 +39,22 @@ class Plan:
 
     began: float  # when the newest command of the sweep started, in unix seconds
     jobs: Sequence[PlannedJob]
-    pid: int | None = None  # of the process that wrote it
-    machine: str = ""  # `this_machine()` of that process, and the name of it
-    host: str = ""
+    commands: Sequence[Command] = ()  # that wrote it, as long as others were at work
+    host: str = ""  # the name of the machine of the newest command
     wall_seconds: float = 0.0  # of all starts of the sweep, up to when this was written
     processor_seconds: float = 0.0
+
+    def at_work(self, sweep: Path) -> list[int]:
+        """Return the processes of these commands on this machine that hold the lock of the sweep's folder."""
+        here = [command["pid"] for command in self.commands if command["machine"] == this_machine()]
+        return [pid for pid in here if locks(pid, sweep)]
+
+
+class Command(TypedDict):
+    """The process of a sweep."""
+
+    pid: int
+    machine: str  # its `this_machine()`
 
 
 class _Recorded(TypedDict, total=False):
@@ -71,7 +70,7 @@ class _Job(_Recorded):
 
 
 class _Writer(TypedDict, total=False):
-    pid: int
+    commands: list[Command]
     machine: str
     host: str
     wall_seconds: float
@@ -92,7 +91,9 @@ def write_plan(sweep: Path, plan: Plan) -> None:
         known |= {} if job.pid is None else {"pid": job.pid}
         known |= {} if job.machine in ("", here) else {"machine": job.machine}
         jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None, **known})
-    writer = {"pid": os.getpid(), "machine": here, "host": platform.node()}
+    own = Command(pid=os.getpid(), machine=here)
+    commands = [*(command for command in plan.commands if command != own), own]
+    writer = {"commands": commands, "machine": here, "host": platform.node()}
     seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
     write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **seconds, "jobs": jobs})
 
@@ -110,12 +111,12 @@ def read_plan(sweep: Path) -> Plan:
     jobs = [
         PlannedJob(
             sweep / job["run"], job["overrides"], job["refused"] or "", job.get("earlier", 0.0),
-            max(job["pid"], 1) if "pid" in job else None, job.get("machine", machine),
+            job.get("pid"), job.get("machine", machine),
         )
         for job in plan["jobs"]
     ]  # fmt: skip
     return Plan(
-        plan["began"], jobs, plan.get("pid"), plan.get("machine", ""), plan.get("host", ""),
+        plan["began"], jobs, plan.get("commands", []), plan.get("host", ""),
         max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),
     )  # fmt: skip
 

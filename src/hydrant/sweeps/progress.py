@@ -12,15 +12,16 @@ from typing import Any
 
 from hydrant.files.regular_file import open_regular
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
+from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import is_held, is_in_use
-from hydrant.runs.lock_holder import locking_process, locking_processes
+from hydrant.runs.lock_holder import locking_process
 from hydrant.runs.rows import parse_row
 from hydrant.sweeps.plan import SUBMITIT, PlannedJob, usable_plan
 from hydrant.terminal.console import relative
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
 
-_RUNNING = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE)
+_RUNNING = (RunStatus.STARTING, RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE)
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,17 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
     if is_run_folder(folder):
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
-    is_at_work = is_in_use(folder)
-    # A process id means nothing in another container, where no process is found that works at the sweep. SLURM starts
-    # the jobs of a command that has died too.
-    is_submitted = (folder / SUBMITIT).exists()
-    knows_dead = is_at_work and not is_submitted and any(job.is_abandoned for job in plan.jobs)
-    knows_dead = knows_dead and locking_processes(folder) != []
+    is_at_work, at_work = is_in_use(folder), plan.at_work(folder)
+    # In another container, no process is found that works at the sweep. SLURM starts the jobs of a dead command too.
+    starts_all = not at_work or (folder / SUBMITIT).exists()
+    living = (None, *at_work)
     others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
     jobs = (
-        _job_progress(job, folder, may_start=is_at_work and not (knows_dead and job.is_abandoned))
+        _job_progress(
+            job,
+            folder,
+            may_start=is_at_work and (starts_all or job.machine != this_machine() or job.pid in living),
+        )
         for job in plan.jobs
     )
     return [*jobs, *(_run_progress(run, folder) for run in others)]
@@ -83,13 +86,13 @@ def _job_progress(job: PlannedJob, sweep: Path, *, may_start: bool) -> RunProgre
 def _run_progress(run: RunFolder, sweep: Path) -> RunProgress:
     state, best = run.state, run.summary.get("best") or {}
     if state not in (RunStatus.FINISHED, *_RUNNING) and is_held(run.path):
-        state = RunStatus.RUNNING  # a process has just started to train
+        state = RunStatus.STARTING
     progress = RunProgress(
         run=os.path.relpath(run.path, sweep),
         folder=relative(run.path),
         choices=run.choices,
         state=state,
-        pid=locking_process(run.path) if state == RunStatus.RUNNING else None,
+        pid=locking_process(run.path) if state in _RUNNING else None,
         num_updates=run.summary.get("num_updates"),
         total_updates=run.summary.get("total_updates"),
         metric=best.get("metric"),

@@ -26,7 +26,7 @@ class SweepFiles:
         self._began = time.time()  # of the machine's clock, which may be set meanwhile
         self._began_monotonic = time.monotonic()
         self.jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
-        self.keeps_plan = False  # the jobs in sweep.json, which are of other commands at work in the folder
+        self.keeps_plan = False  # the jobs and commands in sweep.json: others are at work in the folder
         self._processor_seconds = 0.0  # of the processes of jobs
         # Wall and processor seconds: of all starts, and what is in it of this one.
         self.total = self._counted = 0.0, 0.0
@@ -64,10 +64,13 @@ class SweepFiles:
                 max(file.processor_seconds, self.total[1]) + used[1] - self._counted[1],
             )
             self._counted = used
-            others = file.jobs if self.keeps_plan else []
+            others, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
             self.keeps_plan = True  # from now on, what others add is of commands at work
             jobs = {Path(os.path.realpath(job.folder)): job for job in others} | self.jobs
-            write_plan(folder, Plan(self._began, [*jobs.values()], wall_seconds=wall, processor_seconds=cpu))
+            write_plan(
+                folder,
+                Plan(self._began, [*jobs.values()], commands, wall_seconds=wall, processor_seconds=cpu),
+            )
 
     def refresh(self, folder: Path) -> None:
         self.write_plan(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from sources import joined, spec
 from training_runs import Train
 
 from hydrant import cli
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, csv
-from hydrant.data.csv_file import read_table
+from hydrant.data.csv_file import Spelling, read_table
 from hydrant.data.csv_layout import read_layout
 from hydrant.data.folds import cut_fold
 from hydrant.errors import ConfigError, DataError, HydrantError
@@ -56,12 +54,32 @@ def samples(data: Data) -> tuple[Any, Any]:
     return batch.inputs, batch.targets
 
 
-@pytest.mark.parametrize("num_marks", [1, 2, 3])
-def test_byte_order_marks_are_no_part_of_a_name(num_marks: int, houses: Path, tmp_path: Path) -> None:
+QUOTED = (
+    '"area", "city", "rooms", "price"\r\n"40", "Ulm", "1", "100"\r\n80, "Bonn",3, "200.5"\r\n'
+    '60,   "Ulm", 2,"150"\r\n20,"Kiel\nam See", 1, 50\r\n'
+)
+"""Blanks before the quotes."""
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        *[("\ufeff" * num + HOUSES, {}) for num in (1, 2, 3)],
+        (QUOTED, {}),
+        (f"\ufeff{QUOTED}", {}),
+        ("sep=;\r\n" + HOUSES.replace(",", ";"), {}),
+        ("\ufeffsep=\t\n" + HOUSES.replace(",", "\t"), {"delimiter": ";"}),
+        (HOUSES.replace(",", ";").replace(".", ","), {"delimiter": ";", "decimal": ","}),
+        (HOUSES.replace(".", ",").replace("200,5", '"200,5"'), {"decimal": ","}),
+    ],
+)
+def test_a_file_may_be_written_in_many_ways(
+    text: str, changes: dict[str, Any], houses: Path, tmp_path: Path
+) -> None:
+    (other := tmp_path / "other.csv").write_bytes(text.encode())
     plain = samples(read(houses))
-    (marked := tmp_path / "marked.csv").write_text("\ufeff" * num_marks + HOUSES)
-    for one, other in zip(samples(read(marked)), plain, strict=True):
-        assert torch.equal(one, other)
+    for one, expected in zip(samples(read(other, **changes)), plain, strict=True):
+        assert torch.equal(one, expected)
 
 
 def test_numbers_are_standardized_and_texts_are_one_hot(houses: Path) -> None:
@@ -99,56 +117,6 @@ def test_codes_are_integers_and_unknown_categories_are_zero(houses: Path, tmp_pa
     assert targets.tolist() == [1, 2]
     one_hot = samples(read(houses, val=str(other), features=["city"]))[0]
     assert one_hot.tolist() == [[0, 0, 1], [0, 0, 0]]
-
-
-@pytest.mark.parametrize("first", [0, 1, 17])
-def test_a_column_that_numbers_the_lines_is_told(
-    first: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    lines = [f"{first + n},{n * n % 7},{n % 3}.5" for n in range(12)]
-    (path := tmp_path / "index.csv").write_text("\n".join([",area,price", *lines]))
-    read(path)
-    assert "the column '' numbers the lines" in caplog.text
-    assert """leave it out by "data.features=['area']", or name it in data.features if""" in caplog.text
-    caplog.clear()
-    read(path, features=["", "area"])  # it is meant
-    read(path, features=["area"])
-    path.write_text("\n".join(["id,area,price", *lines[1:], lines[0]]))
-    read(path)
-    years = [f"{1990 + n},{n * n % 7},{n % 3}.5" for n in range(12)]
-    path.write_text("\n".join(["year,area,price", *years]))
-    read(path)
-    assert not caplog.text
-    path.write_text("\n".join(["id,area,price", *lines]))
-    read(path)
-    assert ("numbers the lines" in caplog.text) == (first < 2)
-
-
-@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
-@pytest.mark.parametrize(
-    ("rows", "is_told"), [([5, 90, 3, 41, 77, 12, 60, 8, 33, 50], True), ([5, 90] * 5, False)]
-)
-def test_an_index_of_pandas_is_told_whatever_its_order(
-    name: str, rows: list[int], is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    lines = [f"{row},{row % 7},{row % 3}.5" for row in rows]
-    (path := tmp_path / "index.csv").write_text("\n".join([f"{name},area,price", *lines]))
-    read(path)
-    assert (f"the column {name!r} numbers the lines" in caplog.text) == is_told
-
-
-def test_the_columns_to_keep_can_be_pasted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    names = ["sepal length (cm)", "it's", "größe", "1", "a", "b", "c", "d", "e", "f", "g"]
-
-    def remedy(others: list[str]) -> str:
-        lines = [",".join([str(n), *[f"{n}.5"] * len(others), "1.5"]) for n in range(20)]
-        (path := tmp_path / "index.csv").write_text("\n".join([",".join(["id", *others, "price"]), *lines]))
-        read(path)
-        return re.findall(r"'id' .* leave it out (.*), or name", caplog.text)[-1]
-
-    _, word = shlex.split(remedy(names[:10]))
-    assert OverridesParser.create().parse_override(word).value() == names[:10]
-    assert remedy(names) == "of data.features"
 
 
 def test_a_feature_that_is_named_twice_is_refused(houses: Path) -> None:
@@ -198,13 +166,52 @@ def test_targets_are_classes_or_numbers(
 def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None:
     file, other = tmp_path / "train.csv", tmp_path / "val.csv"
     file.write_text("x,city,price\n1,Ulm,1.5\n3,Bonn,2\nNA,,3\n")
-    other.write_text("x,city,price\n,nan,1\n")
-    inputs, _ = samples(read(file, val=str(other), missing="mean", standardize=False))
-    assert inputs.tolist() == [[2, 0, 0]]
+    other.write_text("x,city,price\n,nan,1\n-999,None,1\n")
+    words = {"missing_words": ["NA", "nan", -999], "standardize": False, "val": str(other)}
+    inputs, _ = samples(read(file, missing="mean", **words))
+    assert inputs.tolist() == [[2, 0, 0], [2, 0, 0]]
     with pytest.raises(
         ConfigError, match=r"data.missing: line 4 of .*train.csv, column 'x' has no value \(1 in"
     ):
+        read(file, **words)
+
+
+def test_only_named_words_are_missing(tmp_path: Path) -> None:
+    """`None` is a class of sleep disorders, `NA` the code of Namibia."""
+    (file := tmp_path / "rows.csv").write_text("code,price\nNA,None\nnull,Apnea\nnan,nan\nN/A,None\n")
+    data = read(file)
+    inputs, targets = samples(data)
+    assert data.class_names == ("Apnea", "None", "nan")
+    assert targets.tolist() == [1, 0, 2, 1]
+    assert inputs.argmax(1).tolist() == [1, 3, 2, 0]  # N/A, NA, nan, null
+    with pytest.raises(
+        ConfigError, match=r"data\.target: has no value in line 2 of .*, column 'price'; remove"
+    ):
+        read(file, missing_words=["None"])
+
+
+@pytest.mark.parametrize("cell", ["?", "NA", "nan", "1,234", "12%", "\u22125", "1_0"])
+@pytest.mark.parametrize("column", ["age", "price"])
+def test_a_text_among_numbers_is_refused_until_its_meaning_is_set(
+    cell: str, column: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "rows.csv").write_text(
+        "age,price\n" + "".join(f"{n},{n}.5\n" for n in range(9))
+        + (f'"{cell}",1.5\n' if column == "age" else f'1,"{cell}"\n')
+    )  # fmt: skip
+    with pytest.raises(
+        ConfigError, match=rf"^data\.train: '{re.escape(cell)}' in line 11 of .*, column '{column}'"
+    ) as error:
         read(file)
+    assert ("data.decimal" in str(error.value)) == ("," in cell)
+    assert f"""data.missing_words=['{cell}']" makes such cells missing""" in str(error.value)
+    if column == "age":
+        assert samples(read(file, missing_words=[cell], missing="mean"))[0].shape == (10, 1)
+        assert "data.categorical=['age']" in str(error.value)
+        assert samples(read(file, categorical=["age"]))[0].shape == (10, 10)
+    else:
+        assert "data.classes=true" in str(error.value)
+        assert read(file, classes=True).num_classes == 10
 
 
 def test_a_target_given_by_its_number_is_looked_for_by_its_name(houses: Path) -> None:
@@ -212,99 +219,6 @@ def test_a_target_given_by_its_number_is_looked_for_by_its_name(houses: Path) ->
         ConfigError, match=r"data.target: .* has no column '1'.* Columns: area, city, price, rooms"
     ):
         read(houses, target=1)
-
-
-@pytest.mark.parametrize("cell", ["?", '"1,234"', "12%", "\u22125"])
-def test_a_column_of_numbers_with_a_text_does_not_become_categories_without_a_word(
-    cell: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text(
-        "age,city,price\n"
-        + "".join(f"{n},{'Ulm' if n % 2 else n},{n}.5\n" for n in range(9))
-        + f"{cell},Ulm,1\n"
-    )
-    read(file, categorical=["age"])
-    assert not caplog.records
-    assert read(file).train.num_samples == 10
-    (record,) = caplog.records
-    text = cell.strip('"')
-    assert f"line 11 of {file}, column 'age': {text!r} is no number" in record.getMessage()
-
-
-def test_a_target_of_numbers_with_a_text_does_not_become_classes_without_a_word(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("x,price\n" + "".join(f"{n},{n}.5\n" for n in range(9)) + '9,"1,000"\n')
-    assert read(file).num_classes == 10
-    assert "'1,000' is no number, so each text of the column is a class; correct" in caplog.text
-    caplog.clear()
-    read(file, classes=True)
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("text", "is_date"),
-    [
-        ("2026-11-{}", True),
-        ("2026-11-{}T09:30", True),
-        ("{}.11.2026", True),
-        ("11/{}/2026 09:30", True),
-        ("1.2.{}", False),
-        ("2026-W{}", False),
-        ("north {}", False),
-    ],
-)
-def test_dates_among_categories_are_told(
-    text: str, is_date: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("day,x,price\n" + "".join(f"{text.format(n)},{n},{n}.5\n" for n in range(10, 19)))
-    read(file)
-    assert (f"has dates, such as '{text.format(10)}'; each is a category" in caplog.text) == is_date
-    caplog.clear()
-    read(file, categorical=["day"])
-    assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("usual", "rare"),
-    [
-        ("Red", "red"),
-        ("true", "True"),
-        ("New York", "new  york"),
-        ("caf\u00e9", "cafe\u0301"),
-        ("Straße", "STRASSE"),
-    ],
-)
-@pytest.mark.parametrize("is_target", [False, True])
-def test_two_spellings_of_a_category_are_told(
-    usual: str, rare: str, is_target: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("x,colour,size\n" + f"1,{usual},2\n" * 5 + f"2,blue,3\n3,{rare},1\n4,blue,4\n")
-    data = read(file, target="colour" if is_target else "size", classes="auto" if is_target else False)
-    (record,) = caplog.records
-    kind = "classes" if is_target else "categories"
-    message = f"line 8 of {file}, column 'colour': {rare!r} and {usual!r} are two {kind}; write them alike"
-    assert record.getMessage().startswith(message)
-    assert data.num_classes == 3 if is_target else data.input_shape == (1 + 3,)
-
-
-@pytest.mark.parametrize(
-    ("groups", "more"),
-    [("Red red RED", ""), ("Red red RED,Blue blue", " (1 more group of such categories)"),
-     ("Red red,Blue blue,Tan tan TAN", " (2 more groups of such categories)")],
-)  # fmt: skip
-def test_further_groups_of_spellings_are_counted(
-    groups: str, more: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "rows.csv"
-    file.write_text("colour,price\n" + "".join(f"{text},1.5\n" for text in groups.replace(",", " ").split()))
-    read(file)
-    (record,) = caplog.records
-    assert f"are two categories{more}; write them alike" in record.getMessage()
 
 
 @pytest.mark.parametrize("categories", ["codes", "one_hot"])
@@ -420,7 +334,7 @@ def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
     monkeypatch.setattr("hydrant.data.csv_file._CHUNK_ROWS", 3)
     file = tmp_path / "rows.csv"
     file.write_text("a;b\n" + "".join(f"{n};0{n}\n" for n in range(10)) + "10;late\n")
-    table = read_table(str(file), ";", "data.train")
+    table = read_table(str(file), Spelling(";", ".", frozenset()), "data.train")
     np.testing.assert_array_equal(table.columns["a"], np.arange(11.0))
     assert list(table.columns["b"]) == [*(f"0{n}" for n in range(10)), "late"]
     assert table.lines.tolist() == list(range(2, 13))
@@ -441,7 +355,7 @@ def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
         ("x,price\n1,3\n1,4\n", {}, ConfigError, "data.classes: .*2 whole numbers from 3 to 4; true makes"),
         ("x,price\n1,a\n1,b\n", {"classes": False}, ConfigError, "data.target: 'price' has texts, such as 'a'"),
         ("x,y,price\n1,2,a\n", {"target": ["price", "y"]}, ConfigError, "several targets are numbers"),
-        ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2}, ConfigError,
+        ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2, "categorical": ["x"]}, ConfigError,
          "3 different texts, such as 'a' .line 2 of .*, column 'x'"),
         ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 lines with .* leave none to train on"),
         ("x,price\n1,0.5\n", {"test_ratio": 1.0}, ConfigError, "data.test_ratio: needs a number from 0 to below 1"),

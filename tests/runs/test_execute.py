@@ -260,16 +260,17 @@ def test_rows_are_in_order_although_the_clock_is_set_back(
 def test_a_refused_config_leaves_no_folder_although_the_data_were_warned_of(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("pets.csv").write_text("x,pet,y\n" + "1,Cat,0\n2,cat,1\n" * 20)
-    words = ("tracker=local", "data=csv", "data.train=pets.csv", "data.target=y", "model.hidden=[4]",
-             "global_batch_size=4", "duration=1", "eval_every=null")  # fmt: skip
+    Path("pets.csv").write_text("x,pet,y\n" + "1,cat,0\n2,dog,1\n" * 20)
+    Path("more.csv").write_text("x,pet,y\n1,cow,0\n")
+    words = ("tracker=local", "data=csv", "data.train=pets.csv", "data.val=more.csv", "data.target=y",
+             "model.hidden=[4]", "global_batch_size=4", "duration=1", "eval_every=null")  # fmt: skip
     for _ in range(2):
         train(*words, "best.metric=val/none", name="pets", status=2)
-        assert "are two categories" in capsys.readouterr().out
+        assert "no category of data.train" in capsys.readouterr().out
         assert not Path("outputs").exists()
     log = train(*words, name="pets") / "train.log"
     content = log.read_text()
-    assert "are two categories" in content
+    assert "no category of data.train" in content
     train(*words, "duration=2", "best.metric=val/none", "resume_strict=false", name="pets", status=2)
     assert log.read_text().startswith(content), "the log of an earlier start stays"
 

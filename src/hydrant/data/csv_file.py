@@ -5,24 +5,60 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from hydrant.checks import no_file, suggestion
-from hydrant.errors import ConfigError, DataError, first_line, typed_line
+from hydrant.errors import ConfigError, DataError, first_line, shown, typed_line
 from hydrant.files.csv_text import is_number
-
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-"""Cells without a value, in lower case."""
+from hydrant.terminal.shell import shell_line
 
 _LARGEST = float(np.finfo(np.float32).max)
+_COMMA_TO_POINT = str.maketrans(",.", ".,")
 _CHUNK_ROWS = 10_000  # converted at once, so that the text of a large file is never held as a whole
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the cells of a file are written: the keys of these names in conf/data/csv.yaml."""
+
+    delimiter: str
+    decimal: str
+    missing_words: frozenset[str]
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Spelling:
+        """Return that of the keys of conf/data/csv.yaml."""
+        words = frozenset(map(str, settings["missing_words"]))
+        return cls(settings["delimiter"], settings["decimal"], words | {""})
+
+    def value(self, cell: str) -> str | None:
+        """Return the text of a cell; None if it is missing."""
+        text = cell.strip()
+        return None if text in self.missing_words else text
+
+    def number(self, text: str) -> str:
+        """Return a text as Python writes it if it is a number."""
+        return text if self.decimal == "." else text.translate(_COMMA_TO_POINT)
+
+    def first_text(self, cells: np.ndarray) -> tuple[int, str] | None:
+        """Return the first row of a column of texts that is no number, and its text."""
+        texts = ((row, cell) for row, cell in enumerate(cells) if cell is not None)
+        return next(((row, cell) for row, cell in texts if not is_number(self.number(cell))), None)
+
+    def remedy(self, text: str) -> str:
+        """Return the keys that give a meaning to a text among numbers."""
+        comma = (
+            """data.decimal="','" reads a decimal comma, """ if "," in text and self.decimal == "." else ""
+        )
+        return f"{comma}{shell_line([f'data.missing_words={shown([text])}'])} makes such cells missing"
 
 
 @dataclass(frozen=True)
@@ -68,7 +104,7 @@ def missing_rows(cells: np.ndarray) -> np.ndarray:
 
 
 def read_table(
-    path: str, delimiter: str, key: str, texts: Collection[str] = (), *, min_columns: int = 2
+    path: str, spelling: Spelling, key: str, texts: Collection[str] = (), *, min_columns: int = 2
 ) -> Table:
     """Read a CSV file whose first line has the names of the columns.
 
@@ -88,13 +124,13 @@ def read_table(
         raise no_file(key, file)
     status = file.stat()
     try:
-        table = _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)
+        table = _read(file, spelling, frozenset(texts), status.st_mtime_ns, status.st_size)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: {_encoding_error(file, error)}") from error
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
     if len(table.columns) < min_columns:
-        message = f"the first line of {path} names 1 column, with data.delimiter={delimiter!r}"
+        message = f"the first line of {path} names 1 column, with data.delimiter={spelling.delimiter!r}"
         raise DataError(f"{message}; the names of several columns are needed")
     return table
 
@@ -109,20 +145,21 @@ def _encoding_error(file: Path, in_chunk: UnicodeDecodeError) -> str:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size: int) -> Table:
+def _read(path: Path, spelling: Spelling, texts: frozenset[str], mtime_ns: int, size: int) -> Table:
     while True:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, delimiter=delimiter)
-            names = [name.lstrip("\ufeff").strip() for name in next(rows, [])]  # a second byte order mark
+            rows = _rows(file, spelling.delimiter)
+            names = [name.strip() for name in next(filter(None, rows), [])]
             _check_names(path, names)
             lines, columns = [0], {name: [np.zeros(0)] for name in names}
             has_texts = set[str]()
             for chunk in _chunks(path, rows, names, lines):
                 for name, cells in zip(names, zip(*chunk, strict=True), strict=True):
-                    part = None if name in texts else _numbers(cells)
+                    part = None if name in texts else _numbers(cells, spelling)
                     if part is None:
                         has_texts.add(name)
-                        part = _texts(cells)
+                        part = np.empty(len(cells), dtype=object)
+                        part[:] = [spelling.value(cell) for cell in cells]
                     columns[name].append(part)
                 if not has_texts <= texts:  # read the numbers before this text as texts too
                     break
@@ -131,6 +168,15 @@ def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size
                 table = {name: np.concatenate(part) for name, part in parts.items()}
                 return _checked(Table(path, table, np.array(lines[1:], dtype=np.int64)))
         texts |= has_texts
+
+
+def _rows(file: TextIO, delimiter: str) -> Any:
+    """Return a reader of the rows. Spreadsheets may write the delimiter into a line before the names: `sep=;`."""
+    first = file.readline().lstrip("\ufeff")  # a second byte order mark
+    if declared := re.fullmatch(r"sep=(.)\r?\n", first):
+        delimiter, first = declared[1], "\n"
+    lines = itertools.chain([first], file)
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -149,7 +195,8 @@ def _chunks(path: Path, rows: Any, names: Sequence[str], lines: list[int]) -> It
             if row:  # else the line is empty
                 if len(row) != len(names):
                     place = f"line {rows.line_num} of {path}"
-                    raise DataError(f"{place} has {len(row)} cells, but there are {len(names)} columns")
+                    message = f"{place} has {len(row)} cells, but there are {len(names)} columns"
+                    raise DataError(message, remedy="correct the line, or data.delimiter")
                 lines.append(rows.line_num)
                 yield row
 
@@ -158,25 +205,19 @@ def _chunks(path: Path, rows: Any, names: Sequence[str], lines: list[int]) -> It
         yield chunk
 
 
-def _numbers(cells: Sequence[str]) -> np.ndarray | None:
-    """Return cells as float64, (N,); None if there is something else than numbers."""
-    if any("_" in cell for cell in cells):  # Python reads 1_0 as a number
-        return None
+def _numbers(cells: Sequence[str], spelling: Spelling) -> np.ndarray | None:
+    """Return cells as float64, (N,), with NaN where they are missing; None if there is something else than numbers."""
+    words = spelling.missing_words
+    texts = ["nan" if cell.strip() in words else cell for cell in cells]
+    if spelling.decimal == ",":
+        texts = [spelling.number(text) for text in texts]
     try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:  # or a cell is missing
-        pass
-    filled = ["nan" if cell.strip().lower() in MISSING else cell for cell in cells]
-    try:
-        return np.array(filled, dtype=np.float64)
+        numbers = np.array(texts, dtype=np.float64)
     except ValueError:
         return None
-
-
-def _texts(cells: Sequence[str]) -> np.ndarray:
-    texts = np.empty(len(cells), dtype=object)
-    texts[:] = [None if cell.strip().lower() in MISSING else cell.strip() for cell in cells]
-    return texts
+    num_missing = sum(cell.strip() in words for cell in cells) if np.isnan(numbers).any() else 0
+    has_word = "_" in "".join(texts) or np.isnan(numbers).sum() > num_missing  # Python reads nan and 1_0
+    return None if has_word else numbers
 
 
 def one_spelling(text: str) -> str:

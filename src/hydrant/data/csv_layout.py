@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
+from hydrant.data.csv_file import Spelling, Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.errors import ConfigError, shown
 from hydrant.files.csv_text import is_number
 from hydrant.terminal.shell import shell_line
@@ -22,17 +21,8 @@ if TYPE_CHECKING:
 _NUMBER_SIGNS = re.compile(r"[,%$€£'\s\u2212]")
 """What numbers are written with that are no numbers to a program: 1,234 and 12 %."""
 
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4})([T ].*)?")
-"""A date as most programs write it, perhaps with a time: 2026-11-27, 27.11.2026, 11/27/2026 09:30."""
-
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most this many different values may be classes or numbers."""
-
-_MIN_NUMBERED_LINES = 10
-"""In fewer lines, numbers that follow each other may be chance."""
-
-_MAX_LISTED = 10
-"""A command with more names is too long to read."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +35,7 @@ class Layout:
     classes: tuple[str, ...] | None  # of the target, in order; None: the targets are numbers
     texts: frozenset[str]  # the columns that are read as texts
     is_one_hot: bool
+    spelling: Spelling
 
     @property
     def num_inputs(self) -> int:
@@ -68,8 +59,8 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     # A number is refused later, by its type: the shapes of the config are resolved first.
     targets = [str(target)] if isinstance(target, str | int | float) else list(target)
     as_classes = targets if settings["classes"] is True else []
-    path, delimiter = settings["train"], settings["delimiter"]
-    table = read_table(path, delimiter, "data.train", [*listed, *as_classes])
+    spelling = Spelling.of(settings)
+    table = read_table(settings["train"], spelling, "data.train", [*listed, *as_classes])
     table.check_columns(targets, "data.target")
     table.check_columns(listed, "data.categorical")
     features = settings["features"]
@@ -81,78 +72,31 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     if not targets or not names or set(names) & set(targets):
         message = f"{names} with data.target={targets}: one or more of each are needed, and none in both"
         raise ConfigError("data.features", message)
+    texts = frozenset(name for name in (*names, *targets) if is_text(table.columns[name]))
+    for name in sorted(texts - {*listed, *as_classes}):
+        key = "data.classes=true" if name in targets else f"data.categorical={shown([name])}"
+        _check_kind(table, name, spelling, f"{shell_line([key])} takes all cells as texts")
     limit = settings["max_categories"]
     categories = {n: _categories(table, n, limit) for n in names if is_text(table.columns[n])}
     numbers = tuple(name for name in names if name not in categories)
     classes = _classes(table, targets, settings["classes"])
-    texts = frozenset(name for name in (*names, *targets) if is_text(table.columns[name]))
     is_one_hot = settings["categories"] == "one_hot"
-    return Layout(numbers, categories, tuple(targets), classes, texts, is_one_hot), table
+    return Layout(numbers, categories, tuple(targets), classes, texts, is_one_hot, spelling), table
 
 
-def number_like_columns(layout: Layout, table: Table, listed: Collection[str]) -> Iterator[str]:
-    """Yield a message for each column of texts most of which look like numbers, except of the `listed` columns."""
-    for name in sorted(layout.texts - set(listed)):
-        cells = {row: cell for row, cell in enumerate(table.columns[name]) if cell is not None}
-        texts = [row for row, cell in cells.items() if not is_number(cell)]
-        num_alike = sum(is_number(_NUMBER_SIGNS.sub("", cell)) for cell in cells.values())
-        if texts and 2 * num_alike > len(cells):
-            is_input = name in layout.categories
-            kind, key = (
-                ("category", f"data.categorical=[{name}]") if is_input else ("class", "data.classes=true")
-            )
-            reason = f"{cells[texts[0]]!r} is no number, so each text of the column is a {kind}"
-            remedy = f"correct or empty the cell, or if that is meant, set {key}"
-            yield f"{table.place(texts[0], name)}: {reason}; {remedy}"
+def _check_kind(table: Table, name: str, spelling: Spelling, meant: str) -> None:
+    """Refuse a column in which some cells are numbers, or are but for a sign such as `%`, and others are none.
 
-
-def date_columns(layout: Layout, table: Table, listed: Collection[str]) -> Iterator[str]:
-    """Yield a message for each column of inputs most of whose texts are dates, except of the `listed` columns."""
-    for name, texts in layout.categories.items():
-        dates = [text for text in texts if _DATE.fullmatch(text)]
-        if name not in listed and 2 * len(dates) > len(texts):
-            found = f"{table.path}: the column {name!r} has dates, such as {dates[0]!r}; each is a category"
-            remedy = "write numbers for what counts, such as the month, leave the column out by data.features"
-            meant = f"or if that is meant, set data.categorical=[{name}]"
-            yield f"{found}, which tells nothing about other dates; {remedy}, {meant}"
-
-
-def numbering_columns(layout: Layout, table: Table) -> Iterator[str]:
-    """Yield a message for each column of inputs that numbers the lines, such as the index that pandas writes."""
-    inputs = (*layout.numbers, *layout.categories)
-    for name in layout.numbers:
-        cells = table.columns[name]
-        if not name or name.startswith("Unnamed: "):  # of pandas, whose index may be shuffled, or a part
-            steps = np.diff(np.sort(cells))
-            numbers_lines = bool(((steps > 0) & (steps % 1 == 0)).all())
-        else:
-            numbers_lines = cells[0] in (0, 1) and bool((np.diff(cells) == 1).all())  # years begin elsewhere
-        if numbers_lines and len(inputs) > 1 and len(cells) >= _MIN_NUMBERED_LINES:
-            reason = (
-                f"the column {name!r} numbers the lines, so it tells their order, but nothing of new lines"
-            )
-            word = f"data.features={shown([other for other in inputs if other != name])}"
-            remedy = f"by {shell_line([word])}" if len(inputs) <= _MAX_LISTED + 1 else "of data.features"
-            yield f"{table.path}: {reason}; leave it out {remedy}, or name it in data.features if it is meant"
-
-
-def columns_with_two_spellings(layout: Layout, table: Table) -> Iterator[str]:
-    """Yield a message for each column of which two categories or classes differ in case or blanks only."""
-    classes = {layout.targets[0]: layout.classes} if layout.classes is not None else {}
-    for name, texts in {**layout.categories, **classes}.items():
-        groups: dict[str, list[str]] = {}
-        for text in texts:
-            plain = unicodedata.normalize("NFKC", text).casefold()
-            groups.setdefault(" ".join(plain.split()), []).append(text)
-        alike = [group for group in groups.values() if len(group) > 1]
-        if alike:
-            cells = [one_spelling(str(cell)) for cell in table.columns[name].tolist()]
-            rare, *_, usual = sorted(alike[0], key=Counter(cells).__getitem__)
-            kind = "categories" if name in layout.categories else "classes"
-            found = f"{table.place(cells.index(rare), name)}: {rare!r} and {usual!r} are two {kind}"
-            num_more = len(alike) - 1
-            more = f" ({num_more} more group{'s' * (num_more > 1)} of such {kind})" if num_more else ""
-            yield f"{found}{more}; write them alike if they mean the same"
+    Args:
+        meant: the override that takes all of its cells as texts, with its meaning.
+    """
+    cells = table.columns[name]
+    text = spelling.first_text(cells)
+    if text is None or not any(cell is not None and is_number(_NUMBER_SIGNS.sub("", cell)) for cell in cells):
+        return
+    row, cell = text
+    remedy = f"{spelling.remedy(cell)}, {meant}; or correct the cell"
+    raise ConfigError("data.train", f"{cell!r} in {table.place(row, name)} is no number", remedy=remedy)
 
 
 def layout_of(node: DictConfig) -> Layout | None:
@@ -190,7 +134,7 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     for name in targets:
         cells = table.columns[name]
         if len(missing := missing_rows(cells)):
-            raise ConfigError("data.target", f"has no value in {table.place(int(missing[0]), name)}")
+            raise no_target(table, int(missing[0]), name)
         if is_text(cells) and (setting is False or len(targets) > 1):
             message = f"{name!r} has texts, such as {cells[0]!r}; several targets are numbers"
             raise ConfigError("data.target", message)
@@ -206,6 +150,13 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     span = f"{int(values[0])} to {int(values[-1])}"
     message = f"the target {name!r} has {len(values)} whole numbers from {span}"
     raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
+
+
+def no_target(table: Table, row: int, name: str) -> ConfigError:
+    """Return the error of a line without a target."""
+    return ConfigError(
+        "data.target", f"has no value in {table.place(row, name)}", remedy="remove or fill the line"
+    )
 
 
 def _distinct(cells: np.ndarray) -> tuple[str, ...]:

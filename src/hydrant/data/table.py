@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -13,16 +12,9 @@ import numpy as np
 from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, read_table
-from hydrant.data.csv_layout import (
-    Layout,
-    columns_with_two_spellings,
-    date_columns,
-    number_like_columns,
-    numbering_columns,
-    read_layout,
-)
+from hydrant.data.csv_layout import Layout, read_layout
 from hydrant.data.table_encoder import Encoder, Statistics
-from hydrant.errors import ConfigError, DataError, log, typed_line
+from hydrant.errors import ConfigError, DataError, typed_line
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
 _EXTRA = "extra_val."
@@ -46,8 +38,10 @@ def csv(
     standardize: bool,
     standardize_targets: bool,
     missing: Literal["fail", "mean"],
+    missing_words: list[str | int | float],
     classes: bool | Literal["auto"],
     delimiter: str,
+    decimal: Literal[".", ","],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
 ) -> Data:
@@ -66,17 +60,8 @@ def csv(
     layout, table = read_layout({
         "train": train, "target": target, "features": features, "categorical": categorical, "categories": categories,
         "max_categories": max_categories, "classes": classes, "delimiter": delimiter,
+        "decimal": decimal, "missing_words": missing_words,
     })  # fmt: skip
-    meant = [*categorical, *(layout.targets if classes is True else ())]
-    doubts = [
-        number_like_columns(layout, table, meant),
-        date_columns(layout, table, meant),
-        columns_with_two_spellings(layout, table),
-    ]
-    if features is None:
-        doubts.append(numbering_columns(layout, table))
-    for message in chain.from_iterable(doubts):
-        log.warning("%s", message)
     _check_shapes(layout, input_shape, num_classes)
     files = {split: file for split, file in {"val": val, "test": test}.items() if file is not None}
     files |= {f"{_EXTRA}{name}": file for name, file in extra_val.items()}
@@ -86,12 +71,13 @@ def csv(
     }
     rows = _split(table.num_rows, ratios, split_seed)
     tables = {
-        split: read_table(file, delimiter, f"data.{split}", layout.texts) for split, file in files.items()
+        split: read_table(file, layout.spelling, f"data.{split}", layout.texts)
+        for split, file in files.items()
     }
     targets = layout.targets if standardize_targets and layout.classes is None else ()
     standardized = frozenset((*(layout.numbers if standardize else ()), *targets))
     fills, is_single = missing == "mean", isinstance(target, str)
-    lines = _Lines(layout, table, rows, tables, standardized, delimiter, fills=fills, is_single=is_single)
+    lines = _Lines(layout, table, rows, tables, standardized, fills=fills, is_single=is_single)
     return lines.data(range(len(rows["train"])))
 
 
@@ -104,7 +90,6 @@ class _Lines:
     rows: Mapping[str, np.ndarray]  # of this table, by split
     others: Mapping[str, Table]  # of splits that have a file
     standardized: frozenset[str]
-    delimiter: str
     _: KW_ONLY
     fills: bool
     is_single: bool
@@ -156,7 +141,7 @@ class _Lines:
             test=sources["test"] if sources["test"].num_samples else None,
             class_names=layout.classes,
             reader=Reader(
-                files=lambda paths: encoder.unlabelled(paths, self.delimiter),
+                files=encoder.unlabelled,
                 suffixes=_SUFFIXES,
                 is_sample_per_file=False,
             ),

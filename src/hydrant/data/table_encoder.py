@@ -13,10 +13,9 @@ from torch import Tensor
 
 from hydrant.batch import Tensors
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.data.csv_layout import Layout
+from hydrant.data.csv_layout import Layout, no_target
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError, log
-from hydrant.files.csv_text import is_number
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Encoder:
         table.check_columns(self._layout.targets, "data")
         return InMemorySource(self._inputs(table), self._targets(table, is_single))
 
-    def unlabelled(self, files: Sequence[Path], delimiter: str) -> InMemorySource:
+    def unlabelled(self, files: Sequence[Path]) -> InMemorySource:
         """Return the rows of a file that needs no targets.
 
         Raises:
@@ -86,7 +85,8 @@ class Encoder:
         """
         if len(files) > 1:
             raise ConfigError("inputs", f"{len(files)} tables are given; one is read at a time")
-        table = read_table(str(files[0]), delimiter, "inputs", self._layout.texts, min_columns=1)
+        layout = self._layout
+        table = read_table(str(files[0]), layout.spelling, "inputs", layout.texts, min_columns=1)
         return InMemorySource(self._inputs(table), ())
 
     def in_target_units(self, targets: Tensor) -> Tensor:
@@ -119,7 +119,10 @@ class Encoder:
 
     def _numbers(self, table: Table, name: str) -> np.ndarray:
         """Return a column of numbers, float32 (N,), standardized if it is one of these."""
-        cells = _as_numbers(table, name)
+        cells, spelling = table.columns[name], self._layout.spelling
+        if is_text(cells) and (text := spelling.first_text(cells)) is not None:
+            message = f"{text[1]!r} in {table.place(text[0], name)} is no number, as in data.train"
+            raise ConfigError("data", message, remedy=f"{spelling.remedy(text[1])}; or correct the cell")
         if name not in self._layout.targets:  # few names
             self._check_filled(table, name, missing_rows(cells))
             cells = np.where(np.isnan(cells), self._mean[name], cells)
@@ -161,7 +164,7 @@ class Encoder:
         layout, names = self._layout, self._layout.targets
         for name in names:
             if len(empty := missing_rows(table.columns[name])):
-                raise ConfigError("data.target", f"has no value in {table.place(int(empty[0]), name)}")
+                raise no_target(table, int(empty[0]), name)
         if layout.classes is None:
             columns = [torch.from_numpy(self._numbers(table, name)) for name in names]
             return columns[0] if is_single else torch.stack(columns, dim=1)
@@ -172,19 +175,3 @@ class Encoder:
             message = f"{cells[unknown]!r} in {table.place(unknown, names[0])} is no class of data.train"
             raise ConfigError("data.target", message)
         return torch.tensor([indices[cell] for cell in cells])
-
-
-def _as_numbers(table: Table, name: str) -> np.ndarray:
-    """Return a column that is one of numbers in `data.train`, float64 (N,).
-
-    Raises:
-        ConfigError: it has a text.
-    """
-    cells = table.columns[name]
-    if is_text(cells):
-        row, text = next(
-            (n, cell) for n, cell in enumerate(cells) if cell is not None and not is_number(cell)
-        )
-        message = f"{text!r} in {table.place(row, name)} is no number, as in data.train"
-        raise ConfigError("data", message)
-    return cells

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,9 +35,8 @@ class _Cells(dict[str, str]):
 
 
 def is_number(text: str) -> bool:
-    """Return whether a cell is a number. Only Python reads one with `_` as a number."""
+    """Return whether a cell is a number. NaN is a word for none, and only Python reads one with `_`."""
     try:
-        float(text)
+        return not math.isnan(float(text)) and "_" not in text
     except ValueError:
         return False
-    return "_" not in text

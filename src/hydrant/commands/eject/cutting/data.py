@@ -15,7 +15,6 @@ from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_fo
 from hydrant.commands.eject.own import check_source
 from hydrant.commands.eject.parts import Origin
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
-from hydrant.data.csv_file import MISSING
 from hydrant.data.csv_layout import read_layout
 from hydrant.data.docstrings import write_corpus
 from hydrant.data.idx import IdxImages
@@ -178,7 +177,9 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant("TARGET", layout.targets[0], "the column to predict", group=DATA)
     collector.constant("TARGETS", layout.targets, "the columns to predict", group=DATA)
     collector.constant("CLASSES", layout.classes, group=DATA)
-    collector.constant("MISSING", tuple(sorted(MISSING)), "such cells have no value", group=DATA)
+    collector.constant(
+        "MISSING", tuple(sorted(layout.spelling.missing_words)), "such cells have no value", group=DATA
+    )
     comment = "subtract the mean, and divide by the standard deviation"
     collector.constant("STANDARDIZE", node["standardize"], comment, group=DATA)
     collector.constant("STANDARDIZE_TARGETS", node["standardize_targets"], group=DATA)

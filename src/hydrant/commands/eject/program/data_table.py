@@ -100,9 +100,7 @@ def numbers(lines: Table, train_lines: Table, name: str, standardize: bool) -> T
 def as_numbers(lines: Table, name: str) -> np.ndarray:
     """Return the cells of a column as float64, (N,)."""
     if FILLS:  # a cell that is missing is NaN
-        return np.array(
-            ["nan" if line[name].lower() in MISSING else line[name] for line in lines], np.float64
-        )
+        return np.array(["nan" if line[name] in MISSING else line[name] for line in lines], np.float64)
     return np.array([line[name] for line in lines], np.float64)
 
 

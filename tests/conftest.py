@@ -201,3 +201,15 @@ def train(workdir: Path) -> Callable[..., Path]:
         return workdir / "outputs" / name
 
     return run
+
+
+@pytest.fixture
+def on_cpu(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """As `train`, but on the CPU."""
+
+    def run(*words: str, name: str) -> Path:
+        with monkeypatch.context() as patches:
+            patches.setattr(torch.cuda, "is_available", lambda: False)
+            return train(*words, name=name)
+
+    return run

@@ -54,18 +54,6 @@ ROUNDED = {"gpt": 1e-4, "vit": 1e-3, "distillation": 1e-3, "channels last": 2e-2
 """Attention takes other operations on CUDA, and bf16 rounds them; convolutions are of another memory format."""
 
 
-@pytest.fixture
-def on_cpu(train: Train, monkeypatch: pytest.MonkeyPatch) -> Train:
-    """As `train`, but on the CPU."""
-
-    def run(*words: str, name: str) -> Path:
-        with monkeypatch.context() as patches:
-            patches.setattr(torch.cuda, "is_available", lambda: False)
-            return train(*words, name=name)
-
-    return run
-
-
 def weights(folder: Path, num_updates: int) -> dict[str, torch.Tensor]:
     return load_file(folder / "checkpoints" / f"update_{num_updates:08d}" / "model.safetensors")
 

@@ -28,6 +28,10 @@ def texts(workdir: Path) -> Path:
     (workdir / "texts" / "b.txt").write_text(TEXT)
     (workdir / "texts" / "sub" / "c.md").write_text("ende\n" * 10)
     (workdir / "texts" / "a.bin").write_bytes(b"\xff")
+    (workdir / "texts" / ".git" / "logs").mkdir(parents=True)
+    (workdir / "texts" / ".git" / "logs" / "HEAD.txt").write_text(TEXT)
+    (workdir / "texts" / "sub" / ".c.md").write_text("versteckt")
+    (workdir / "texts" / "again").symlink_to(".")
     return workdir / "texts"
 
 
@@ -74,9 +78,14 @@ def test_a_byte_order_mark_is_no_text(workdir: Path) -> None:
     assert text == "eins\n\ufeffzwei\n<|endoftext|>", "a mark inside of a text is a character of it"
 
 
-def test_the_command_names_what_it_wrote(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_what_it_wrote(
+    texts: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     assert cli.main(["tokenize", "texts/b.txt", "texts/sub", "--out", "data/out"]) == 0
     said = capsys.readouterr().out
+    assert caplog.messages == [
+        "texts/sub: left out 1 hidden file, such as texts/sub/.c.md; rename what is meant"
+    ]
     assert "train tokens in 1 file, " in said
     assert "data=tokens data.root=data/out" in said
     config = json.loads(Path("data/out/tokens.json").read_text())

@@ -122,20 +122,20 @@ def test_hidden_files_and_folders_are_left_out(image_root: Path) -> None:
     assert class_folders(str(image_root / "train")) == 3
 
 
-def test_hidden_class_folders_are_told_if_they_hold_images(
-    image_root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("bee/.thumbnails/1.jpg", ".empty/list.txt"):
-        (file := image_root / "train" / name).parent.mkdir()
-        file.touch()
+def test_hidden_images_are_counted(image_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train = image_root / "train"
+    for name in (".DS_Store", "bee/.empty/list.txt"):
+        (train / name).parent.mkdir(exist_ok=True)
+        (train / name).touch()
     build(image_root)
     assert not caplog.text
+    (train / "bee" / "._1.jpg").touch()
     for name in (".45acp", ".22lr"):
-        shutil.copytree(image_root / "train" / "bee", image_root / "train" / name)
+        shutil.copytree(train / "bee", train / name)
     build(image_root)
-    (record,) = caplog.records
-    end = "train: left out hidden folders: .22lr, .45acp; rename them if they are classes"
-    assert record.getMessage().endswith(end)
+    num = 1 + 2 * (len([*(train / "bee").iterdir()]) - 1)
+    message = f"{train}: left out {num} hidden files, such as {train}/.22lr/"
+    assert caplog.records[0].getMessage().startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def nothing(root: Path) -> None:
 MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
     (shutil.rmtree, {}, "data.root: no folder .*images; set it to the folder that contains train/"),
     (no_val, {}, "data.val_dir: no folder .*val; it must hold one folder of images for each class"),
-    (no_classes, {}, "data.train_dir: .*Couldn't find any class folder"),
+    (no_classes, {}, "data.train_dir: .*Found no class folder"),
     (empty_a_class, {}, "data.train_dir: .*train: Found no valid file for the classes bee"),
     (rename_in_val, {}, "data.val_dir: .*val must hold .* but lacks cat and adds dog"),
     (nothing, {"num_classes": 5}, "data.num_classes: 5 is configured, but the data have 3 classes"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.command_line import Flags
 from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError, DataError
+from hydrant.files.user_files import visible_files
 from hydrant.terminal.answer import tell
 from hydrant.terminal.console import show_activity
 
@@ -102,7 +103,8 @@ def _text_files(words: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
     files = list[Path]()
     for word in words:
         path = Path(word)
-        found = sorted(file for file in path.rglob("*") if file.suffix in suffixes and file.is_file())
+        paths = visible_files(path, lambda file: Path(file).suffix in suffixes and Path(file).is_file())
+        found = sorted(map(Path, paths))
         if not path.is_file() and not path.is_dir():
             raise ConfigError("", f"{word} does not exist")
         if path.is_dir() and not found:

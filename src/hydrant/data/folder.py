@@ -20,6 +20,7 @@ from hydrant.data.loader import LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, first_few, log
 from hydrant.files.regular_file import check_regular
+from hydrant.files.user_files import visible_files
 
 _MAX_OPENED = 20  # images whose headers are read, the first of each class
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -191,44 +192,41 @@ def _scan(
 
     Hidden files and folders, such as `.ipynb_checkpoints`, and files with other endings than images are left out.
     """
-    from torchvision.datasets.folder import ImageFolder, is_image_file
+    from torchvision.datasets.folder import is_image_file
 
-    class Visible(ImageFolder):
-        def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-            names = super().find_classes(directory)[0]
-            found = [name for name in names if not name.startswith(".")]
-            _tell_hidden(folder, sorted({*names} - {*found}))
-            if not found:
-                raise FileNotFoundError(f"Couldn't find any class folder in {directory}.")
-            return found, {name: index for index, name in enumerate(found)}
+    folder, others = root / split_dir, Counter[str]()
 
-    others = Counter[str]()
+    def parts(path: str) -> list[str]:
+        """Return the class of a file, the folders between, and its name."""
+        return path[len(str(folder)) + 1 :].split("/")
 
     def is_image(path: str) -> bool:
-        if "/." in path.removeprefix(str(folder)):
-            return False
-        if not (is_image := is_image_file(path)):
-            others[Path(path).suffix.lower()] += 1
-        return is_image
+        *folders, name = parts(path)
+        is_image = is_image_file(name)
+        if folders and not is_image and not any(part.startswith(".") for part in (*folders, name)):
+            others[Path(name).suffix.lower()] += 1
+        return is_image and bool(folders)
 
-    folder = root / split_dir
     if not root.is_dir():
         message = f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
         raise ConfigError("data.root", message)
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
-    try:
-        dataset = Visible(folder, is_valid_file=is_image, allow_empty=may_lack_images)
-    except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
-        raise ConfigError(key, f"{folder}: {error}") from error
-    finally:
-        _tell_others(folder, others)
-    _check_links(folder, key, {path.rpartition(os.sep)[0] for path, _ in dataset.samples})
-    firsts = {target: path for path, target in reversed(dataset.samples)}
-    _tell_transparent([firsts[target] for target in sorted(firsts)[:_MAX_OPENED]])
-    paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
-    images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
-    return images, tuple(dataset.classes)
+    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    files = list(visible_files(folder, is_image, once=False))
+    files.sort(key=lambda path: (parts(path)[0], *os.path.split(path)))
+    _tell_others(folder, others)
+    firsts = {parts(path)[0]: path for path in reversed(files)}
+    empty = [] if may_lack_images else sorted({*classes} - {*firsts})
+    if empty or not classes:
+        missing = f"valid file for the classes {', '.join(empty)}" if classes else "class folder"
+        raise ConfigError(key, f"{folder}: Found no {missing}")
+    _check_links(folder, key, {path.rpartition(os.sep)[0] for path in files})
+    _tell_transparent([firsts[name] for name in sorted(firsts)[:_MAX_OPENED]])
+    paths = [os.fsencode(os.path.relpath(path, folder)) for path in files]
+    indices = {name: index for index, name in enumerate(classes)}
+    targets = np.array([indices[parts(path)[0]] for path in files], dtype=np.int64)
+    return _Images(folder, np.array(paths), targets, decoder), tuple(classes)
 
 
 def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
@@ -246,20 +244,6 @@ def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
         if other in path.parents or len(classes) > 1:
             message = f"{path} is the same folder as {other}, so its images would be read twice"
             raise ConfigError(key, message, remedy="remove the link that leads there")
-
-
-def _tell_hidden(folder: Path, names: Sequence[str]) -> None:
-    """Warn of these class folders that hold images."""
-    from torchvision.datasets.folder import is_image_file
-
-    found = [
-        name
-        for name in names
-        if any(is_image_file(f) for _, _, files in os.walk(folder / name) for f in files)
-    ]
-    if found:
-        listed = first_few(found, _MAX_NAMED)
-        log.warning("%s: left out hidden folders: %s; rename them if they are classes", folder, listed)
 
 
 def _tell_transparent(paths: Sequence[str]) -> None:

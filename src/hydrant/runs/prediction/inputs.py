@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hydrant.data.base import ON_HOST, changes_samples
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError, log
+from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import notice
 from hydrant.training.plan import Plan
 
@@ -224,25 +225,14 @@ def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
     """Return a file, or the files in a folder and in folders within it that a reader can read, sorted."""
     suffixes = reader.suffixes
     if path.is_dir():
-        found = sorted(file for file in _walk(path) if not suffixes or file.suffix.lower() in suffixes)
+        paths = visible_files(path, lambda name: not suffixes or Path(name).suffix.lower() in suffixes)
+        found = sorted(map(Path, paths))
         if not found:
             raise ConfigError(KEY, f"the folder {path} holds no file that this run reads; {_offers(plan)}")
         return found
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(KEY, f"this run cannot read {path}; {_offers(plan)}")
     return [path]
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder and below, but not hidden ones. A folder that links lead to again is read once."""
-    seen = set[str]()
-    for root, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        if (real := os.path.realpath(root)) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        yield from (Path(root, name) for name in files if not name.startswith("."))
 
 
 def _identity(file: Path) -> list[Any]:

@@ -18,7 +18,7 @@ from run_folders import rows, summary
 
 from hydrant import cli
 from hydrant.commands.help import flags_of
-from hydrant.commands.registry import COMMANDS
+from hydrant.commands.registry import COMMANDS, RETIRED
 from hydrant.config.command_line import Flags
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
@@ -167,8 +167,18 @@ def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.Capt
     assert printed[0] == printed[1] != ""
 
 
+@pytest.mark.parametrize("command", RETIRED)
+def test_a_retired_command_names_what_takes_its_place(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command not in COMMANDS
+    for words in ([command, "optimizer=sgd"], ["help", command]):
+        assert cli.main(words) == 2
+        assert capsys.readouterr().err == f"error: the command {command} is retired: {RETIRED[command]}\n"
+
+
 @pytest.mark.parametrize(
-    "words", ["status loop", "compare loop", "trust loop", "evaluate loop", "eject loop", "predict loop val"]
+    "words", ["status loop", "compare loop", "trust loop", "evaluate loop", "predict loop val"]
 )
 def test_a_link_to_itself_is_one_line(words: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "loop").symlink_to("loop")

@@ -91,7 +91,6 @@ def _children(tree: Tensors) -> Iterable[Tensors] | None:
     return tree if isinstance(tree, list | tuple) else None
 
 
-# Known by name in commands/eject/couplings.py.
 class Outcome(NamedTuple):
     """What a task returns for one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 

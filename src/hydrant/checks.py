@@ -108,7 +108,6 @@ def check_number(
     raise ConfigError(key, f"needs {needed}, not {value}")
 
 
-# Known by name in commands/eject/couplings.py.
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not among the options.
 

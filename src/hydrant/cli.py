@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
-from hydrant.commands.registry import COMMANDS
+from hydrant.commands.registry import COMMANDS, RETIRED
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log, typed_line
 from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
@@ -107,6 +107,8 @@ def _call(command: str, *arguments: str) -> int:
     if "=" in command or command.startswith("-"):
         remedy = f"hydrant train {command}"
         raise ConfigError("", f"{command!r} comes after a command: {remedy}", about=command, remedy=remedy)
+    if command in RETIRED:
+        raise ConfigError("", f"the command {command} is retired: {RETIRED[command]}")
     if (known := COMMANDS.get(command)) is None:
         raise unknown_name("", "command", command, COMMANDS)
     if "-h" in arguments or "--help" in arguments:

@@ -118,7 +118,6 @@ def recorded_error(type_name: str, message: str, exit_status: int) -> HydrantErr
     return _rebuild(known, (message,), {"exit_status": exit_status, **fields})
 
 
-# Known by name in commands/eject/couplings.py.
 class ConfigError(HydrantError):
     """The config or the command line is wrong. `key` is the config key to change; `""` if it is not a single one."""
 

@@ -3,8 +3,6 @@
 Integers are mixed by SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators",
 OOPSLA 2014). `uniform` applies the same mixer to a whole tensor on its device, so that the augmentation of a
 sample depends only on the sample, and not on its batch, worker or rank.
-
-`hydrant eject` copies definitions of it: commands/eject/couplings.py.
 """
 
 from __future__ import annotations

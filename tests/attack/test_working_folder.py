@@ -61,7 +61,6 @@ BUILDING = [
     ["train", *TINY[:1], *IMAGES, *TINY[6:], "name=workers"],
     ["evaluate", "run"],
     ["export", "run"],
-    ["eject", "run"],
     ["predict", "run", "val", "--out=predictions.csv"],
     ["train", "-sc", "query=bash"],
 ]

@@ -97,7 +97,6 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     assert ask("docs")["titles"]["reference/json"] == "JSON"
     assert ask("docs", "swepes", status=2)["message"] == "unknown page 'swepes'"
     assert ask("docs", "../../etc/passwd", status=2)["message"].startswith("unknown page")
-    assert ask("eject", *TINY)["start"] == "python run.py"
     assert ask("preview", *TINY)["schedules"].keys() == {"main.0.lr"}
 
 

@@ -14,8 +14,6 @@ import pytest
 import torch
 import yaml
 from data_files import write_images
-from ejected import check_equal
-from ejected import project as project
 from faulty_model import TWO_RANKS, fault, provide_faulty_model
 from marks import slow
 from repository import ROOT
@@ -173,18 +171,6 @@ def test_commands_on_a_finished_run(
     inputs = torch.randn(4, 1, 8, 8)
     exported = torch.export.load("gpu.pt2").module()(inputs)
     assert exported.shape == (4, 10)
-
-
-@pytest.mark.cuda(stub=True)
-@pytest.mark.parametrize(
-    "words",
-    [
-        "precision=fp16 model.dropout=0.2",
-        *slow("averaging=ema max_grad_norm=1", "optimizer=nadam", "optimizer=muon precision=bf16"),
-    ],
-)
-def test_an_ejected_program_trains_the_same(words: str, project: Path) -> None:
-    assert "cuda" in check_equal(f"duration=8 {words}", project)
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import gpu
 import numpy as np
 import pytest
 import torch
-from eject_files import write_texts
 from language_models import VOCAB_SIZE, gpt
 from marks import slow
 from run_folders import assert_same_state, rows, rows_without_compile, summary, weights
+from token_folders import write_texts
 from torch import Tensor
 from training_runs import Train, whole_and_resumed
 

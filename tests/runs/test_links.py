@@ -49,13 +49,3 @@ def test_runs_behind_links_are_known_by_one_name(
     names = [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]]
     assert len(names) == len(set(names)) == 3
     assert len(list(places[0].rglob("summary.json"))) == 3
-
-
-def test_a_program_is_ejected_into_a_linked_project(
-    places: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in places[::-1]:
-        monkeypatch.chdir(folder)
-        assert cli.main(["eject", "data=digits", "model.hidden=[4]", "--out", f"{folder.name}.py"]) == 0
-    real, linked = ((places[0] / f"{name}.py") for name in ("real", "linked"))
-    assert real.read_text() == (linked if linked.exists() else places[1] / "linked.py").read_text()

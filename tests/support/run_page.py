@@ -38,7 +38,6 @@ ELSEWHERE = {
     "uv run hydrant agent me/lr_study/x1y2z3",
     "uv run hydrant agent me/lr_study/x1y2z3 --count 10 parallel.num_processes=2 duration=20ep",
     "uv run hydrant sync multirun/lr_study --jobs 8",
-    "uv run python run.py",  # tests/commands/test_eject.py
     "pip install uv",
     "uv run --group dev pytest",
     "uv run --group dev pytest -m slow -p randomly",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hydrant.data.docstrings import BYTES
 from hydrant.data.token_files import HEADER, MAGIC
 
 
@@ -28,3 +29,13 @@ def write_shards(root: Path, split: str, tokens: np.ndarray, sizes: tuple[int, .
             np.save(root / f"{split}_{number}.npy", part.astype(np.int32))
         else:
             write_bin(path, part, header=number % 3 == 0)
+
+
+def write_texts(root: Path) -> None:
+    """Write a folder of tokens of bytes, as `hydrant tokenize` does: documents of random letters."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(97, 110, 1300)
+    tokens[rng.integers(0, 1300, 60)] = BYTES.separator
+    write_shards(root, "train", tokens, (700, 250, 350))
+    write_bin(root / "val_0.bin", tokens[:400])
+    BYTES.write(root)

@@ -26,7 +26,6 @@ def rounded_to_nearest(numerator: int, denominator: int) -> int:
     return below + (2 * rest > denominator - below % 2)
 
 
-# Known by name in commands/eject/couplings.py.
 @dataclass(frozen=True)
 class Interval:
     """Due at every multiple of `every` updates, or never. Each multiple is rounded by `rounded`.

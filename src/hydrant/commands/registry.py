@@ -42,7 +42,6 @@ _COMMANDS = (
     Command("evaluate", "evaluate a run or a checkpoint", groups=_SAVED_RUN),
     Command("predict", "write what a run predicts for files, tensors or a split", groups=_SAVED_RUN),
     Command("export", "write a run's model as safetensors, torch_export or onnx", writes=True),
-    Command("eject", "write a run as one file of plain PyTorch that trains the same", groups=_ONE_RUN, writes=True),
     Command("diagnose", "explain what torch.compile does with a config", groups=_ONE_RUN),
     Command("bench", "compare precisions and compile settings by speed, memory and result", groups=_ONE_RUN,
             writes=True),
@@ -65,10 +64,15 @@ _COMMANDS = (
 COMMANDS = {command.name: command for command in _COMMANDS}
 """The commands by name."""
 
+RETIRED = {
+    "eject": "`hydrant docs own-loop` shows how to train a saved run by a loop of your own",
+}
+"""By the name of a command of the version before: what takes its place."""
+
 _FIRST = {
     "Start": ("init", "train", "preview"),
     "Look": ("status", "watch", "compare", "log", "stop"),
-    "Use": ("evaluate", "predict", "export", "eject"),
+    "Use": ("evaluate", "predict", "export"),
 }
 
 SECTIONS = {

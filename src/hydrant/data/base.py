@@ -228,7 +228,6 @@ def _rounding(scale: Any) -> float:
     return max(1e-12, 1e-9 * scale) if isinstance(scale, float) else 1e-12
 
 
-# Known by name in commands/eject/couplings.py.
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
     """Return `data` if it has the shapes of the config, which the config of the model refers to.
 

@@ -177,7 +177,6 @@ class InMemorySource:
         return self._on_device[device]
 
 
-# Known by name in commands/eject/couplings.py.
 def tensor_reader(mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> Reader:
     """Return the reader of inputs in memory, which are normalized as those of an `InMemorySource`."""
     return Reader(tensors=lambda inputs: InMemorySource(inputs, (), tuple(mean), tuple(std)))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hydrant.interface.predictions import Predictions
     from hydrant.runs.load import SavedRun
     from hydrant.tasks import Task
+    from hydrant.training.trainer import Trainer
 
 Weights = Literal["best", "last", "ema"]
 """The weights of a run: of its best checkpoint, of its newest one, or their average (`averaging=ema`) in the newest.
@@ -163,6 +164,27 @@ class Run:
 
         with unchanged_process():
             return collect(saved, inputs, batch_size, probabilities=probabilities)
+
+    @contextlib.contextmanager
+    def trainer(self) -> Generator[Trainer]:
+        """Yield what the run trains with, on its device, as its newest checkpoint left it, for a loop of your own.
+
+        Nothing is written into the run folder.
+
+        Raises:
+            ConfigError: as `evaluate`.
+        """
+        saved = self._open("last")
+        from hydrant.interface.process import unchanged_process
+        from hydrant.training.checkpoint.content import SavedCheckpoint
+        from hydrant.training.prepare.scratch import scratch_trainer
+        from hydrant.training.train_state import restore, saved_state
+
+        content = SavedCheckpoint(saved.checkpoint)
+        with unchanged_process(), scratch_trainer(saved.plan, saved_state(content)) as trainer:
+            restore(trainer, content)
+            trainer.task.train()
+            yield trainer
 
     def _open(self, weights: str) -> SavedRun:
         with self._opening(weights) as arguments:

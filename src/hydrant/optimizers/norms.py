@@ -40,7 +40,6 @@ def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [t.to_local() if is_sharded(t) else t for t in tensors]
 
 
-# Known by name in commands/eject/couplings.py.
 def total_norm(tensors: Sequence[Tensor]) -> Tensor:
     """Return the 2-norm of all tensors together, shape (). If some are sharded, all ranks must call this together."""
     by_layout: dict[Any, list[Tensor]] = {}

@@ -187,11 +187,9 @@ def is_run_folder(path: Path) -> bool:
     """Return whether a folder holds a config, or only Hydra's record because the run failed before it wrote one.
 
     A run that prepares its data and model has only the lease, as a sweep has before its plan.
-    The folder of an ejected program has neither, but metrics and, when it has finished, a summary.
     """
-    is_ejected = (path / METRICS).exists() and (path / SUMMARY).exists()
     is_starting = (path / LEASE).exists() and not (path / SWEEP_PLAN).exists()
-    return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_starting or is_ejected
+    return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_starting
 
 
 def newest_folders(example: str, *, with_sweeps: bool = True) -> str:

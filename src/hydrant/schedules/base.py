@@ -16,7 +16,6 @@ from hydrant.errors import ConfigError
 
 P = ParamSpec("P")
 
-# Curves are copied by `hydrant eject`: commands/eject/couplings.py lists what it knows of this package by name.
 Curve = Callable[[int], float]
 """`updates since the curve's start -> ratio`. At the curve's length it returns its end value."""
 

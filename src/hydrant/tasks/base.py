@@ -54,7 +54,6 @@ def tensor_targets(targets: object, task: str) -> Tensor:
     return targets
 
 
-# Known by name in commands/eject/couplings.py.
 class Task(nn.Module):
     """A model with its losses, as one module, which is compiled and wrapped for several ranks.
 

@@ -28,11 +28,11 @@ def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
     return plan
 
 
-def build_scratch(plan: Plan) -> Trainer:
+def build_scratch(plan: Plan, state: TrainState | None = None) -> Trainer:
     """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the trainer."""
     return build(
         plan,
-        TrainState(),
+        state or TrainState(),
         logger=RunLogger(),
         save=lambda trainer, is_best: None,
         stop_signal=lambda: None,
@@ -42,10 +42,10 @@ def build_scratch(plan: Plan) -> Trainer:
 
 
 @contextlib.contextmanager
-def scratch_trainer(plan: Plan) -> Generator[Trainer]:
+def scratch_trainer(plan: Plan, state: TrainState | None = None) -> Generator[Trainer]:
     """Build a run on its device that logs and saves nothing; close it at the end of the block."""
     with plan.world.process_group():
-        trainer = build_scratch(plan)
+        trainer = build_scratch(plan, state)
         try:
             yield trainer
         finally:

@@ -305,7 +305,8 @@ def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     )
     message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
     assert matches(
-        "model: fails on samples ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4: return self.depth; "
+        "model: fails in a trial of an evaluation, on inputs ... AttributeError: ... no attribute 'depth' "
+        "(at my_buggy.py:4: return self.depth; "
         "... has the traceback). Correct that line, or set its sizes for this shape",
         message,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydrant.batch import Batch, Outcome, map_tensors
 from hydrant.errors import ConfigError
+from hydrant.tasks.base import eval_mode
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -67,20 +68,16 @@ class EagerCopy:
 @contextmanager
 def full_precision(trainer: Trainer, *, is_training: bool) -> Generator[None]:
     """Compute gradients neither compiled nor by autocast, in this mode, with attention that has second derivatives."""
-    plan, modes = trainer.plan, {module: module.training for module in trainer.task.modules()}
+    plan = trainer.plan
     with (
         trainer.pace.paused(),
+        nullcontext() if is_training else eval_mode(trainer.task),
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
         plan.compilation.force_eager(),
+        torch.autocast(plan.world.device.type, enabled=False),
     ):
-        trainer.task.train(is_training)
-        try:
-            with torch.autocast(plan.world.device.type, enabled=False):
-                yield
-        finally:
-            for module, was_training in modes.items():
-                module.training = was_training
+        yield
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:

@@ -80,7 +80,7 @@ class SavedRun:
         plan.precision.activate()
         plan.world.set_device()
         with plan.world.process_group():
-            yield plan.precision.prepare(plan.task).to(plan.world.device)
+            yield plan.precision.convert_layers(plan.task).to(plan.world.device)
 
 
 def open_run(

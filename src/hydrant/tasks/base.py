@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
@@ -32,6 +33,24 @@ def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
 def as_float32(tensor: Tensor) -> Tensor:
     """Return floating-point numbers as float32, and others as they are."""
     return tensor.float() if tensor.is_floating_point() else tensor
+
+
+@contextlib.contextmanager
+def eval_mode(module: nn.Module) -> Generator[None]:
+    """Put a module into evaluation mode, and afterwards each of its parts into the mode that it had.
+
+    So a part that its author put into `eval()` stays there.
+    """
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, was_training in modes.items():
+            if part.training != was_training:
+                part.train(was_training)  # its own method may do more, such as take merged weights apart
+        for part, was_training in modes.items():
+            part.training = was_training
 
 
 def check_single_model(model: nn.Module) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
+from hydrant.tasks.base import eval_mode
 
 _KEY = "task.layers"
 
@@ -126,11 +127,8 @@ def _hook(model: nn.Module, names: Sequence[str], role: str, input_shape: Sequen
         modules[name].captures = False  # type: ignore[assignment]
         modules[name].register_forward_hook(_capture_hook)
     _start_capture(model, names)
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         model(torch.zeros(1, *input_shape))
-    model.train(was_training)
     for name in names:
         output: Any = getattr(modules[name], "captured", None)
         if not isinstance(output, Tensor):

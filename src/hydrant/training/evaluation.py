@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
+from hydrant.tasks.base import eval_mode
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
@@ -131,14 +132,3 @@ def eager_evaluation(trainer: Trainer) -> Generator[None]:
         torch.no_grad(),
     ):
         yield
-
-
-@contextlib.contextmanager
-def eval_mode(task: nn.Module) -> Generator[None]:
-    """Put the task into evaluation mode, and afterwards into the mode that it had."""
-    was_training = task.training
-    task.eval()
-    try:
-        yield
-    finally:
-        task.train(was_training)

@@ -109,10 +109,14 @@ class Precision:
             raise ConfigError("precision", message, remedy="use precision=bf16")
 
     def prepare(self, task: nn.Module) -> nn.Module:
-        """Convert the task in place to the dtype of its parameters, and its linear layers to float8 if configured."""
+        """Convert the task in place to the dtype of its parameters, before it is tried on the host."""
+        return task.to(self._parameters)
+
+    def convert_layers(self, task: nn.Module) -> nn.Module:
+        """Convert the linear layers in place to float8 if configured, before the task moves to its device."""
         if self._fp8 is not None:
             _convert_to_fp8(task, self._fp8, self._emulate)
-        return task.to(self._parameters)
+        return task
 
     def activate(self) -> None:
         """Set the process-wide float32 matmul mode; convolutions follow it."""

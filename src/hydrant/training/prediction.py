@@ -14,7 +14,7 @@ from hydrant.batch import Batch
 from hydrant.data import Source, StreamSpec
 from hydrant.data.numbered import numbered_batches
 from hydrant.errors import ConfigError
-from hydrant.training.evaluation import eval_mode
+from hydrant.tasks.base import eval_mode
 from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.precision import Precision
 

@@ -1,4 +1,4 @@
-"""Call a task as in training, without a trace."""
+"""Call a task on the host before its run, without a trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydrant import seeding
 
 @contextmanager
 def training_trial(task: nn.Module) -> Generator[None]:
-    """Put a task on the host into training mode; then restore its modes, attributes and buffers, and the random states.
+    """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
 
     An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not.
     """
@@ -29,7 +29,6 @@ def training_trial(task: nn.Module) -> Generator[None]:
     host = seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]):
-            task.train()
             yield
     finally:
         seeding.set_host_state(host)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from trials import trials_of
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, Indices, InMemorySource, StreamSpec
@@ -86,7 +87,7 @@ def test_targets_that_do_not_count_are_not_mixed() -> None:
     with pytest.raises(
         ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
     ):
-        dry_mixing(task, batch, mixing)
+        dry_mixing(trials_of(task, points()), batch, mixing)
 
 
 class _Failing(nn.Linear):
@@ -98,14 +99,20 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
     def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"no {len(targets)}")
 
-    source = OwnSource((1,))
+    source = OwnSource((2,), num_samples=2)
     settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
     with pytest.raises(
-        ConfigError, match=r"^task: fails outside the model, .* ValueError: no 1 \(at test_dry"
+        ConfigError,
+        match=r"^task: fails outside the model in a trial of an evaluation, .* ValueError: no 2 \(at test_dry",
     ):
-        dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source))
-    with pytest.raises(ConfigError, match=r"^model: fails on samples of shape \[4\]: ValueError: too small"):
-        dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source))
+        dry_forward(trials_of(Classification(nn.Linear(4, 2), **settings), Data(source, source)))
+    with pytest.raises(
+        ConfigError,
+        match=r"^model: fails in a trial of an evaluation, on inputs of shape \[2, 4\]: ValueError: too small",
+    ):
+        dry_forward(
+            trials_of(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source))
+        )
 
 
 IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
@@ -124,7 +131,7 @@ IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
     ],
 )
 def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
-    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [], batch)
+    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [], batch, [])
     assert dry.costs == (tokens, 300)
 
 
@@ -155,7 +162,7 @@ class SummedTask(Task):
 )
 def test_a_loss_that_is_a_sum_is_refused(make_task: Any, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: gives a sum over the samples .* for each;"):
-        dry_forward(make_task(nn.Linear(4, 2)), points())
+        dry_forward(trials_of(make_task(nn.Linear(4, 2)), points()))
 
 
 class WithPairs(Task):
@@ -184,9 +191,9 @@ def test_a_head_of_zeros_hides_what_a_loss_is_until_it_moves() -> None:
     model = nn.Linear(4, 2)
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
-    dry_forward(Supervised(model, loss=sigmoid_pairs, metrics={}), points())
+    dry_forward(trials_of(Supervised(model, loss=sigmoid_pairs, metrics={}), points()))
     with pytest.raises(ConfigError, match=r"^task\.loss: gives a sum over the samples"):
-        dry_forward(Supervised(model, loss=summed, metrics={}), points())
+        dry_forward(trials_of(Supervised(model, loss=summed, metrics={}), points()))
     assert not any(parameter.any() for parameter in model.parameters())
 
 
@@ -206,13 +213,13 @@ def test_a_loss_of_pairs_is_no_sum() -> None:
 )
 def test_other_losses_of_users_are_taken(loss: Any) -> None:
     task = Supervised(nn.Linear(4, 2), loss=loss, metrics={})
-    dry_forward(task, points())
+    dry_forward(trials_of(task, points()))
     assert not task.reads_values
 
 
 def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:
     outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
-    dry = DryForward(0, "", Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()))
+    dry = DryForward(0, "", Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()), [])
     assert eval_metrics(["val", "val/day", "val_ema"], dry) >= {"val/night/loss", "val/day/loss"}
     with pytest.raises(
         ConfigError, match=r"val/night/loss would be of the validation set night and of a metric"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
+from trials import trials_of
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
@@ -84,15 +85,15 @@ def refusal(
     data = Data(source, source)
     objects = {"data": data, "model": model}
     with pytest.raises(ConfigError) as caught, passing({name: objects[name] for name in given.split()}):
-        dry_forward(task, data)
+        dry_forward(trials_of(task, data))
     return str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["", "model data"])
 def test_a_layer_of_the_wrong_size_is_named_with_both_sizes(given: str) -> None:
     message = refusal(nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2)), pair, given=given)
-    layer = "its layer 0, Linear(in_features=3, out_features=16, bias=True), gets a tensor of shape [1, 4]"
-    assert message.startswith(f"model: fails on samples of shape [4]: {layer}")
+    layer = "its layer 0, Linear(in_features=3, out_features=16, bias=True), gets a tensor of shape [4, 4]"
+    assert message.startswith(f"model: fails in a trial of an evaluation, on inputs of shape [4, 4]: {layer}")
     remedy = (
         "Change its sizes, or the data" if given else "Choose another model or other data, or set its sizes"
     )
@@ -145,7 +146,8 @@ def test_a_loss_for_other_shapes_is_explained_by_both_shapes() -> None:
     model = nn.Linear(4, 2)
     message = refusal(model, pair, task=Supervised(model, loss=nn.MSELoss(), metrics={}))
     assert message.startswith(
-        "task: fails outside the model, on targets of shape [] and outputs of the model of shape [2]"
+        "task: fails outside the model in a trial of an evaluation, on targets of shape [4] and outputs of the model "
+        "of shape [4, 2]"
     )
 
 

@@ -17,7 +17,7 @@ from training_runs import Train, UserModule
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data.packed import with_cuts
-from hydrant.training.profiling import count_flops
+from hydrant.training.profiling import Flops, count_flops
 from hydrant.training.training_trial import training_trial
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
@@ -39,8 +39,10 @@ class Call(nn.Module):
         return Outcome({"loss": loss}, {}, None, torch.tensor(batch.num_samples))
 
 
-def count(model: nn.Module, *shape: int) -> tuple[int, str]:
-    return count_flops(Call(model), Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)))
+def count(model: nn.Module, *shape: int) -> Flops:
+    task = Call(model)
+    with training_trial(task):
+        return count_flops(task, Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)), task)[0]
 
 
 class Frozen(nn.Module):
@@ -142,7 +144,7 @@ def test_packed_documents_keep_their_cuts_and_do_not_change_the_count() -> None:
     task = Task()
     for numbers in ([[0, 0, 1, 2], [0, 1, 1, 1]], [[0, 0, 0, 0], [0, 0, 0, 0]]):
         documents = with_cuts(np.array(numbers), torch.from_numpy)
-        count_flops(task, Batch({"documents": documents}, torch.zeros(2)))
+        count_flops(task, Batch({"documents": documents}, torch.zeros(2)), task)
     assert task.lengths == [[4, 4], [4, 4]]
 
 
@@ -156,9 +158,8 @@ def test_counting_changes_nothing() -> None:
     model = Drawing(nn.Linear(WIDTH, WIDTH), norm, nn.Dropout(0.5), frozen)
     frozen.eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    batch = Batch(torch.randn(BATCH, WIDTH), torch.zeros(BATCH))
     host, torch_state = seeding.host_state(), torch.get_rng_state()
-    assert count_flops(Call(model), batch) == (MATRIX, "")
+    assert count(model, WIDTH) == (MATRIX, "")
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert seeding.is_host_state(host)
     assert norm.training
@@ -181,11 +182,12 @@ def test_an_attribute_that_training_assigns_is_as_before() -> None:
             self.seen = True
             return self.head(inputs)
 
-    model = Counts().eval()
+    model = Counts()
+    model.head.eval()
     with training_trial(model):
-        model(torch.ones(3, WIDTH))
-        assert (model.calls, model.training) == (1, True)
-    assert (model.calls, model.training, model.head.training) == (0, False, False)
+        model.train()(torch.ones(3, WIDTH))
+        assert (model.calls, model.head.training) == (1, True)
+    assert (model.calls, model.training, model.head.training) == (0, True, False)
     assert not hasattr(model, "seen")
 
 

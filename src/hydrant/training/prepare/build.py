@@ -50,9 +50,9 @@ from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_steps
 from hydrant.training.prepare.dry_run import (
     DryForward,
+    Trials,
     check_batch_norm,
     check_best,
-    check_split,
     dry_collectives,
     dry_forward,
     dry_mixing,
@@ -144,9 +144,10 @@ def _prepare(
     compilation: Compilation = instantiate(config, "compile", world)
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
-    task = _task(config, data)
+    task = _task(config, data, precision)
     warn_of_own_draws(data)
-    dry = dry_forward(task, data)
+    trials = Trials(task, data, precision, config, run_world.world_size)
+    dry = dry_forward(trials)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)
     clock = Clock.start(
@@ -160,15 +161,15 @@ def _prepare(
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
-    _check_splits(config, task, data, splits)
+    _check_splits(config, trials, splits)
     check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
-    compilation.check_fits(task, dry_collectives(task, data, data.train) if compilation.is_on else [])
+    compilation.check_fits(task, dry_collectives(task, dry.train_batch) if compilation.is_on else [])
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
-        check_batch_norm(task, data, data.train, spec.micro_batch_size)
+        check_batch_norm(trials, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
-    dry_mixing(task, dry.train_batch, mixing)
+    dry_mixing(trials, dry.train_batch, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
     prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
@@ -202,7 +203,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
     Raises:
         ConfigError: the config cannot run.
     """
-    task = _task(config, like.data)
+    task = _task(config, like.data, like.precision)
     schedules = make_schedules(config, like.clock, like)
     hooks = make_hooks(config["hooks"])
     optimizers = make_optimizers(config, task, schedules, like.precision, EagerStep, compiles_steps=False)
@@ -252,7 +253,7 @@ def build(
     """Build a run on its device. The arguments are described in `Trainer`."""
     config, device = plan.config, plan.world.device
     _prepare_process(plan)
-    task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
+    task = plan.parallel.prepare(plan.precision.convert_layers(plan.task)).to(device)
     if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
         log.info(
             "two-dimensional convolutions compute in channels_last (memory_format=%s)",
@@ -303,17 +304,19 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
     return instantiate(config, "model")
 
 
-def _task(config: Mapping[str, Any], data: Data) -> Task:
+def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     task: Task = instantiate(config, "task", make_model(config))
+    if not task.model.training:  # as a model that was loaded; parts of a model that trains keep their modes
+        task.model.train()
     task.measures_training = config["log_every"] is not None
     if config["task"].get("class_weights") == "balanced":
         check_labels(data.train)
     task.receive_data(data)
-    return task
+    return precision.prepare(task)
 
 
-def _check_splits(config: Mapping[str, Any], task: Task, data: Data, splits: Mapping[str, Split]) -> None:
-    """Try the task on a sample of each split that the run evaluates, besides the main one.
+def _check_splits(config: Mapping[str, Any], trials: Trials, splits: Mapping[str, Split]) -> None:
+    """Try the task on samples of each split that the run evaluates, besides the main one.
 
     Raises:
         ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
@@ -322,7 +325,7 @@ def _check_splits(config: Mapping[str, Any], task: Task, data: Data, splits: Map
     if config["test_at_end"]:
         evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
     for name, split in evaluated.items():
-        check_split(task, data, split.source, name)
+        trials.evaluate(split.source, name)
 
 
 def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -20,17 +20,20 @@ from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.base import ON_HOST
 from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.tasks.base import eval_mode
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
+from hydrant.training.precision import Precision
 from hydrant.training.prepare.check_means import check_means
 from hydrant.training.prepare.explain_failure import explain_failure
-from hydrant.training.prepare.unsaved_state import UnsavedState
-from hydrant.training.profiling import count_flops
+from hydrant.training.prepare.unsaved_state import written_buffers
+from hydrant.training.profiling import Flops, count_flops
 from hydrant.training.training_trial import training_trial
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+T = TypeVar("T")
 
 
 def make_stream_spec(
@@ -42,8 +45,14 @@ def make_stream_spec(
         ConfigError: they cannot be divided.
     """
     batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
-    micro, ranks = config["micro_batch_size"], world.world_size
-    for batch_size in batch_sizes.values:
+    micro = _micro_batch_size(config, world.world_size, num_samples, batch_sizes.values)
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, world.world_size, world.device)
+
+
+def _micro_batch_size(
+    config: Mapping[str, Any], ranks: int, num_samples: int, batch_sizes: Sequence[int]
+) -> int:
+    for batch_size in batch_sizes:
         if batch_size > num_samples:
             limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
             message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
@@ -55,14 +64,14 @@ def make_stream_spec(
             if config[key] is None:  # there are no more samples
                 near = below or f"no number below {ranks}"
             raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    shared = math.gcd(*batch_sizes.values) // ranks
+    shared, micro = math.gcd(*batch_sizes) // ranks, config["micro_batch_size"]
     micro = shared if micro in (None, "auto") else micro
     if shared % micro:
         divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
-        sizes = ", ".join(map(str, batch_sizes.values))
+        sizes = ", ".join(map(str, batch_sizes))
         message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
         raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
-    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device)
+    return micro
 
 
 def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
@@ -116,19 +125,20 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
 
 
 class DryForward(NamedTuple):
-    """What a task returned on the host for one validation sample, unless a comment names other samples."""
+    """What a task returned on the host for some samples."""
 
     flops: int  # of a sample in training
     uncounted: str  # what `flops` leaves out
-    batch: Batch
+    batch: Batch  # of validation samples
     outcome: Outcome
     metric_names: list[str]  # of the values of the task's metrics
-    train_batch: Batch  # two training samples
+    train_batch: Batch
+    written_buffers: Sequence[str]  # by a forward pass in training; batch norm statistics are left out
 
     @property
     def targets_per_sample(self) -> int:
-        """The number of targets of the sample, at least 1."""
-        return max(int(self.outcome.num_targets), 1)
+        """The number of targets of a sample, at least 1."""
+        return max(int(self.outcome.num_targets) // self.batch.num_samples, 1)
 
     @property
     def costs(self) -> SampleCosts:
@@ -159,16 +169,109 @@ def _is_integer(value: Any) -> bool:
     return is_number and not (value.is_floating_point() or value.is_complex())
 
 
-def dry_forward(task: Any, data: Data) -> DryForward:
-    """Run the task on the host: on one validation sample, its metrics on two, and training on two training samples.
+@dataclass(frozen=True)
+class Trials:
+    """Calls a task on the host as its run will: with two samples and, if it fails on them, with as many as in the run.
+
+    Args:
+        task: on the host, in training mode, with weights in the dtype of the run.
+        data: of the run.
+        precision: of the run.
+        config: of the run.
+        num_ranks: of the run.
+    """
+
+    task: Any
+    data: Data
+    precision: Precision
+    config: Mapping[str, Any]
+    num_ranks: int = 1
+
+    def evaluate(self, source: Source, split: str = "") -> tuple[Batch, Outcome]:
+        """Return samples of a source, and the outcome for them in an evaluation.
+
+        Raises:
+            ConfigError: the model does not fit the samples.
+        """
+        size = min(self.config["eval_batch_size"], source.num_samples // self.num_ranks)
+        return self._try(f"an evaluation{split and f' of {split}'}", source, lambda: size, self.outcome)
+
+    def train(self) -> tuple[Batch, tuple[Flops, list[str]]]:
+        """Return training samples, the FLOPs of one of them, and the buffers that training writes.
+
+        Raises:
+            ConfigError: the model does not fit the samples.
+        """
+        num_samples, batch_size = self.data.train.num_samples, self.config["global_batch_size"]
+
+        def size() -> int:
+            sizes = batch_size.values() if isinstance(batch_size, Mapping) else [batch_size]
+            sizes = [num_samples if size == "all" else size for size in sizes]
+            return _micro_batch_size(self.config, self.num_ranks, num_samples, sizes)
+
+        return self._try("training", self.data.train, size, self._train)
+
+    def forward(self, batch: Batch) -> Outcome:
+        """Return the outcome for a batch in the precision of the run."""
+        return self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
+
+    def outcome(self, batch: Batch) -> Outcome:
+        """Return the outcome for a batch in an evaluation.
+
+        Raises:
+            ConfigError: it takes a derivative, which an evaluation does not allow for.
+        """
+        with eval_mode(self.task):
+            try:
+                with torch.no_grad():
+                    return self.forward(batch)
+            except Exception as error:  # a user's model may raise anything
+                try:
+                    self.forward(batch)
+                except Exception:
+                    raise error from None
+                message = f"takes a derivative, but evaluations and predictions run without them: {typed_line(error)}"
+                remedy = "compute it in a block `with torch.enable_grad():`"
+                raise ConfigError("model", f"{message} (at {place(error)})", remedy=remedy) from error
+
+    def _train(self, batch: Batch) -> tuple[Flops, list[str]]:
+        flops = Flops(0, "")
+
+        def forward() -> Outcome:
+            nonlocal flops
+            flops, outcome = count_flops(self.task, batch, self.forward)
+            return outcome
+
+        with training_trial(self.task):
+            written = written_buffers(self.task, forward)
+        return flops, written
+
+    def _try(
+        self, kind: str, source: Source, size: Callable[[], int], call: Callable[[Batch], T]
+    ) -> tuple[Batch, T]:
+        def attempt(num_samples: int) -> tuple[Batch, T]:
+            batch = read_samples(self.data, source, num_samples)
+            with explain_failure(self.task, batch, kind):
+                return batch, call(batch)
+
+        try:
+            return attempt(2)
+        except Exception as error:  # a user's model may raise anything
+            if isinstance(error, ConfigError) and error.__cause__ is None:
+                raise  # of the task, about each sample
+            return attempt(size())
+
+
+def dry_forward(trials: Trials) -> DryForward:
+    """Run the task on the host: in an evaluation, its metrics, and in training.
 
     Raises:
         ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
             fit the task.
     """
-    batch = read_samples(data, data.val, 1)
+    task = trials.task
     with _values_read(task):
-        outcome = _evaluate(task, batch, "samples")
+        batch, outcome = trials.evaluate(trials.data.val)
     for name, value in outcome.measurements.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
@@ -179,18 +282,14 @@ def dry_forward(task: Any, data: Data) -> DryForward:
                 f"measures {name!r}, but the run writes the metrics of this group itself; choose another name"
             )
             raise ConfigError("task", message)
-    metric_names: list[str] = []
-    if task.metrics:
-        pair = read_samples(data, data.val, 2)
-        metric_names = try_metrics(task, pair, _evaluate(task, pair, "samples"))
+    metric_names = try_metrics(task, batch, outcome)
     if double := next((name for name in metric_names if name in outcome.scalars()), None):
         message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
         raise ConfigError(f"task.metrics.{double}", message)
-    pair = read_samples(data, data.train, 2)
-    check_means(task, pair, partial(_evaluate, task, what="samples"))
-    with _values_read(task), explain_failure(task, pair, "samples in training mode"):
-        flops = count_flops(task, pair, UnsavedState(task).warn_of_changes)
-    return DryForward(*flops, batch, outcome, metric_names, pair)
+    with _values_read(task):
+        train_batch, (flops, written) = trials.train()
+    check_means(task, train_batch, trials.outcome)
+    return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
 
 
 @contextlib.contextmanager
@@ -203,57 +302,34 @@ def _values_read(task: Any) -> Generator[None]:
         del task.reads_values  # the class says False; lanes of a stack must have the same attributes
 
 
-def check_split(task: Any, data: Data, source: Source, split: str) -> None:
-    """Run the task on one sample of another split, on the host.
-
-    Raises:
-        ConfigError: the model does not fit the samples.
-    """
-    _evaluate(task, read_samples(data, source, 1), f"{split} samples")
-
-
-def _evaluate(task: Any, batch: Batch, what: str) -> Outcome:
-    with explain_failure(task, batch, what):
-        return _eval_forward(task, batch)
-
-
-@torch.no_grad()
-def _eval_forward(task: Any, batch: Batch) -> Outcome:
-    was_training = task.training
-    outcome: Outcome = task.eval().forward(batch)
-    task.train(was_training)
-    return outcome
-
-
-def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool = True) -> list[Collective]:
-    """Return the collectives of a forward in training, or in an evaluation, found with two samples on the host.
+def dry_collectives(task: Any, batch: Batch) -> list[Collective]:
+    """Return the collectives of a forward in training, found on the host.
 
     Raises:
         ConfigError: the forward fails.
     """
-    batch = read_samples(data, source, 2)
     try:
         with training_trial(task), CollectiveRecorder() as recorder:
-            task.train(is_training).forward(batch)
+            task.forward(batch)
     except Exception as error:  # a user's model may raise anything
-        mode = "training" if is_training else "an evaluation"
-        message = f"fails in {mode}: {typed_line(error)} (at {place(error)})"
+        message = f"fails in training: {typed_line(error)} (at {place(error)})"
         remedy = "" if is_in_user_code(error) else "; compile=eager shows the traceback"
         raise ConfigError("model", f"{message}{remedy}") from error
     return recorder.collectives
 
 
-def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int) -> None:
+def check_batch_norm(trials: Trials, micro_batch_size: int) -> None:
     """Check that batch norm gets more than one value per channel where a micro-batch has one sample.
 
     Raises:
         ConfigError: it gets a single value, which has no variance.
     """
+    task, data = trials.task, trials.data
     if micro_batch_size > 1 or not any(isinstance(module, _BATCH_NORMS) for module in task.modules()):
         return
     try:
-        with training_trial(task), torch.no_grad():
-            task.forward(read_samples(data, train, 1))
+        with training_trial(task):
+            trials.forward(read_samples(data, data.train, 1))
     except ValueError as error:
         if not str(error).startswith("Expected more than 1 value per channel"):
             raise
@@ -262,19 +338,19 @@ def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int
         raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
 
 
-def dry_mixing(task: Any, batch: Batch, mixing: Mixing) -> None:
+def dry_mixing(trials: Trials, batch: Batch, mixing: Mixing) -> None:
     """Run the task on a batch, mixed, on the host.
 
     Raises:
         ConfigError: the mixing does not fit the data or the task.
     """
-    if isinstance(mixing, MixupCutmix) and task.ignore_index is not None:
-        message = f"targets that do not count (task.ignore_index={task.ignore_index}) cannot be mixed"
+    if isinstance(mixing, MixupCutmix) and (ignored := trials.task.ignore_index) is not None:
+        message = f"targets that do not count (task.ignore_index={ignored}) cannot be mixed"
         raise ConfigError("mixing", message, remedy="use mixing=none, or task.ignore_index=null")
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:
-            _eval_forward(task, mixed)
+            trials.outcome(mixed)
     except Exception as error:  # timm and a user's task may raise anything
         message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
         raise ConfigError("mixing", message, remedy="use mixing=none") from error

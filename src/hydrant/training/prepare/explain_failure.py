@@ -23,10 +23,15 @@ _TARGETS = ("label", "labels", "target", "targets", "y")
 
 
 @contextlib.contextmanager
-def explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
-    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises.
+def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
+    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises in a trial.
 
     An error in user code keeps its line: only the user knows what that code needs.
+
+    Args:
+        task: is tried.
+        batch: on which it is tried.
+        kind: what is tried, such as `training`.
     """
     outputs: list[Any] = []
 
@@ -46,8 +51,8 @@ def explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
         if not (layers := _layers_of(error, task.model)):
-            raise _task_fails(error, batch, outputs) from error
-        raise _model_fails(error, batch, what, layers[-1]) from error
+            raise _task_fails(error, batch, kind, outputs) from error
+        raise _model_fails(error, batch, kind, layers[-1]) from error
     finally:
         hook.remove()
 
@@ -66,10 +71,11 @@ def _layers_of(error: BaseException, model: nn.Module) -> list[tuple[str, nn.Mod
 
 
 def _model_fails(
-    error: BaseException, batch: Batch, what: str, layer: tuple[str, nn.Module, Any]
+    error: BaseException, batch: Batch, kind: str, layer: tuple[str, nn.Module, Any]
 ) -> ConfigError:
     name, module, argument = layer
-    message, is_own = f"fails on {what} of shape {_shapes(batch.inputs)}", is_in_user_code(error)
+    message = f"fails in a trial of {kind}, on inputs of shape {_shapes(batch.inputs)}"
+    is_own = is_in_user_code(error)
     if not is_own and argument is batch.inputs and _has_no_target(batch):
         return _without_target(batch.inputs, f", and the model fails on them: {typed_line(error)}")
     is_inner = bool(name) and type(module).__module__.startswith("torch.nn.")
@@ -110,11 +116,13 @@ def _without_target(fields: Mapping[str, Any], failure: str = "") -> ConfigError
     return ConfigError("data", message, remedy=remedy)
 
 
-def _task_fails(error: BaseException, batch: Batch, outputs: Sequence[Any]) -> ConfigError:
+def _task_fails(error: BaseException, batch: Batch, kind: str, outputs: Sequence[Any]) -> ConfigError:
     shapes = f"targets of shape {_shapes(batch.targets)}"
     if outputs:
         shapes = f"{shapes} and outputs of the model of {_kind(outputs[-1])}"
-    message = f"fails outside the model, on {shapes}: {typed_line(error)} (at {place(error)})"
+    message = (
+        f"fails outside the model in a trial of {kind}, on {shapes}: {typed_line(error)} (at {place(error)})"
+    )
     if outputs and not isinstance(outputs[-1], torch.Tensor) and not is_in_user_code(error):
         remedy = "Return a tensor alone from the model's forward, or write a task that takes its outputs"
     else:
@@ -125,11 +133,9 @@ def _task_fails(error: BaseException, batch: Batch, outputs: Sequence[Any]) -> C
 
 def _kind(output: Any) -> str:
     return (
-        f"shape {list(output.shape[1:])}"
-        if isinstance(output, torch.Tensor)
-        else f"type {type(output).__name__}"
+        f"shape {list(output.shape)}" if isinstance(output, torch.Tensor) else f"type {type(output).__name__}"
     )
 
 
 def _shapes(tree: Any) -> Any:
-    return map_tensors(lambda tensor: list(tensor.shape[1:]), tree)
+    return map_tensors(lambda tensor: list(tensor.shape), tree)

@@ -1,4 +1,4 @@
-"""State of a model that a forward pass in training changes, and that no checkpoint holds."""
+"""What a forward pass in training leaves in a model for the next one."""
 
 from __future__ import annotations
 
@@ -7,46 +7,44 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
+from hydrant import seeding
+from hydrant.batch import Outcome
 from hydrant.errors import log
 
 _Numbers = dict[str, Tensor]
 _SEED = 0
 
 
-class UnsavedState:
-    """What modules of a task keep outside of checkpoints: numbers, tensors and buffers with `persistent=False`."""
+def written_buffers(task: nn.Module, forward: Callable[[], Outcome]) -> list[str]:
+    """Make a forward pass in training; return the buffers that it changes, without the statistics of batch norms.
 
-    def __init__(self, task: nn.Module) -> None:
-        self._task, self._before = task, _numbers(task)
-
-    @torch.no_grad()
-    def warn_of_changes(self, forward: Callable[[], object]) -> None:
-        """Warn of what a first forward pass has changed, and another one on the same samples changes again.
-
-        What the second pass computes again from the samples and the saved buffers, or has in a cache, is no state.
-        """
-        if not _changed(self._before, _numbers(self._task)):
-            return
-        saved = self._task.state_dict().keys()
-        buffers = {name: buffer.clone() for name, buffer in self._task.named_buffers() if name in saved}
-        values: list[_Numbers] = []
-        for _ in range(2):
-            torch.manual_seed(_SEED)
-            for name, buffer in buffers.items():
-                owner, _, own_name = name.rpartition(".")
-                setattr(self._task.get_submodule(owner), own_name, buffer.clone())
-            forward()
-            values.append(_numbers(self._task))
-        if names := _changed(*values):
+    Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
+    checkpoint holds. It has the same samples, random numbers and saved buffers.
+    """
+    buffers = {name: buffer.clone() for name, buffer in task.named_buffers()}
+    kept, saved = _not_saved(task), task.state_dict().keys()
+    seeding.seed_process(_SEED)
+    loss = forward().total_loss()
+    written = _changed(buffers, dict(task.named_buffers()))
+    if names := _changed(kept, _not_saved(task)):
+        for name in buffers.keys() & saved:
+            owner, _, own_name = name.rpartition(".")
+            setattr(task.get_submodule(owner), own_name, buffers[name])
+        seeding.seed_process(_SEED)
+        if not are_equal(loss, forward().total_loss()):
             log.warning(
                 "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
                 "and export, begin with the first value; make it a buffer (register_buffer)",
                 ", ".join(names),
             )
+    norms = [f"{path}." for path, module in task.named_modules() if isinstance(module, _NormBase)]
+    return [name for name in written if not name.startswith(tuple(norms))]
 
 
-def _numbers(task: nn.Module) -> _Numbers:
+def _not_saved(task: nn.Module) -> _Numbers:
+    """Return the numbers and tensors of a task that no checkpoint holds."""
     saved, numbers = task.state_dict().keys(), _Numbers()
     values = dict[str, Any]({name: value for name, value in task.named_buffers() if name not in saved})
     for path, module in task.named_modules():
@@ -60,14 +58,15 @@ def _numbers(task: nn.Module) -> _Numbers:
     return numbers
 
 
-def _changed(one: _Numbers, other: _Numbers) -> list[str]:
-    """Return the names of the values that both have, and that differ."""
-    both = {name: (value, other[name]) for name, value in one.items() if name in other}
-    return [name for name, pair in both.items() if not are_equal(*pair)]
+def _changed(before: _Numbers, now: _Numbers) -> list[str]:
+    """Return the names of the values that are new or others."""
+    return [name for name, value in now.items() if name not in before or not are_equal(before[name], value)]
 
 
 def are_equal(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have the same numbers. NaN is equal to itself."""
-    if one.shape != other.shape or torch.equal(one, other):
-        return one.shape == other.shape
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if torch.equal(one, other):
+        return True
     return one.is_floating_point() and torch.equal(*map(torch.nan_to_num, (one, other)))

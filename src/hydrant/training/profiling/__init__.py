@@ -9,4 +9,5 @@ from hydrant.training.profiling.costs import peak_flops as peak_flops
 from hydrant.training.profiling.costs import peak_memory_gib as peak_memory_gib
 from hydrant.training.profiling.costs import reset_peak_memory as reset_peak_memory
 from hydrant.training.profiling.costs import synchronize as synchronize
+from hydrant.training.profiling.flops import Flops as Flops
 from hydrant.training.profiling.flops import count_flops as count_flops

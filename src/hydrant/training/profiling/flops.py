@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,11 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.data.packed import with_cuts
-from hydrant.errors import first_few
+from hydrant.errors import first_few, typed_line
 from hydrant.terminal.numbers import percent
-from hydrant.training.training_trial import training_trial
 
 _aten: Any = torch.ops.aten
+T = TypeVar("T")
 
 
 class Flops(NamedTuple):
@@ -29,25 +30,37 @@ class Flops(NamedTuple):
     uncounted: str  # what the number leaves out, for users; "" if nothing
 
 
-def count_flops(
-    task: nn.Module, batch: Batch, look: Callable[[Callable[[], object]], None] = lambda forward: None
-) -> Flops:
-    """Return the FLOPs of one sample's forward pass in training. Nothing in the task changes.
-
-    `look` is called after this pass, before the task is restored, with a function that makes another one.
+def count_flops(task: nn.Module, batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
+    """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
 
     torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
     is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
+
+    Args:
+        task: has the weights.
+        batch: the samples.
+        forward: calls the task in training mode.
     """
     from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
 
-    counter = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
+    counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
+    counter.mod_tracker = _NoModules()
     weights = _WeightTracker(task, counter.flop_registry)
-    with training_trial(task):
-        with _unfused_attention(), torch.no_grad(), weights, counter:
-            task.forward(_with_whole_documents(batch))
-        look(lambda: task.forward(batch))
-    return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted())
+    try:
+        with _unfused_attention(), weights, counter:
+            output = forward(_with_whole_documents(batch))
+    except Exception as error:  # of the model, or of the way in which its operations are counted
+        output = forward(batch)
+        return Flops(
+            0, f"flops_per_sample is 0, because torch cannot count them: {typed_line(error)}"
+        ), output
+    return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted()), output
+
+
+class _NoModules(contextlib.nullcontext[None]):
+    """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
+
+    parents = ("Global",)
 
 
 def _with_whole_documents(batch: Batch) -> Batch:

@@ -1,0 +1,21 @@
+"""Trials of a task on the host, as a run with a small config makes them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hydrant.data import Data
+from hydrant.training.prepare.dry_run import Trials
+
+
+def trials_of(task: Any, data: Data, **settings: Any) -> Trials:
+    """Return the trials of a run on one rank in float32; `settings` are keys of its config."""
+    config = {
+        "eval_batch_size": 4,
+        "global_batch_size": 4,
+        "micro_batch_size": None,
+        "limit_train_samples": None,
+    }
+    precision: Any = SimpleNamespace(around=lambda forward: forward)
+    return Trials(task, data, precision, config | settings)

@@ -13,6 +13,7 @@ from training_runs import run_command
 from hydrant import cli
 from hydrant.config.command_line import check_grid
 from hydrant.errors import ConfigError
+from hydrant.sweeps.plan import read_plan
 
 
 def test_values_of_the_command_line_replace_those_of_a_file_in_the_number_of_jobs() -> None:
@@ -78,7 +79,9 @@ def test_hydra_interpolations_globs_and_subfolders_work_in_a_sweep(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys(tmp_path: Path) -> None:
+def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys_and_counts_added_seeds(
+    tmp_path: Path,
+) -> None:
     sweep, words = tmp_path / "multirun" / "study", ("-m", *SHORT, "name=study")
     assert run_command(*words, "data=digits", "seed=0,1", cwd=tmp_path).returncode == 0
     names = {path.name for path in sweep.iterdir() if path.is_dir()}
@@ -94,6 +97,11 @@ def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys(tmp_path: 
     third = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1", cwd=tmp_path)
     assert third.returncode == 0, third.stderr
     assert {path.name for path in sweep.iterdir()} == before
+    assert read_plan(sweep).num_extensions == 0, "other settings, and a command again, add no seed"
+    for _ in range(2):
+        longer = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1,2", cwd=tmp_path)
+        assert longer.returncode == 0, longer.stderr
+        assert read_plan(sweep).num_extensions == 1
 
 
 @pytest.mark.slow

@@ -25,11 +25,12 @@ from hydrant.config.job_composer import JobComposer
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.resolvers import register_resolvers
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, read_overrides
+from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps.executors import Executor
@@ -126,7 +127,8 @@ class GridSweeper:
         check_placed(self.config)
         check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
-        register_resolvers(JobFolders(swept, recorded_jobs(self.folder)))
+        recorded = recorded_jobs(self.folder)
+        register_resolvers(JobFolders(swept, recorded))
         job_words = grid(overrides)
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
@@ -134,6 +136,7 @@ class GridSweeper:
         if faults:
             raise _refusal(faults, job_words)
         self.sweep.files.keeps_plan = is_in_use(self.folder)
+        self.sweep.files.adds_seeds = _add_seeds(self.folder, recorded, [job.job.overrides for job in jobs])
         finished = {job.folder: job not in unfinished for job in jobs}
         say(describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
@@ -262,6 +265,20 @@ def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
         with suppress(RecordError):  # then the plan has them, or the job itself reports the damage
             jobs[name] = read_overrides(sweep / name) or jobs.get(name, [])
     return {name: overrides for name, overrides in jobs.items() if overrides}
+
+
+def _add_seeds(sweep: Path, recorded: Mapping[str, Sequence[str]], jobs: Sequence[Sequence[str]]) -> bool:
+    """Return whether jobs have seeds (or folds) that a sweep lacks, of which two or more have results."""
+    known = {name: _repetition(overrides) for name, overrides in recorded.items()}
+    if {*map(_repetition, jobs)} <= {*known.values()}:
+        return False
+    ended = {own for name, own in known.items() if RunFolder(sweep / name).status == RunStatus.FINISHED}
+    return len(ended) > 1
+
+
+def _repetition(overrides: Sequence[str]) -> tuple[str | None, ...]:
+    choices = choices_in(overrides)
+    return tuple(choices.get(key) for key in REPETITIONS)
 
 
 def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:

@@ -43,6 +43,7 @@ class Plan:
     host: str = ""  # the name of the machine of the newest command
     wall_seconds: float = 0.0  # of all starts of the sweep, up to when this was written
     processor_seconds: float = 0.0
+    num_extensions: int = 0  # commands that added seeds after runs of others had results
 
     def at_work(self, sweep: Path) -> list[int]:
         """Return the processes of these commands on this machine that hold the lock of the sweep's folder."""
@@ -75,6 +76,7 @@ class _Writer(TypedDict, total=False):
     host: str
     wall_seconds: float
     processor_seconds: float
+    num_extensions: int
 
 
 class _File(_Writer):
@@ -95,7 +97,8 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     commands = [*(command for command in plan.commands if command != own), own]
     writer = {"commands": commands, "machine": here, "host": platform.node()}
     seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
-    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **seconds, "jobs": jobs})
+    used = {**seconds, "num_extensions": plan.num_extensions}
+    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **used, "jobs": jobs})
 
 
 def read_plan(sweep: Path) -> Plan:
@@ -118,6 +121,7 @@ def read_plan(sweep: Path) -> Plan:
     return Plan(
         plan["began"], jobs, plan.get("commands", []), plan.get("host", ""),
         max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),
+        max(plan.get("num_extensions", 0), 0),
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class SweepFiles:
         self._began_monotonic = time.monotonic()
         self.jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
         self.keeps_plan = False  # the jobs and commands in sweep.json: others are at work in the folder
+        self.adds_seeds = False  # to a sweep whose results could be seen
         self._processor_seconds = 0.0  # of the processes of jobs
         # Wall and processor seconds: of all starts, and what is in it of this one.
         self.total = self._counted = 0.0, 0.0
@@ -67,10 +68,8 @@ class SweepFiles:
             others, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
             self.keeps_plan = True  # from now on, what others add is of commands at work
             jobs = {Path(os.path.realpath(job.folder)): job for job in others} | self.jobs
-            write_plan(
-                folder,
-                Plan(self._began, [*jobs.values()], commands, wall_seconds=wall, processor_seconds=cpu),
-            )
+            num, self.adds_seeds = file.num_extensions + self.adds_seeds, False  # it counts once
+            write_plan(folder, Plan(self._began, [*jobs.values()], commands, "", wall, cpu, num))
 
     def refresh(self, folder: Path) -> None:
         self.write_plan(folder)

@@ -125,6 +125,29 @@ def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: C
     assert comparing(study, other).study is None
 
 
+def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, comparing: Compare) -> None:
+    values = {"adamw": [0.93, 0.91, 0.95, 0.93], "sgd": [0.90, 0.895, 0.92, 0.91]}
+    for n, (name, results) in enumerate(values.items()):
+        for seed, value in enumerate(results):
+            write_run(tmp_path / f"{n}-{seed}", {"optimizer": name, "seed": seed}, value)
+    write_plan(tmp_path, Plan(0.0, []))
+    once = comparing(tmp_path).verdict
+    assert once.status == "decided"
+    assert once.lead is not None
+    write_plan(tmp_path, Plan(0.0, [], num_extensions=2))
+    comparison = comparing(tmp_path)
+    lead = comparison.verdict.lead
+    assert lead is not None
+    assert comparison.verdict.status == "undecided"
+    assert lead.p_holm == pytest.approx(9 * (once.lead.p or 0.0))
+    assert (lead.low, lead.high) == lead.interval(9)
+    note = " Seeds came after results, so this is look 3 at them: each comparison counts 9 times."
+    assert comparison.verdict.sentence.endswith(note)
+    assert comparison.groups[1].versus is not None
+    assert comparison.groups[1].versus.p_holm == lead.p_holm
+    assert "p: t-test, corrected for 9 comparisons (1 group, look 3, squared)." in to_text(comparison, None)
+
+
 def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
     tmp_path: Path, comparing: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,8 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
         {"adamw": [0.91, 0.93, 0.92], "sgd": [0.93, 0.91, 0.917]}, "undecided",
         "Undecided: adamw leads sgd by 0.001 in val/accuracy"
         " over 3 paired seeds, but either may be better: the 95 % interval of the "
-        "lead is -0.049 to 0.051. If this lead is real, about 3200 seeds of each, these included, would show it.",
+        "lead is -0.049 to 0.051. If this lead is real, about 3200 fresh seeds of each would show it: "
+        "a sweep of these alone, or hydrant study.",
     ),
     "one seed each": (
         {"adamw": [0.95], "sgd": [0.90]}, "undecided",
@@ -73,16 +74,16 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
         "undecided",
         "Undecided: adamw leads sgd by 0.0025 in val/accuracy"
         " over 4 paired seeds, but either may be better: the 95 % interval of the "
-        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 350 seeds of each, "
-        "these included, would show it.",
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 350 fresh seeds of each "
+        "would show it: a sweep of these alone, or hydrant study.",
     ),
     "a third that is beaten": (
         {"adamw": [0.95, 0.93, 0.94, 0.96], "sgd": [0.94, 0.94, 0.95, 0.94], "lion": [0.85, 0.83, 0.84, 0.85]},
         "undecided",
         "Undecided: adamw leads sgd by 0.0025 in val/accuracy"
         " over 4 paired seeds, but either may be better: the 95 % interval of the "
-        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 200 seeds of each, "
-        "these included, would show it. adamw is better than lion.",
+        "lead, corrected for 2 comparisons, is -0.029 to 0.034. If this lead is real, about 200 fresh seeds of each "
+        "would show it: a sweep of these alone, or hydrant study. adamw is better than lion.",
     ),
     "a failed run": (
         {"adamw": [0.950, 0.952, 0.951], "sgd": [0.900, None, 0.902]}, "decided",
@@ -242,7 +243,9 @@ def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(
     two: Results = {"adamw": [0.91, 0.93], "sgd": [0.915, 0.905]}
     verdict = comparing(write_sweep(tmp_path / "two", two)).verdict
     assert verdict.seeds_needed is None
-    assert verdict.sentence.endswith(". Add seeds: of so few, the noise is hardly known.")
+    assert verdict.sentence.endswith(
+        ". Of so few seeds, the noise is hardly known; more need a sweep of their own."
+    )
     others: Results = {f"o{n}": [0.8 + n / 100, 0.805] for n in range(4)}
     assert comparing(write_sweep(tmp_path / "six", two | others)).verdict.seeds_needed is not None
 

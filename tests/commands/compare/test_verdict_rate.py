@@ -76,24 +76,30 @@ def sweep_of(results: Array, nums: Sequence[int], *, is_paired: bool) -> list[Gr
     return groups
 
 
-def is_decided(results: Array, nums: Sequence[int], *, is_paired: bool, num_tried: int = 1) -> bool:
+def is_decided(
+    results: Array, nums: Sequence[int], *, is_paired: bool, num_tried: int = 1, num_looks: int = 1
+) -> bool:
     groups = sweep_of(results, nums, is_paired=is_paired)
-    verdict = find_verdict(groups, UNKNOWN, Metric("val/accuracy", "max"), "seeds", num_tried)
+    verdict = find_verdict(groups, UNKNOWN, Metric("val/accuracy", "max"), "seeds", num_tried, num_looks)
     return verdict.status == "decided"
 
 
-@pytest.mark.parametrize("num_tried", [1, 2])
+@pytest.mark.parametrize(("num_tried", "num_looks"), [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize("is_paired", [True, False])
 @pytest.mark.parametrize(
     ("nums", "lead"), [((2, 2), 20), ((3, 3, 3), 3), ((5, 3, 4), 4), ((10, 10, 10, 10), 1)]
 )
 def test_the_verdict_follows_the_rule(
-    nums: tuple[int, ...], lead: float, is_paired: bool, num_tried: int
+    nums: tuple[int, ...], lead: float, is_paired: bool, num_tried: int, num_looks: int
 ) -> None:
+    """A further look counts each comparison as often as its number squared."""
     shape = (20, len(nums), max(nums))
     results = np.random.default_rng(0).normal(size=shape) + lead * np.arange(len(nums))[:, None]
-    expected = are_decided(results, nums, is_paired=is_paired, num_tried=num_tried)
-    found = [is_decided(sweep, nums, is_paired=is_paired, num_tried=num_tried) for sweep in results]
+    expected = are_decided(results, nums, is_paired=is_paired, num_tried=num_tried * num_looks**2)
+    found = [
+        is_decided(sweep, nums, is_paired=is_paired, num_tried=num_tried, num_looks=num_looks)
+        for sweep in results
+    ]
     assert found == expected.tolist()
     assert 0 < sum(found) < len(found)
 
@@ -117,6 +123,27 @@ def test_the_interval_of_the_lead_agrees_with_holm_and_holds() -> None:
         num_cut += lead.low == 0
     assert num_cut > 0, "else Bonferroni's interval alone would do"
     assert num_held / len(results) >= 0.95 - 3 * (0.05 * 0.95 / len(results)) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("looks", "rate", "uncorrected"),
+    [((3, 5), 0.057, 0.087), ((3, 5, 7, 9, 11), 0.061, 0.15), (range(2, 16), 0.064, 0.23)],
+)
+@pytest.mark.parametrize("is_paired", [True, False])
+def test_seeds_that_are_added_until_it_is_decided_hardly_decide_by_chance(
+    looks: Sequence[int], rate: float, uncorrected: float, is_paired: bool
+) -> None:
+    """A user who adds seeds to an undecided sweep looks as often as its folder records."""
+    results = np.random.default_rng(0).normal(size=(NUM_SWEEPS, 2, looks[-1]))
+    rates = list[float]()
+    for counts in (lambda look: look**2, lambda look: 1):
+        found = np.zeros(NUM_SWEEPS, bool)
+        for look, num in enumerate(looks, 1):
+            found |= are_decided(results[..., :num], (num, num), is_paired=is_paired, num_tried=counts(look))
+        rates.append(float(found.mean()))
+    noise = 3 * (rate * (1 - rate) / NUM_SWEEPS) ** 0.5
+    assert rates[0] <= rate + noise
+    assert rates[1] == pytest.approx(uncorrected, abs=0.02) or not is_paired
 
 
 UNEQUAL = [(2, 10), (2, 3), (3, 10), (2, 5, 10), (10, 2, 2, 2), (10, 9, 8, 7, 6, 5, 4, 3, 2)]

@@ -18,7 +18,14 @@ from hydrant.commands.compare.ranking import difference, find_baseline, find_win
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
-from hydrant.commands.compare.studied import LOOKED_OFTEN, StudyVerdict, find_study, limited, tested_runs
+from hydrant.commands.compare.studied import (
+    LOOKED_OFTEN,
+    StudyVerdict,
+    count_looks,
+    find_study,
+    limited,
+    tested_runs,
+)
 from hydrant.commands.compare.time_to_target import (
     UNITS,
     GroupTime,
@@ -68,6 +75,7 @@ class Comparison:
     choice: Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
+    num_looks: int  # at the results while seeds were added; 1: none were
     study: StudyVerdict | None  # if all runs are those of a study
 
     @property
@@ -126,7 +134,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     winner = find_winner(groups, compared)
     runner_up = find_winner([group for group in groups if group is not winner], compared)
     base = winner if baseline is None else find_baseline(groups, baseline)
-    groups = groups if base is None else with_differences(groups, base, choice.num_tried)
+    looks = count_looks(marked)
+    groups = groups if base is None else with_differences(groups, base, choice.num_tried * looks**2)
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
     repetitions = (
@@ -137,7 +146,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     verdicts = find_verdicts(
         every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
     )
-    verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried)
+    verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried, looks)
     for of_runs, by_metric in ((grouped, compared), *([(given, validation)] if over else [])):
         verdict = of_one_quantity(verdict, of_runs, by_metric)
     return Comparison(
@@ -162,6 +171,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         choice=choice,
         verdicts=verdicts,
         verdict=limited(verdict, study, asked.name),
+        num_looks=looks,
         study=study,
     )
 

@@ -118,9 +118,10 @@ def _legend(c: Comparison) -> list[str]:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
         kinds = {True: "paired", False: "without pairs"}
         kind = kinds[pairs.pop()] if len(pairs) == 1 else "paired where seeds match"
-        tried = c.choice.num_tried
-        settings = f" ({num} group{'s' * (num > 1)}, {tried} settings tried)" if tried > 1 else ""
-        corrected = f"; p: t-test{corrected_for(num * tried)}{settings}" if num else ""
+        tried, looks = c.choice.num_tried, c.num_looks
+        counted = [f"{tried} settings tried"] * (tried > 1) + [f"look {looks}, squared"] * (looks > 1)
+        settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
+        corrected = f"; p: t-test{corrected_for(num * tried * looks**2)}{settings}" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     if num > 1 and c.question.baseline is None:
         legend.append(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.verdict import Verdict
 from hydrant.errors import RecordError
+from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.study.answer import RESULT, read_answer
 from hydrant.terminal.console import notice, relative
 
@@ -68,6 +69,12 @@ def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
         found["status"], found["sentence"], found["winner"], relative(folder / RESULT),
         protocol["metric"], protocol["first_fresh_seed"],
     )  # fmt: skip
+
+
+def count_looks(runs: Sequence[Run]) -> int:
+    """Return how often the results of these runs could be looked at, by the records of their sweeps."""
+    sweeps = {run.folder.parent for run in runs if run.folder is not None}
+    return 1 + sum(usable_plan(sweep)[0].num_extensions for sweep in sweeps)
 
 
 def tested_runs(runs: Sequence[Run], study: StudyVerdict | None) -> tuple[Sequence[Run], StudyVerdict | None]:

@@ -52,12 +52,14 @@ class Verdict:
 
 
 def find_verdict(
-    groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str, num_tried: int = 1
-) -> Verdict:
+    groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str, num_tried: int = 1,
+    num_looks: int = 1,
+) -> Verdict:  # fmt: skip
     """Return the verdict about groups.
 
     Args:
         num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
+        num_looks: at these results while they grew. The last one tests at 5 % / num_looks**2.
     """
     leader = find_winner(groups, metric)
     if leader is None:
@@ -65,7 +67,7 @@ def find_verdict(
     if len(groups) == 1:
         return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = best_first(with_differences(rivals, leader, num_tried), metric)
+    rivals = best_first(with_differences(rivals, leader, num_tried * num_looks**2), metric)
     open_ones = [rival for rival in rivals if not _is_beaten(rival, metric)]
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
@@ -74,15 +76,16 @@ def find_verdict(
     assert rival.versus is not None
     is_decided = not open_ones and not leader.without_result
     beaten = [group for group in rivals if group is not rival and group not in open_ones]
-    case = _Case(leader, rival, rival.versus, beaten, len(rivals) * num_tried, noise, metric, repetitions)
+    num = len(rivals) * num_tried
+    case = _Case(leader, rival, rival.versus, beaten, num, num_looks, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
-        f"{case.decided}{_silent(groups)}." if is_decided else case.undecided,
+        (f"{case.decided}{_silent(groups)}." if is_decided else case.undecided) + case.looks,
         leader.name if is_decided else None,
         leader.name,
         rival.name,
         case.lead,
-        case.num_comparisons,
+        case.num_counted,
         None if is_decided else case.seeds,
     )
 
@@ -133,9 +136,23 @@ class _Case:
     versus: Difference  # the rival minus the leader
     beaten: Sequence[Group]  # the other groups than which the leader is better
     num_comparisons: int
+    num_looks: int
     noise: NoiseFloor
     metric: Metric
     repetitions: str
+
+    @property
+    def num_counted(self) -> int:
+        """The comparisons for which the tests are corrected."""
+        return self.num_comparisons * self.num_looks**2
+
+    @property
+    def looks(self) -> str:
+        """What earlier looks cost, in words; "" if there were none."""
+        if self.num_looks == 1:
+            return ""
+        cost = f"each comparison counts {self.num_looks**2} times"
+        return f" Seeds came after results, so this is look {self.num_looks} at them: {cost}."
 
     @property
     def lead(self) -> Difference:
@@ -145,7 +162,7 @@ class _Case:
         Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
         """
         lead = self.versus.negated()
-        low, high = lead.interval(self.num_comparisons) or (None, None)
+        low, high = lead.interval(self.num_counted) or (None, None)
         if low is not None and high is not None and _is_beaten(self.rival, self.metric):
             low, high = (max(low, 0.0), high) if (lead.mean or 0.0) > 0 else (low, min(high, 0.0))
         return replace(lead, low=low, high=high)
@@ -153,7 +170,7 @@ class _Case:
     @property
     def decided(self) -> str:
         p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
-        evidence = f"{self._over}, {p}{corrected_for(self.num_comparisons)}"
+        evidence = f"{self._over}, {p}{corrected_for(self.num_counted)}"
         also = f"; also better than {self._beaten}" if self.beaten else ""
         leader, rival = self._names
         return f"Decided: {leader} is better than {rival} by {self._size_of_metric} ({evidence}){also}"
@@ -164,7 +181,7 @@ class _Case:
             return f"Undecided: {self._obstacle}."
         # Above 0 where the leader is better.
         lead = self.lead if self.metric.mode == "max" else self.lead.negated()
-        low, high, corrected = lead.low, lead.high, corrected_for(self.num_comparisons)
+        low, high, corrected = lead.low, lead.high, corrected_for(self.num_counted)
         assert low is not None and high is not None
         ends = f"the lead{corrected and f'{corrected},'} is {two_digits(low)} to {two_digits(high)}"
         start = f"Undecided: {self._start} over {self._over}"
@@ -221,13 +238,11 @@ class _Case:
 
     @property
     def seeds(self) -> int | None:
-        """The seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
+        """The fresh seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
         std, mean = self._std, self.versus.mean
         if std is None or not mean or self._obstacle:
             return None
-        needed = seeds_needed(mean, std, self.num_comparisons)
-        fewest = min(self.leader.estimate.num, self.rival.estimate.num)
-        return None if needed is None else max(needed, fewest + 1)
+        return seeds_needed(mean, std, self.num_comparisons)
 
     @property
     def _std(self) -> float | None:
@@ -282,12 +297,12 @@ class _Case:
     @property
     def _advice(self) -> str:
         if self.seeds is not None:
-            seeds = two_digits(self.seeds)
-            return f" If this lead is real, about {seeds} seeds of each, these included, would show it."
+            seeds, how = two_digits(self.seeds), "a sweep of these alone, or hydrant study"
+            return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
         if self._std is not None:
             return f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
         few = self._are_repetitions and "fold" not in self.repetitions
-        return " Add seeds: of so few, the noise is hardly known." if few else ""
+        return " Of so few seeds, the noise is hardly known; more need a sweep of their own." if few else ""
 
 
 def short_name(group: Group) -> str:

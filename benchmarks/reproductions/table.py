@@ -127,7 +127,6 @@ REPRODUCTIONS = (
             "adamw": ("model.width=16,32,64,128", "optimizer.lr=2e-3,4e-3,8e-3,1.6e-2,3.2e-2", *MUP),
             "muon": (
                 "optimizer=muon",
-                "~optimizer.betas",
                 "mup=muon",
                 "model.width=16,32,64,128",
                 "optimizer.lr=4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2",
@@ -150,7 +149,6 @@ REPRODUCTIONS = (
                 "adamw": ("optimizer.lr=1e-3,2e-3,4e-3,8e-3,1.6e-2,3.2e-2",),
                 "muon": (
                     "optimizer=muon",
-                    "~optimizer.betas",
                     "mup=muon",
                     "optimizer.lr=4e-3,8e-3,1.6e-2,3.2e-2,6.4e-2,0.128",
                 ),

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from hydrant.config import replaced_options
 from hydrant.config.check import check
-from hydrant.config.compose import compose
+from hydrant.config.compose import compose, composing
+from hydrant.config.job_composer import JobComposer
 from hydrant.config.resolvers import run_folder
 
 
@@ -42,6 +45,53 @@ def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
     assert seed_and_lr("experiment=mine", "model=loud") == (5, 0.3)
     assert seed_and_lr("debug=mine", "experiment=mine") == (6, 0.3)
     assert seed_and_lr("seed=9", "optimizer.lr=0.9", "debug=mine", "experiment=mine") == (9, 0.9)
+
+
+EXPERIMENT = """# @package _global_
+defaults:
+  - override /optimizer: sgd
+  - override /scheduler: wsd
+optimizer: {lr: 0.5, momentum: 0.8}
+scheduler: {warmup: 10%, decay: 30%}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected", "gone"),
+    [
+        (EXPERIMENT, [], {"optimizer.momentum": 0.8, "scheduler.decay": "30%"}, ""),
+        (EXPERIMENT, ["optimizer=adam"], {"optimizer.lr": 1e-3, "optimizer.momentum": None},
+         "optimizer.lr=0.5, optimizer.momentum=0.8"),
+        (EXPERIMENT, ["optimizer=adam", "optimizer.lr=0.2"], {"optimizer.lr": 0.2}, "optimizer.momentum=0.8"),
+        (EXPERIMENT, ["scheduler=cosine"], {"scheduler.warmup": "10%", "scheduler.decay": None},
+         "scheduler.decay='30%'"),
+        ("optimizer: {lr: 2e-3}", ["optimizer=sgd"], {"optimizer.lr": 0.1}, "optimizer.lr=0.002"),
+        ("optimizer: {lr: 2e-3}", ["optimizer=adam"], {"optimizer.lr": 2e-3}, ""),
+        ("optimizer: {momentum: 0.8}", ["optimizer=sgd"], {"optimizer.momentum": 0.8}, ""),
+        ("optimizer: {momentun: 0.8}", ["optimizer=sgd"], {"optimizer.momentun": 0.8}, ""),
+        ("tracker: {project: mine}", ["debug=smoke"], {"tracker.project": None}, "tracker.project='mine'"),
+        ("defaults: [/model@task.teacher.model: timm]\ntask: {teacher: {model: {name: x}}}",
+         ["model@task.teacher.model=mlp"], {"task.teacher.model.name": None}, "task.teacher.model.name='x'"),
+    ],
+)  # fmt: skip
+def test_what_an_experiment_sets_for_its_option_goes_with_it(
+    text: str, words: list[str], expected: dict[str, Any], gone: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """It stays where the other option has the same default; a name that no option has is checked as it is."""
+    file = tmp_path / "conf" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text if text == EXPERIMENT else f"# @package _global_\n{text}\n")
+    monkeypatch.chdir(tmp_path)
+    replaced_options._print.cache_clear()
+    with composing(["experiment=mine", *words]) as composer:
+        single = composer.compose(composer.words)
+        job = JobComposer(composer, composer.compose_sweep(["experiment=mine"])).compose(composer.words)
+    for config in (single, job):
+        assert {key: OmegaConf.select(config, key) for key in expected} == expected
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == bool(gone)
+    assert f", the experiment's {gone} is left out, because its" in printed or not gone
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,16 @@ from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.config.option_lists import expand_lists
+from hydrant.config.replaced_options import replaced_options, replacing
 from hydrant.config.resolvers import register_resolvers
 from hydrant.config.search_path import config_dir
 from hydrant.errors import ConfigError
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
+
+_OF_EXPERIMENT = ("experiment", "hydra.searchpath")
+"""The overrides that decide which options an experiment has."""
 
 HYDRA_LOCK = threading.RLock()
 """Held while a config is composed, because Hydra's state, and what is set for it, belong to the whole process."""
@@ -63,6 +67,21 @@ class Composer:
     def loader(self) -> ConfigLoader:
         return GlobalHydra.instance().config_loader()
 
+    def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
+        """Return a config as Hydra composes it, without what an experiment sets for options that others replace."""
+        words = list(overrides)
+        with explain_unchecked():
+            config = self.loader.load_configuration(self.name, words, mode)
+            choices = config.hydra.runtime.choices
+            if choices.get("experiment") is None:
+                return config
+            kept = [o.input_line or "" for o in self.parse(words) if o.key_or_group in _OF_EXPERIMENT]
+            before = self.loader.compute_defaults_list(self.name, kept, mode).overrides.known_choices
+            if not (replaced := replaced_options(before, choices)):
+                return config
+            with replacing(replaced, [*self.words, *words]):
+                return self.loader.load_configuration(self.name, words, mode)
+
     def compose(self, overrides: Iterable[str], *, sends_results: bool = True) -> DictConfig:
         """Return the checked config of a run, with the node `hydra`.
 
@@ -73,8 +92,7 @@ class Composer:
         Raises:
             HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
         """
-        with explain_unchecked():
-            config = hydra.compose(self.name, list(overrides), return_hydra_config=True)
+        config = self.load(overrides, RunMode.RUN)
         check_hydra_node(config, self.words)
         if sends_results:
             check_receiver(config, self.words)
@@ -87,8 +105,7 @@ class Composer:
         Raises:
             HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
         """
-        with explain_unchecked():
-            config = self.loader.load_configuration(self.name, list(overrides), RunMode.MULTIRUN)
+        config = self.load(overrides, RunMode.MULTIRUN)
         check_hydra_node(config, self.words)
         check_receiver(config, self.words)
         return config

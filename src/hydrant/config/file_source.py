@@ -16,6 +16,7 @@ from yaml import YAMLError
 
 from hydrant.checks import suggestion
 from hydrant.config.option_lists import SCHEME, expand_defaults, with_limits
+from hydrant.config.replaced_options import take_replaced
 from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.marked_text import read_marked
@@ -53,6 +54,7 @@ class LimitedFileSource(ConfigSource):
             text = read_marked(file)
             content = load_config(text)
             _check(content)
+            take_replaced(content or {}, config_path)
             if content and "defaults" in content:
                 content["defaults"] = expand_defaults(content["defaults"])
             _limit_search_path(content)

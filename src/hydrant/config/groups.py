@@ -115,6 +115,18 @@ def option_content(group: str, option: str) -> Mapping[str, Any]:
     return content_of(option_path(group, option))
 
 
+def option_fields(group: str, option: str) -> dict[str, Any]:
+    """Return the fields of an option with their defaults, also those from the options that it includes.
+
+    >>> option_fields("scheduler", "cosine")["warmup"], option_fields("optimizer", "sam")["base"]
+    (0, {'lr': '${..lr}'})
+    """
+    content, fields = option_content(group, option), dict[str, Any]()
+    for name in included_options(content):
+        fields |= option_fields(group, name)
+    return fields | {key: value for key, value in content.items() if key != "defaults"}
+
+
 def content_of(file: Path) -> dict[str, Any]:
     """Return what is in a config file; nothing if there is no such file."""
     return (file.is_file() and yaml.safe_load(read_marked(file, errors="replace"))) or {}

@@ -20,7 +20,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.command_line import check_overrides
 from hydrant.config.compose import Composer
-from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 
 _IN_ANY_CASE = ("hydra", "allow_targets")
@@ -70,10 +69,7 @@ class JobComposer:
 
     def _load(self, words: Iterable[str]) -> DictConfig:
         """Return the config of a job as Hydra composes it. Its sweeper and launcher may differ from the sweep's."""
-        with explain_unchecked():
-            config = self._composer.loader.load_configuration(
-                self._composer.name, [*self._common, *words], RunMode.RUN
-            )
+        config = self._composer.load([*self._common, *words], RunMode.RUN)
         OmegaConf.copy_cache(from_config=self._sweep, to_config=config)
         check_hydra_node(config, self._composer.words)
         config.hydra.mode = self._sweep.hydra.mode  # it may come from a config file that jobs leave out

@@ -142,3 +142,21 @@ def test_an_error_of_a_sweep_is_told_if_a_word_makes_it_one(
 ) -> None:
     assert cli.main(["train", "hydra.mode=MULTIRUN", "seed=0,1", "bogus=3"]) == 2
     assert "bogus" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("sweeper", ["grid", "study", "optuna"])
+def test_the_grids_of_swept_options_are_not_dropped(
+    sweeper: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, values in {"a": "1e-3,2e-3", "b": "0.1,0.2"}.items():
+        file = workdir / "conf" / "experiment" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            f"# @package _global_\nhydra: {{sweeper: {{params: {{optimizer.lr: '{values}'}}}}}}\n"
+        )
+    words = (*SHORT, f"hydra/sweeper={sweeper}", "hydra.sweep.dir=here")
+    assert cli.main(["train", "-m", *words, "experiment=a,b"]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "the values of optimizer.lr are set by an option that the sweep varies" in error
+    assert "give each such option a command of its own" in error
+    assert not (workdir / "here").exists()

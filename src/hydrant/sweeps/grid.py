@@ -226,6 +226,13 @@ class GridSweeper:
 
     def _compose(self, words: Sequence[str], number: int, subdir: str | None = None) -> ComposedJob:
         config = self._composer.compose(words)
+        for key in config.hydra.sweeper.get("params") or {}:
+            if key not in self._params:
+                reason = (
+                    f"the values of {key} are set by an option that the sweep varies, such as experiment=a,b"
+                )
+                remedy = "give each such option a command of its own; with the same name=<folder> they are one sweep"
+                raise ConfigError(f"{_KEY}.params", reason, remedy=remedy)
         if subdir is not None:
             config.hydra.sweep.subdir = subdir
         environment = dict(config.hydra.job.env_set)

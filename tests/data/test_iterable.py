@@ -43,6 +43,24 @@ class SavedPoints(Points):
     def load_state_dict(self, state):
         self.position = state["position"]
 '''
+DIVIDED = '''
+import os
+
+import torch
+from own_stream import SavedPoints
+
+class Divided(SavedPoints):
+    """The same points, without noise, divided among the ranks as `datasets.distributed.split_by_node` does."""
+
+    def __iter__(self):
+        rank, num_ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+        while self.position < 20:
+            self.position += 1
+            point = torch.randn(4, generator=torch.Generator().manual_seed(self.position))
+            if self.position % num_ranks == rank:
+                yield point, int(point.sum() > 0)
+        self.position = 0
+'''
 STREAM = ("data=stream", "data.train._target_=own_stream.SavedPoints", "data.val._target_=own_stream.Points",
           "data.num_samples=40", "data.num_val_samples=10", "data.input_shape=[4]", "data.num_classes=2",
           "data.num_workers=0", "model.hidden=[4]", "tracker=local", "allow_targets=[own_stream]",
@@ -168,7 +186,7 @@ class Empty(Stateless):
 def own(train: Any, **changes: Any) -> Any:
     settings: dict[str, Any] = {"val": Stateless(), "test": None, "extra_val": {}, "num_samples": 30,
                                 "num_val_samples": 5, "target": None, "collate": None, "input_shape": None,
-                                "num_classes": None, "num_workers": 0}  # fmt: skip
+                                "num_classes": None, "num_workers": 0, "divided": False}  # fmt: skip
     return stream(train=train, **settings | changes)
 
 
@@ -258,6 +276,26 @@ def test_a_position_that_checkpoints_cannot_hold_is_refused_before_the_start(
                    "allow_targets=[own_stream,own_strange]", status=2)  # fmt: skip
     assert "place cannot be saved: object is not a plain type" in capsys.readouterr().err
     assert not (folder / "config.yaml").exists()
+
+
+def test_a_stream_that_is_divided_already_is_not_divided_again(
+    points: tuple[str, ...], train: Train, user_module: UserModule, workdir: Path
+) -> None:
+    """Refused without the key; with it, two ranks train on all samples, and resume at the positions of both."""
+    user_module("own_divided", DIVIDED)
+    words = (*points, "data.train._target_=own_divided.Divided", "allow_targets=[own_stream,own_divided]",
+             "model.dropout=0")  # fmt: skip
+    one = train(*words, "data.divided=true", name="one")
+    run_on_ranks(2, workdir, [
+        ("train", "name=refused", *words),
+        ("train", "name=two", *words, "data.divided=true"),
+        ("train", "name=on", *words, "data.divided=true", "resume=outputs/two/checkpoints/update_00000004"),
+    ], {"refused": 2})  # fmt: skip
+    torch.testing.assert_close(weights(workdir / "outputs/two"), weights(one))
+    assert_same_state(weights(workdir / "outputs/on"), weights(workdir / "outputs/two"))
+    train(
+        *words, "data.divided=true", "resume=outputs/two/checkpoints/update_00000004", name="alone", status=2
+    )
 
 
 @pytest.mark.slow

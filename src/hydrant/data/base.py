@@ -6,6 +6,7 @@ function of the seed. The augmentation of a draw is a pure function of the seed 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import reprlib
 from collections import Counter
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch, Tensors
+from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.clock import Steps
 from hydrant.data.damaged import DamagedSamples
 from hydrant.errors import ConfigError
@@ -71,10 +72,19 @@ class PositionedStream(Stream, Protocol):
     """A stream whose samples are not a function of seed and update. Checkpoints hold its position."""
 
     def state_dict(self, num_updates: int) -> dict[str, Any]:
-        """Return the position after `num_updates` completed updates, the same on every rank."""
+        """Return the position of this rank after `num_updates` completed updates."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+def digest_of_samples(batches: Iterable[Batch]) -> str:
+    """Return a hash of the numbers of samples."""
+    content = hashlib.sha256()
+    for batch in batches:
+        for tensor in (*tensors_of(batch.inputs), *tensors_of(batch.targets)):
+            content.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
+    return content.hexdigest()
 
 
 Indices = range | np.ndarray

@@ -10,7 +10,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
+from hydrant.clock import Steps
 from hydrant.data.base import Data, Indices, StreamSpec
 from hydrant.data.copies import copies_to
 from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
@@ -33,6 +35,7 @@ def stream(
     input_shape: Sequence[int] | None,
     num_classes: int | None,
     num_workers: int,
+    divided: bool,
 ) -> Data:
     """Return data whose training samples are read from an iterable, in its order.
 
@@ -45,6 +48,7 @@ def stream(
         num_samples: how many samples count as an epoch, in durations such as `10ep`.
         target, collate, input_shape, num_classes: see `dataset`.
         num_workers: 1: a process per rank reads ahead; 0: the training process reads.
+        divided: `train` gives each rank items of its own.
 
     Raises:
         ConfigError: `train` cannot be iterated, or `val` has no length and `num_val_samples` is missing.
@@ -60,7 +64,7 @@ def stream(
         return source.subset(range(num_val_samples))
 
     return Data(
-        IterableSource(train, num_samples, target, collate, num_workers),
+        IterableSource(train, num_samples, target, collate, num_workers, is_divided=divided),
         evaluated("data.val", val),
         None if input_shape is None else tuple(input_shape),
         num_classes,
@@ -73,8 +77,8 @@ class IterableSource:
     """The items of an iterable, in its order: `train` of `stream`, which explains the arguments.
 
     Every rank reads all items and keeps those of its micro-batches. So the samples of an update are the same on any
-    number of ranks. Random numbers that an item draws, from Python, NumPy or torch, are a function of the seed and
-    the number of items before it.
+    number of ranks. With `is_divided`, the items of each rank are its own, and it keeps all. Random numbers that an
+    item draws, from Python, NumPy or torch, are a function of the seed and the number of items before it.
 
     Raises:
         ConfigError: `num_samples` or `num_workers` is out of its range.
@@ -88,6 +92,8 @@ class IterableSource:
         collate: Collate | None = None,
         num_workers: int = 1,
         key: str = "data.train",
+        *,
+        is_divided: bool = False,
     ) -> None:
         self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
         if num_samples < 1:
@@ -97,9 +103,13 @@ class IterableSource:
             raise ConfigError("data.num_workers", message)
         self.items = IterableItems(items, key)
         self.num_samples, self.target = num_samples, target
-        self.collate, self.num_workers = collate or stack, num_workers
+        self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
 
     def stream(self, spec: StreamSpec) -> IterableStream:
+        if self.is_divided and spec.world_size > 1:
+            sizes = tuple(size // spec.world_size for size in spec.batch_sizes.values)
+            seed, steps = seeding.hash_of(spec.seed, spec.rank), Steps(spec.batch_sizes.starts, sizes)
+            spec = StreamSpec(seed, steps, spec.micro_batch_size, 0, 1, spec.device)
         return IterableStream(self, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:

@@ -35,6 +35,7 @@ from hydrant.training.data_checks import (
     check_batch_sizes,
     check_class_names,
     check_files,
+    check_ranks,
     check_samples,
     check_statistics,
     check_stream,
@@ -138,6 +139,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        check_ranks(plan.train, start.checkpoint, plan.world.world_size)
         is_strict = config["resume_strict"]
         check_samples(start.checkpoint, plan.data, is_strict=is_strict)
         check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)

@@ -45,6 +45,18 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
         raise ConfigError(items.key, f"{message} or tensors") from error
 
 
+def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
+    """Check that a stream whose ranks read items of their own continues on as many ranks: each has its position.
+
+    Raises:
+        ConfigError: there were others.
+    """
+    num_saved = len(saved.plain_state("ranks"))
+    if isinstance(source, IterableSource) and source.is_divided and num_saved != num_ranks:
+        message = f"{num_ranks} ranks cannot go on with a stream that {num_saved} ranks have read"
+        raise ConfigError("data.divided", message, remedy=f"start {num_saved}")
+
+
 def saved_class_names(saved: SavedCheckpoint) -> tuple[str, ...] | None:
     """Return the names of the classes that the run of a checkpoint learned; None if they are unknown.
 

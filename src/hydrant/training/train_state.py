@@ -36,7 +36,11 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         named = _by_name(optimizers["optimizers"][name], parameters)
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
     class_names = trainer.plan.data.class_names
-    of_rank = {"meter": _on_host(trainer.meter.state_dict()), "host": seeding.host_state()}
+    of_rank = {
+        "meter": _on_host(trainer.meter.state_dict()),
+        "host": seeding.host_state(),
+        "stream": _stream_position(trainer),
+    }
     training = {
         "optimization": optimizers,
         "precision": trainer.plan.precision.state_dict(),
@@ -45,7 +49,6 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "validated_by": validation_of(trainer.plan),
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
-        "stream": _stream_position(trainer),
         "class_names": None if class_names is None else list(class_names),
         "statistics": dict(trainer.plan.data.statistics),
         "samples": num_samples(trainer.plan.data),
@@ -58,7 +61,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:
-    """Return the position in a stream of samples, the same on every rank; empty if the update determines it."""
+    """Return the position of this rank in a stream of samples; empty if the update determines it."""
     stream = trainer.stream
     return stream.state_dict(trainer.state.num_updates) if isinstance(stream, PositionedStream) else {}
 
@@ -143,8 +146,6 @@ def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] =
         trainer.plan.precision.load_state_dict(saved.read_state("precision"))
         if trainer.plan.hooks.has_state:
             trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
-        if isinstance(trainer.stream, PositionedStream):
-            trainer.stream.load_state_dict(saved.read_state("stream"))
         _restore_ranks(trainer, saved.read_state("ranks"))
 
 
@@ -219,14 +220,20 @@ def _restore_optimizers(trainer: Trainer, checkpoint: SavedCheckpoint, changed: 
 
 
 def _restore_ranks(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
-    """Restore each rank's meter and random state. On another number of ranks, rank 0 receives the sums of all."""
+    """Restore each rank's meter, random state and position in a stream.
+
+    On another number of ranks, rank 0 receives the sums of all meters.
+    """
     world, meters = trainer.plan.world, [rank["meter"] for rank in ranks]
+    own = ranks[world.rank % len(ranks)]
     if len(ranks) != world.world_size:
         total = merge_meters(meters)
         empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
         meters = [total, *[empty] * world.rank]
     trainer.meter.load_state_dict(meters[world.rank])
-    seeding.set_host_state(ranks[world.rank % len(ranks)]["host"])
+    seeding.set_host_state(own["host"])
+    if isinstance(trainer.stream, PositionedStream):
+        trainer.stream.load_state_dict(own["stream"])
 
 
 def _has_torch_format(state: Mapping[str, Any]) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
-from hydrant.data.base import ON_HOST, changes_samples
+from hydrant.data.base import ON_HOST, changes_samples, digest_of_samples
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError, log
@@ -175,22 +174,14 @@ def _content(source: Source, settings: Mapping[str, Any]) -> Any:
     sample's file or, if these are unknown, of the files that the settings of the data name, with a hash of some
     samples, as a data set of one's own may read other files."""
     if isinstance(source, InMemorySource):
-        return _hash([Batch(source.inputs, source.targets)])
+        return digest_of_samples([Batch(source.inputs, source.targets)])
     if isinstance(source, LoaderSource) and source.names_are_files:
         return [_identity(Path(source.name_of(number))) for number in range(source.num_samples)]
     files = [_identity(file) for file in _files_of_settings(settings)]
     if not isinstance(source, LoaderSource):
         return files
     places = np.unique(np.linspace(0, source.num_samples - 1, _NUM_HASHED).astype(int))
-    return [*files, _hash(source.subset(places).batches(ON_HOST, 1))]
-
-
-def _hash(batches: Iterable[Batch]) -> str:
-    content = hashlib.sha256()
-    for batch in batches:
-        for tensor in (*tensors_of(batch.inputs), *tensors_of(batch.targets)):
-            content.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-    return content.hexdigest()
+    return [*files, digest_of_samples(source.subset(places).batches(ON_HOST, 1))]
 
 
 def _files_of_settings(settings: Mapping[str, Any], patterns: Sequence[str] = _DATA_FILES) -> list[Path]:

@@ -44,7 +44,7 @@ from hydrant.training.prepare.build_optimizers import (
     make_optimizers,
     make_schedules,
 )
-from hydrant.training.prepare.check_samples import check_labels, warn_of_own_draws
+from hydrant.training.prepare.check_samples import check_labels, check_ranks_read_alike, warn_of_own_draws
 from hydrant.training.prepare.check_saving import check_saving
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_steps
@@ -148,6 +148,8 @@ def _prepare(
     warn_of_own_draws(data)
     trials = Trials(task, data, precision, config, run_world.world_size)
     dry = dry_forward(trials)
+    if "divided" in config["data"]:  # a stream
+        check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)
     clock = Clock.start(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from torch import Tensor
 
 from hydrant.batch import Batch, tensors_of
-from hydrant.data import Data, Source
-from hydrant.data.base import ON_HOST, Indices
+from hydrant.data import Data, IterableSource, Source
+from hydrant.data.base import ON_HOST, Indices, digest_of_samples
 from hydrant.data.labels import labels_of
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, log
+from hydrant.training.distributed.world import World
 from hydrant.training.prepare.unsaved_state import are_equal
 
 _NUM_READ = 16
@@ -54,6 +55,22 @@ def check_labels(train: Source) -> None:
             reason = "the attribute targets of the data set holds other numbers than its samples have"
             remedy = "give a number for each class"
             raise ConfigError("task.class_weights", f"{counted}: {reason}", remedy=remedy)
+
+
+def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World) -> None:
+    """Check that the splits of a stream have the same first samples on every rank: each keeps a part of what all read.
+
+    Raises:
+        ConfigError: they differ, so the stream has been divided before.
+    """
+    for key, batch in first.items():
+        divided = isinstance(data.train, IterableSource) and data.train.is_divided and key == "data.train"
+        if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
+            train = (
+                "set data.divided=true (without limit_train_samples) if RANK or WORLD_SIZE divides it, or "
+            )
+            remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
+            raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
 
 
 def _tensors(batches: Iterable[Batch]) -> Iterator[Tensor]:

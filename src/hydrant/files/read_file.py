@@ -6,6 +6,7 @@ The content is checked against a type, so readers get only the types that they e
 from __future__ import annotations
 
 import json
+import math
 import stat
 import types
 import typing
@@ -22,21 +23,27 @@ from hydrant.files.plain_values import describe, hints_of
 
 T = TypeVar("T")
 
+MAX_BYTES = 1 << 25
+"""The most of a JSON file, and of a line of rows."""
 _MAX_YAML_BYTES = 1 << 20  # parsed in a second
 _MAX_DIGITS = 18  # of a whole number in JSON: others fit into no array
 _MAX_SHOWN = 40  # characters of a wrong value in a message
 _MAX_BITS = 64  # of a whole number in YAML, which seeds may have
 
 
-def read_bytes(file: Path, remedy: str = "") -> bytes | None:
+def read_bytes(file: Path, remedy: str = "", limit: float = math.inf) -> bytes | None:
     """Return the content of a file; None if there is none.
 
     Raises:
-        RecordError: it is a folder, a pipe or a device, or it cannot be read.
+        RecordError: it is a folder, a pipe or a device, has more bytes than the limit, or it cannot be read.
     """
     try:
-        if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe would wait for its writer
-            raise RecordError(f"{file} is damaged (it is no file){remedy}")
+        found = file.stat()
+        if (
+            not stat.S_ISREG(found.st_mode) or found.st_size > limit
+        ):  # opening a pipe would wait for its writer
+            reason = f"it has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "it is no file"
+            raise RecordError(f"{file} is damaged ({reason}){remedy}")
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -55,12 +62,12 @@ def read_json(file: Path, kind: type[T], remedy: str = "") -> T | None:
     Raises:
         RecordError: the file is damaged.
     """
-    return _read(file, parse_json, kind, remedy)
+    return _read(file, parse_json, kind, remedy, MAX_BYTES)
 
 
 def read_yaml(file: Path, kind: type[T], remedy: str = "") -> T | None:
     """Return the content of a YAML file; None if there is none. Arguments and errors are those of `read_json`."""
-    return _read(file, _parse_yaml, kind, remedy)
+    return _read(file, _parse_yaml, kind, remedy, _MAX_YAML_BYTES)
 
 
 def parse_json(text: bytes) -> Any:
@@ -90,16 +97,14 @@ _JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_parse_int)
 
 
 def _parse_yaml(text: bytes) -> Any:
-    if len(text) > _MAX_YAML_BYTES:
-        raise ValueError(f"it has {len(text):,} bytes")
     try:
         return yaml.load(text.decode("utf-8-sig"), PlainLoader)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:  # of PyYAML's conversions
         raise ValueError("a value does not fit its tag") from error
 
 
-def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str) -> T | None:
-    text = read_bytes(file, remedy)
+def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str, limit: int) -> T | None:
+    text = read_bytes(file, remedy, limit)
     if text is None:
         return None
     try:

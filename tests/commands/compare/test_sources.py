@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,24 @@ def test_a_folder_in_the_place_of_a_file_affects_only_its_run(
     path.mkdir()
     runs = {run.name: run for run in comparing(tmp_path).runs}
     assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
+
+
+@pytest.mark.parametrize("file", ["summary.json", "metrics.jsonl", "config.yaml", "schedule.json"])
+def test_a_file_of_50_gb_affects_only_its_run_and_no_memory(
+    file: str, tmp_path: Path, comparing: Compare
+) -> None:
+    """Of a stranger, that is: nothing that Hydrant writes is so large. The file is sparse."""
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    with (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).open("ab") as sparse:
+        sparse.truncate(50 << 30)
+    tracemalloc.start()
+    assert cli.main(["status", str(tmp_path / "odd"), str(tmp_path / "complete")]) == 0
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
+    assert f"{file} is damaged (" in runs["odd"].error
+    assert peak < 100 << 20
 
 
 def test_a_damaged_plan_affects_only_the_missing_jobs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
-from hydrant.errors import RecordError, first_line
-from hydrant.files.regular_file import open_regular
+from hydrant.errors import RecordError
 from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.folder import (
     CONFIG,
@@ -27,7 +25,7 @@ from hydrant.runs.folder import (
     RunStatus,
     read_options,
 )
-from hydrant.runs.rows import parse_row
+from hydrant.runs.rows import GrowingRows
 from hydrant.terminal.console import relative
 
 Stamp = tuple[int, int, int] | None
@@ -35,8 +33,6 @@ Stamp = tuple[int, int, int] | None
 
 _SETTINGS = (CONFIG, f"{HYDRA}/{HYDRA_OVERRIDES}", f"{HYDRA}/{HYDRA_SETTINGS}")
 _CHANGING = (SUMMARY, METRICS, SCHEDULE_VALUES)
-_OVERLAP = 64
-"""Bytes before the new rows that must be as they were. Else the file was cut and written again."""
 
 
 def stamp(path: Path) -> Stamp:
@@ -110,49 +106,3 @@ class _Entry:
             return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
         except RecordError as error:
             return replace(run, state=RunStatus.DAMAGED, error=str(error))
-
-
-class GrowingRows:
-    """The rows of a file of JSON lines. Only those that were appended since are read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._inode, self._size, self._end = 0, 0, b""  # up to the last row, and the bytes there
-        self._rows: list[dict[str, Any]] = []
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return all rows, without a last line that is incomplete; [] if there is no file.
-
-        Raises:
-            RecordError: a line is damaged, or this is no file, or a link to nothing.
-        """
-        remedy = "; remove the line, or the file"
-        try:
-            content = self._new_content()
-            lines = content.split(b"\n")[:-1]  # what follows the last newline is incomplete
-            self._rows = [*self._rows, *map(parse_row, lines)]
-        except (FileNotFoundError, NotADirectoryError) as error:
-            self._begin(0)
-            if self._path.is_symlink():
-                raise RecordError(f"{self._path} is damaged (it is a link to nothing){remedy}") from error
-            return []
-        except OSError as error:
-            raise RecordError(f"{self._path} cannot be read ({error.strerror or error}){remedy}") from error
-        except ValueError as error:
-            self._begin(0)
-            raise RecordError(f"{self._path} is damaged ({first_line(error)}){remedy}") from error
-        whole = content[: content.rfind(b"\n") + 1]
-        self._size, self._end = self._size + len(whole), (self._end + whole)[-_OVERLAP:]
-        return self._rows
-
-    def _new_content(self) -> bytes:
-        with open_regular(self._path) as file:
-            inode = os.fstat(file.fileno()).st_ino
-            file.seek(max(self._size - len(self._end), 0))
-            if inode != self._inode or file.read(len(self._end)) != self._end:
-                self._begin(inode)
-                file.seek(0)
-            return file.read()
-
-    def _begin(self, inode: int) -> None:
-        self._inode, self._size, self._end, self._rows = inode, 0, b"", []

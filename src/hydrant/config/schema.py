@@ -135,7 +135,7 @@ def check_name(name: str) -> None:
 INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_every")
 """How often a run is logged, evaluated and saved: durations, or null for never."""
 
-REPETITIONS = ("seed", "label_noise_seed", "fold_seed", "fold")
+REPETITIONS = ("seed", "label_noise_seed", "fold_seed", "fold", "data.split_seed", "data.samples_seed")
 """Keys that repeat an experiment: runs that differ only in them are compared as one setting."""
 
 DURATIONS = ("duration", *INTERVALS)

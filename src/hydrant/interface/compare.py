@@ -61,8 +61,8 @@ class Comparison:
 
     @property
     def groups(self) -> pd.DataFrame:
-        """A row for each group: its keys, `num` results of `num_runs`, `mean`, the 95 % interval of the mean from
-        `low` to `high`, `std` over the seeds with its interval from `std_low` to `std_high`, `median`, `best`; and
+        """A row for each group: its keys, `num` seeds with a result, `num_runs`, `mean`, the 95 % interval of the mean
+        from `low` to `high`, `std` over the seeds with its interval from `std_low` to `std_high`, `median`, `best`; and
         `difference`, `difference_low`, `difference_high`, `p` and `p_holm` from the baseline. The index is the name of
         the group.
 

@@ -23,7 +23,7 @@ OTHER: list[tuple[dict[str, Any], str]] = [
     ({"data": "mnist", "data.root": "there", "limit_val_samples": 5}, "data"),
     ({"task": "regression", "best.metric": "val/r2"}, "task"),
     ({"debug": "smoke", "limit_train_samples": 64}, "debug"),
-    ({"data.split_seed": 3, "folds": 5}, "data.split_seed, folds"),
+    ({"data.val_ratio": 0.3, "folds": 5}, "data.val_ratio, folds"),
     ({"best.metric": "val/loss"}, "best.metric"),
 ]
 

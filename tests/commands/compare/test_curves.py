@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import Compare
+from planted import Compare, write_run
 
 from hydrant.commands.compare.curves import _plain, curves, thinning_indices
 
@@ -34,6 +34,23 @@ def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Co
     )
     assert curve["low"][-1] == pytest.approx(comparison.groups[place].estimate.low, rel=1e-5)
     assert curve["s"][-1] == 1.0
+
+
+def test_runs_that_have_ended_are_in_neither_the_mean_nor_its_time(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    """Two of four runs end after 40 updates, at twice the speed of the others."""
+    for seed, (value, end, rate) in enumerate(
+        [(0.5, 40, 200.0), (0.6, 40, 200.0), (0.7, 80, 100.0), (0.9, 80, 100.0)]
+    ):
+        keys = {"optimizer": "adamw", "seed": seed}
+        write_run(tmp_path / f"{seed}", keys, value, total_updates=end, updates_per_second=rate)
+    curve = curves(comparing(tmp_path))["groups"]["val/accuracy"][0]
+    places = {u: n for n, u in enumerate(curve["u"])}
+    assert (curve["s"][places[40]], curve["s"][places[60]], curve["s"][places[80]]) == (0.3, 0.6, 0.8)
+    assert (curve["v"][places[40]], curve["v"][places[80]]) == (
+        pytest.approx((0.5 + 0.6 + (0.7 + 0.9) * (1 - np.exp(-2.5))) / 4, rel=1e-4), 0.8
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
@@ -103,19 +105,80 @@ def test_combinations_without_a_run_are_missing(planted: Path, comparing: Compar
     assert comparing(tmp_path).missing == [], "a random search is not a grid"
 
 
-def test_groups_that_mix_keys_cause_a_warning(planted: Path, comparing: Compare) -> None:
-    comparison = comparing(planted, by=["optimizer"])
-    text = "runs of the same group differ in scheduler (in optimizer=adamw); the spread is not due to the seeds alone"
-    assert text in warning_texts(comparison)
-    versus = [group.versus for group in comparison.groups if group.versus is not None]
-    assert [difference.num_pairs for difference in versus] == [3, 4], "paired by scheduler and seed"
+Cells = Mapping[str, Sequence[str]]
+"""The runs of each optimizer as `precision seed`, such as `fp32 0`; the results differ with all three."""
+
+VALUES = {"adamw": 0.5, "sgd": 0.25, "lion": 0.125, "fp32": 0.05, "bf16": 0.01, "fp16": 0.02}
 
 
-def test_where_every_group_mixes_a_key_the_warning_names_none(tmp_path: Path, comparing: Compare) -> None:
-    for optimizer, lr in itertools.product(("adamw", "sgd", "muon"), (0.01, 0.1)):
-        write_run(tmp_path / f"{optimizer}-{lr}", {"optimizer": optimizer, "optimizer.lr": lr}, 0.9)
-    text = "runs of the same group differ in optimizer.lr (in every group); the spread"
-    assert text in warning_texts(comparing(tmp_path, by=["optimizer"]))
+def write_cells(sweep: Path, cells: Cells) -> Path:
+    for optimizer, words in cells.items():
+        for word in words:
+            precision, seed = word.split()
+            keys = {"optimizer": optimizer, "precision": precision, "seed": int(seed)}
+            write_run(sweep / f"{optimizer}-{word}", keys, result_of(optimizer, precision, seed))
+    return sweep
+
+
+def result_of(optimizer: str, precision: str, seed: str) -> float:
+    return VALUES[optimizer] + VALUES[precision] + VALUES[optimizer] * int(seed) / 100
+
+
+FULL = ["fp32 0", "fp32 1", "bf16 0", "bf16 1"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "counted", "warning"),
+    [
+        # What all seeds of all groups have, whatever each group has beside it.
+        ({"adamw": FULL, "sgd": FULL}, {"adamw": FULL, "sgd": FULL}, ""),
+        ({"adamw": FULL, "sgd": ["fp32 0", "fp32 1", "fp16 0", "fp16 1"]},
+         {"adamw": ["fp32 0", "fp32 1"], "sgd": ["fp32 0", "fp32 1"]},
+         "not in the means, because a group or a seed has no result there: precision=bf16; precision=fp16"),
+        ({"adamw": [*FULL, "fp32 2"], "sgd": FULL},
+         {"adamw": ["fp32 0", "fp32 1", "fp32 2"], "sgd": ["fp32 0", "fp32 1"]},
+         "has no result there: precision=bf16"),
+        ({"adamw": FULL, "sgd": ["fp32 5", "fp32 6", "bf16 5", "bf16 6"]},
+         {"adamw": FULL, "sgd": ["fp32 5", "fp32 6", "bf16 5", "bf16 6"]}, ""),
+        # No cell has all seeds: the seeds that have all of them.
+        ({"adamw": ["fp32 0", "fp32 1", "bf16 1", "bf16 2"], "sgd": ["fp32 1", "fp32 2", "bf16 0", "bf16 1"]},
+         {"adamw": ["fp32 1", "bf16 1"], "sgd": ["fp32 1", "bf16 1"]}, ""),
+        # No common cell.
+        ({"adamw": [*FULL, "bf16 2"], "sgd": ["fp16 0", "fp16 1"]},
+         {"adamw": ["bf16 0", "bf16 1", "bf16 2"], "sgd": ["fp16 0", "fp16 1"]},
+         "the groups share no setting of precision, so the result of each is its mean over settings of its own"),
+        ({"adamw": ["fp32 0", "bf16 1"], "sgd": ["fp16 0", "fp16 1"]},
+         {"adamw": ["fp32 0", "bf16 1"], "sgd": ["fp16 0", "fp16 1"]}, "the groups share no setting"),
+    ],
+)  # fmt: skip
+def test_each_seed_counts_once_by_its_mean_over_a_balanced_part(
+    cells: Cells, counted: Cells, warning: str, tmp_path: Path, comparing: Compare
+) -> None:
+    comparison = comparing(write_cells(tmp_path, cells), by=["optimizer"])
+    for group in comparison.groups:
+        optimizer = group.labels["optimizer"]
+        words = [word.split() for word in counted[optimizer]]
+        expected = {
+            seed: np.mean([result_of(optimizer, precision, s) for precision, s in words if s == seed])
+            for seed in dict.fromkeys(seed for _, seed in words)
+        }
+        assert dict(group.results) == pytest.approx(expected)
+        assert group.estimate.num == len(expected)
+    texts = [w.text for w in comparison.warnings if w.about == "groups"]
+    assert any(warning in text for text in texts) if warning else texts == []
+
+
+def test_seeds_of_the_data_and_of_its_splits_are_repetitions(tmp_path: Path, comparing: Compare) -> None:
+    for key in ("data.split_seed", "data.samples_seed"):
+        for n, (optimizer, number) in enumerate(itertools.product(("adamw", "sgd"), range(3))):
+            keys = {"optimizer": optimizer, key: number, "seed": 0}
+            write_run(tmp_path / key / f"{n}", keys, 0.9 + number / 10 - (optimizer == "sgd") / 20)
+        comparison = comparing(tmp_path / key)
+        assert [(g.name, g.estimate.num) for g in comparison.groups] == [
+            ("optimizer=adamw", 3), ("optimizer=sgd", 3)
+        ]  # fmt: skip
+        assert comparison.warnings == [], "other samples are no unfair comparison if both groups have them"
+        assert comparison.repetitions == f"{key.removeprefix('data.').replace('_', ' ')}s"
 
 
 def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(

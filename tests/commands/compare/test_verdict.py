@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from scipy import stats
 
 import hydrant
 from hydrant import cli
+from hydrant.commands.compare.curves import curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.sections import sections_of
 from hydrant.commands.compare.text_report import to_text
@@ -62,7 +62,7 @@ SWEEPS: dict[str, tuple[Results, str, str]] = {
     "one seed each": (
         {"adamw": [0.95], "sgd": [0.90]}, "undecided",
         "Undecided: adamw leads sgd by 0.05 in val/accuracy"
-        ", but there is one run of each, so chance may explain it. Add seeds, such "
+        ", but there is one seed of each, so chance may explain it. Add seeds, such "
         "as seed=0,1,2.",
     ),
     "unequal seeds": (
@@ -173,7 +173,7 @@ def test_less_of_a_loss_is_better(name: str, lead: float, tmp_path: Path, compar
         ({"adamw": [0.90, 0.90, NEVER, 0.99, 0.99, 0.99], "sgd": [0.91, 0.912, 0.95]},
          "Undecided: adamw has the better mean, but on the 2 common seeds, sgd is better by 0.011."),
         ({"adamw": [0.95, 0.951, 0.949], "sgd": [NEVER, NEVER, NEVER, 0.93, 0.932, 0.931]},
-         "Decided: adamw is better than sgd by 0.019 in val/accuracy (3 and 3 unpaired runs, p = 0.002)."),
+         "Decided: adamw is better than sgd by 0.019 in val/accuracy (3 and 3 unpaired seeds, p = 0.002)."),
     ],
 )  # fmt: skip
 def test_other_reasons_for_no_decision_are_named(
@@ -211,23 +211,63 @@ def test_folds_without_pairs_are_corrected_for_shared_training_samples(
     assert verdict.status == "undecided"
 
 
-def test_results_that_are_no_seeds_are_named_and_no_seeds_are_advised(
-    tmp_path: Path, comparing: Compare
+def write_copies(sweep: Path, num_copies: int) -> Path:
+    """Write three seeds of two optimizers, each of them several times with results that hardly differ."""
+    levels = {"adamw": [0.95, 0.91, 0.93], "sgd": [0.90, 0.90, 0.89]}
+    noise = np.random.default_rng(0).normal(0, 0.0005, (2, 3, num_copies))
+    noise -= noise.mean(axis=2, keepdims=True)
+    for n, (optimizer, values) in enumerate(levels.items()):
+        for seed, value in enumerate(values):
+            for copy in range(num_copies):
+                keys = {"optimizer": optimizer, "micro_batch_size": 2**copy, "seed": seed}
+                folder = sweep / f"{optimizer}-{seed}-{copy}"
+                write_run(folder, keys, value + float(noise[n, seed, copy]))
+    return sweep
+
+
+def test_near_copies_of_a_seed_are_one_result(
+    tmp_path: Path, comparing: Compare, open_page: Callable[..., Page], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gaps = [0.05, 0.01, -0.04, 0.02, 0.03, -0.01]
-    for n, gap in enumerate(gaps):
-        for optimizer, lead in (("adamw", gap), ("sgd", 0.0)):
-            keys = {"optimizer": optimizer, "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
-            write_run(tmp_path / f"{optimizer}-{n}", keys, 0.8 + n / 100 + lead)
-    verdict = comparing(tmp_path, by=["optimizer"]).verdict
-    assert verdict.sentence.endswith("of the lead is -0.023 to 0.043.")
-    assert verdict.seeds_needed is None
-    for n, run in enumerate(sorted(tmp_path.glob("adamw-*"))):  # all of one lead
-        shutil.rmtree(run)
-        keys = {"optimizer": "adamw", "optimizer.lr": (0.1, 0.2, 0.3)[n % 3], "seed": n // 3}
-        write_run(run, keys, 0.8 + n / 100 + 0.05)
-    sentence = comparing(tmp_path, by=["optimizer"]).verdict.sentence
-    assert "by the same amount on each of the 6 common pairs" in sentence
+    """In the verdict, the noise, the tables, JSON, Python, the test of a target, and the bands of the curves."""
+    gaps = np.array([0.05, 0.01, 0.04])
+    sweep, asked = write_copies(tmp_path / "sweep", 4), {"by": ["optimizer"], "against": "val/accuracy>=0.9"}
+    comparison = comparing(sweep, **asked)
+    assert comparison.verdict.sentence == (
+        "Undecided: adamw leads sgd by 0.033 in val/accuracy over 3 paired seeds, but either may be better: the 95 % "
+        "interval of the lead is -0.018 to 0.085. If this lead is real, about 6 fresh seeds of each would show it: "
+        "a sweep of these alone, or hydrant study."
+    )
+    lead = comparison.verdict.lead
+    assert lead is not None
+    assert lead.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
+    noise = comparison.verdicts.noise
+    assert [noise.groups[name].num for name in ("optimizer=adamw", "optimizer=sgd")] == [3, 3]
+    assert noise.paired is not None
+    assert noise.paired.std == pytest.approx(stats.tstd(gaps))
+    assert comparison.verdicts.against is not None
+    assert {test.num for test in comparison.verdicts.against.tests.values()} == {3}
+    lines = to_text(comparison, None).splitlines()
+    assert lines[1].startswith(
+        "Each of the seeds counts once, by its mean over 4 settings of micro_batch_size"
+    )
+    assert sum(" 3/3 " in line for line in lines) == 2
+    [adamw, _] = curves(comparison)["groups"]["val/accuracy"]
+    low, high = stats.t.interval(0.95, 2, 0.93, stats.sem([0.95, 0.91, 0.93]))
+    assert (adamw["n"], adamw["low"][-1], adamw["high"][-1]) == (3, approx5(low), approx5(high))
+    table = hydrant.compare(sweep, **asked).groups
+    assert [*table["num"]] == [3, 3]
+    assert cli.main(["compare", str(sweep), "--by", "optimizer", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [group["num"] for group in record["groups"]] == [3, 3]
+    assert record["verdict"]["sentence"] == comparison.verdict.sentence
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    expect(page.locator("#verdict p").first).to_have_text(comparison.verdict.sentence)
+    expect(page.locator("#groups")).to_contain_text("n = 3")
+
+
+def approx5(value: float) -> Any:
+    return pytest.approx(value, rel=1e-4)
 
 
 def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:

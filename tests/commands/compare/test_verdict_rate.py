@@ -16,7 +16,9 @@ from marks import slow
 from scipy import stats
 
 from hydrant.commands.compare.evidence.noise import Spread
-from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.groups import Group, Metric, group_runs
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.series import Series
 from hydrant.commands.compare.statistics import estimate
 from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
 from hydrant.commands.compare.verdicts.verdict import find_verdict
@@ -72,7 +74,7 @@ def sweep_of(results: Array, nums: Sequence[int], *, is_paired: bool) -> list[Gr
         values = row[:num].tolist()
         labels = [str(seed) if is_paired else f"{n} {seed}" for seed in range(num)]
         found = dict(zip(labels, values, strict=True))
-        groups.append(Group({"optimizer": f"o{n}"}, [], found, ["seed"], estimate(values), None, {}))
+        groups.append(Group({"optimizer": f"o{n}"}, [], {}, found, estimate(values), None, {}))
     return groups
 
 
@@ -144,6 +146,33 @@ def test_seeds_that_are_added_until_it_is_decided_hardly_decide_by_chance(
     noise = 3 * (rate * (1 - rate) / NUM_SWEEPS) ** 0.5
     assert rates[0] <= rate + noise
     assert rates[1] == pytest.approx(uncorrected, abs=0.02) or not is_paired
+
+
+def runs_of(results: Array, factors: Sequence[str]) -> list[Run]:
+    """Return the runs of one sweep: results (values of each factor, ..., seeds)."""
+    runs: list[Run] = []
+    for place in np.ndindex(*results.shape):
+        config = {key: f"{key}{n}" for key, n in zip(factors, place, strict=False)} | {"seed": place[-1]}
+        series = {"val/accuracy": Series(np.array([100.0]), np.array([float(results[place])]))}
+        runs.append(Run(" ".join(map(str, config.values())), "finished", config, {}, {}, series))
+    return runs
+
+
+def test_near_copies_of_seeds_decide_nothing_more_often() -> None:
+    """Two equal optimizers with three seeds, each with four values of micro_batch_size, which hardly change a result.
+
+    If each copy were a pair, 13 of 24 such sweeps would be decided.
+    """
+    num_sweeps, noise = 200, np.random.default_rng(0)
+    metric, keys = Metric("val/accuracy", "max"), ["optimizer", "micro_batch_size", "seed"]
+    results = noise.normal(0, 0.01, (num_sweeps, 2, 1, 3)) + noise.normal(0, 0.0005, (num_sweeps, 2, 4, 3))
+    sweeps = [group_runs(runs_of(sweep, keys), ["optimizer"], keys, metric) for sweep in results]
+    counted = np.array([[[*group.results.values()] for group in groups] for groups in sweeps])
+    assert counted == pytest.approx(results.mean(axis=2))
+    limit = 0.05 + 3 * (0.05 * 0.95 / num_sweeps) ** 0.5
+    assert are_decided(counted, (3, 3), is_paired=True).mean() <= limit
+    copies = results.reshape(num_sweeps, 2, 12)
+    assert are_decided(copies, (12, 12), is_paired=True).mean() > 0.4
 
 
 UNEQUAL = [(2, 10), (2, 3), (3, 10), (2, 5, 10), (10, 2, 2, 2), (10, 9, 8, 7, 6, 5, 4, 3, 2)]

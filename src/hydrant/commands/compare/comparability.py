@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from hydrant.clock import Duration
 from hydrant.commands.compare.config_keys import is_data_key, label
-from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.groups import Group, Metric, are_balanced
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
 from hydrant.config.loss_keys import differing_definitions
-from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus
 
@@ -50,7 +49,7 @@ def find_warnings(
     if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
         warnings.append(ComparisonWarning("code commit", text))
-    warnings += _mixed_groups(groups, [key for key in other_keys if key not in REPETITIONS])
+    warnings += _unbalanced(groups)
     if twice := [run for run in runs if run.is_read_twice]:
         text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
         warnings.append(ComparisonWarning("runs", text))
@@ -60,16 +59,20 @@ def find_warnings(
     return warnings + _ended_by_hooks(runs, metric) + _without_result(runs, metric)
 
 
-def _mixed_groups(groups: Sequence[Group], keys: Sequence[str]) -> list[ComparisonWarning]:
-    """Return a warning if runs of the same group differ in one of the keys."""
-    mixed = [(key, g.name) for key in keys for g in groups if len({label(run, key) for run in g.runs}) > 1]
-    if not mixed:
-        return []
-    differing, names = (list(dict.fromkeys(column)) for column in zip(*mixed, strict=True))
-    where = "every group" if 1 < len(names) == len(groups) else _listed(names, _MAX_NAMES)
-    text = f"runs of the same group differ in {', '.join(differing)} (in {where})"
-    remedy = "the spread is not due to the seeds alone; add these keys to --by to separate the runs"
-    return [ComparisonWarning("groups", f"{text}; {remedy}")]
+def _unbalanced(groups: Sequence[Group]) -> list[ComparisonWarning]:
+    """Return warnings if results are means over different settings of other keys, or if settings are left out."""
+    keys = ", ".join(next((group.averaged_over for group in groups), ()))
+    warnings: list[ComparisonWarning] = []
+    if not are_balanced(groups):
+        text = f"the groups share no setting of {keys}, so the result of each is its mean over settings of its own"
+        remedy = (
+            f"a difference may be due to these; --best-over {keys.replace(' ', '')} compares the best of each"
+        )
+        warnings.append(ComparisonWarning("groups", f"{text}: {remedy}"))
+    if left_out := list(dict.fromkeys(cell for group in groups for cell in group.left_out)):
+        text = f"not in the means, because a group or a seed has no result there: {_listed(left_out, _MAX_NAMES)}"
+        warnings.append(ComparisonWarning("groups", text))
+    return warnings
 
 
 def _repeats(runs: Sequence[Run]) -> list[ComparisonWarning]:

@@ -139,7 +139,10 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
     repetitions = (
-        " and ".join(f"{key.replace('_', ' ')}s" for key in REPETITIONS if key in other_keys) or "seeds"
+        " and ".join(
+            f"{key.rpartition('.')[2].replace('_', ' ')}s" for key in REPETITIONS if key in other_keys
+        )
+        or "seeds"
     )
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)

@@ -34,8 +34,13 @@ def repetition(run: Run) -> str:
 
 
 def effective_repetitions(run: Run) -> list[str]:
-    """Return the keys that make a run another repetition: `fold` only if it has folds, for example."""
-    return [key for key in REPETITIONS if key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key])]
+    """Return the keys that make a run another repetition: `fold` only if it has folds, and a seed of the data only if
+    the command sets it.
+    """
+    return [
+        key for key in REPETITIONS
+        if (key in run.overrides if "." in key else key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key]))
+    ]  # fmt: skip
 
 
 def check_repeats(flag: str, key: str, runs: Sequence[Run]) -> None:
@@ -95,12 +100,12 @@ def _is_idle(key: str, runs: Sequence[Run]) -> bool:
 
 
 def is_data_key(key: str) -> bool:
-    """Return whether a key says which samples a run trains on or is evaluated with.
+    """Return whether a key says which samples an experiment trains on or is evaluated with, but no repetition of it.
 
     >>> [is_data_key(key) for key in ("data", "data.split_seed", "folds", "data.num_workers")]
-    [True, True, True, False]
+    [True, False, True, False]
     """
-    is_setting = key.startswith("data.") and not is_neutral(key)
+    is_setting = key.startswith("data.") and not is_neutral(key) and key not in REPETITIONS
     return is_setting or key in _DATA
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from hydrant.commands.compare.bounds import bounds_of
@@ -36,14 +37,14 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     metrics = _metrics(c)
     limit = _limit(len(metrics) * len(c.runs))
     means_limit = _limit(len(metrics) * 3 * len(c.groups))  # with both ends of the interval
-    counted = [[run for run in group.runs if c.metric.has_result(run)] for group in c.groups]
     return {
         "metrics": metrics,
         "limit": limit,
         "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
         "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
         "groups": {
-            m: [_mean_curve(runs, m, means_limit, bounds_of(m, c.runs)) for runs in counted] for m in metrics
+            m: [_mean_curve([*g.counted.values()], m, means_limit, bounds_of(m, c.runs)) for g in c.groups]
+            for m in metrics
         },
         "schedules": {
             m: [_schedules(g.runs, m, means_limit) for g in c.groups] for m in _scheduled_metrics(c)
@@ -103,36 +104,57 @@ def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
     return {"u": _plain(series.updates[indices]), "v": _plain(series.values[indices])}
 
 
-def _mean_curve(runs: Sequence[Run], metric: str, limit: int, bounds: Bounds) -> dict[str, Any] | None:
-    """Return the mean over runs at every update where one of them has a value. Others are interpolated linearly.
+def _mean_curve(
+    seeds: Sequence[Sequence[Run]], metric: str, limit: int, bounds: Bounds
+) -> dict[str, Any] | None:
+    """Return the mean over the runs of each seed, then over seeds, at every update where a run has a value.
 
-    If each run has one value, as of a test, the mean is one point, also if it was measured after different updates.
+    Other runs are interpolated linearly; those that have ended are in neither the mean nor its time. If each run has
+    one value, as of a test, the mean is one point, also if it was measured after different updates.
     """
-    logged = [(run, run.series[metric]) for run in runs if metric in run.series]
-    if not logged:
+    seeds = [of_seed for runs in seeds if (of_seed := [run for run in runs if metric in run.series])]
+    runs = [run for of_seed in seeds for run in of_seed]
+    if not runs:
         return None
-    updates = np.unique(np.concatenate([series.updates for _, series in logged]))
-    rows = [np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan) for _, s in logged]
-    if all(len(series.updates) == 1 for _, series in logged):
-        updates, rows = np.array([updates.mean()]), [series.values for _, series in logged]
-    table = np.array(rows)  # (runs, updates)
-    num = np.isfinite(table).sum(axis=0)
+    updates = np.unique(np.concatenate([run.series[metric].updates for run in runs]))
+    are_points = all(len(run.series[metric].updates) == 1 for run in runs)
+    updates = np.array([updates.mean()]) if are_points else updates
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # NaN for no value, or for the std of one
+        pairs = [_curve_of_seed(of_seed, metric, updates) for of_seed in seeds]
+        table, clocks = np.array([values for values, _ in pairs]), np.array([clock for _, clock in pairs])
+        num = np.isfinite(table).sum(axis=0)  # (seeds, updates) -> (updates,)
         mean, std = np.nanmean(table, axis=0), np.nanstd(table, axis=0, ddof=1)
         half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
-        seconds = np.mean([run.seconds(updates) for run, _ in logged], axis=0)
-    batches = [run.samples_per_update for run, _ in logged if run.samples_per_update is not None]
+        seconds = _mean_where(np.isfinite(table), clocks)
+    batches = [run.samples_per_update for run in runs if run.samples_per_update is not None]
     indices = thinning_indices(mean, limit)
     return {
         "u": _plain(updates[indices]),
         "s": _plain(seconds[indices]),
         "n": int(num.max()),
         "v": _plain(mean[indices]),
-        "low": _plain(np.maximum(mean - half, bounds[0])[indices]) if len(logged) > 1 else None,
-        "high": _plain(np.minimum(mean + half, bounds[1])[indices]) if len(logged) > 1 else None,
+        "low": _plain(np.maximum(mean - half, bounds[0])[indices]) if len(seeds) > 1 else None,
+        "high": _plain(np.minimum(mean + half, bounds[1])[indices]) if len(seeds) > 1 else None,
         "samples_per_update": float(np.mean(batches)) if batches else None,
     }
+
+
+def _curve_of_seed(runs: Sequence[Run], metric: str, updates: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the mean seconds of training, (updates,), of the runs that have a value there; else NaN."""
+    curves = [run.series[metric] for run in runs]
+    rows = [
+        s.values if len(updates) == 1 else np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan)
+        for s in curves
+    ]
+    values = np.array(rows)  # (runs, updates)
+    clocks = np.array([run.seconds(updates) for run in runs])
+    return np.nanmean(values, axis=0), _mean_where(np.isfinite(values), clocks)
+
+
+def _mean_where(is_counted: npt.NDArray[np.bool_], values: FloatArray) -> FloatArray:
+    """Return the mean over the first dimension of what counts; NaN if nothing does, or a counted value is NaN."""
+    return np.where(is_counted, values, 0.0).sum(axis=0) / is_counted.sum(axis=0)
 
 
 def _clock(run: Run, limit: int) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,11 +97,15 @@ class Group:
 
     labels: Mapping[str, str]
     runs: Sequence[Run]
-    results: Mapping[str, float]  # by the labels of the keys that pair them, such as the seed
-    paired_by: Sequence[str]  # these keys
-    estimate: Estimate
+    counted: Mapping[str, Sequence[Run]]  # those behind each result: the runs of one seed, by its label
+    results: Mapping[str, float]  # the mean over these runs: one number for each seed
+    estimate: Estimate  # over the seeds
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
+    num_seeds: int = 1  # that its runs have, or folds
+    averaged_over: Sequence[str] = ()  # the keys in which the runs of one seed differ
+    cells: Sequence[str] = ()  # the settings of these keys that count, and those that do not
+    left_out: Sequence[str] = ()
     # Seeds (and folds) that most other groups have, as `seed 1 fold 2`.
     missing_repetitions: Sequence[str] = ()
     versus: Difference | None = None  # from the baseline
@@ -139,33 +143,86 @@ class Group:
         return ", ".join(f"{num} {state}" for state, num in self.without_result.items())
 
 
+def are_balanced(groups: Sequence[Group]) -> bool:
+    """Return whether the results of all groups are means over the same settings of the other keys."""
+    return len({tuple(group.cells) for group in groups if group.results}) < 2
+
+
 def name_of(labels: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in labels.items()) or "all runs"
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metric: Metric) -> list[Group]:
-    """Return the groups, sorted by their labels from the first key to the last."""
+    """Return the groups, sorted by their labels from the first key to the last.
+
+    The unit of evidence is the seed, with what is drawn anew beside it, such as the fold: each gives one result. Where
+    its runs differ in other keys, they may be near-copies of each other, so their mean over these keys counts.
+    """
     other_keys = [key for key in keys if key not in by]
     orders = [_label_order([run.config.get(key) for run in runs]) for key in by]
     members: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         members.setdefault(tuple(label(run, key) for key in by), []).append(run)
     ordered = sorted(members, key=lambda labels: [o[text] for o, text in zip(orders, labels, strict=True)])
-    pair_keys = _pair_keys(members.values(), other_keys)
-    named = ((dict(zip(by, labels, strict=True)), members[labels]) for labels in ordered)
-    groups = [_group(labels, runs, pair_keys, metric) for labels, runs in named]
-    return _with_missing_repetitions(groups) if {*other_keys} & {*REPETITIONS} else groups
+    seed_keys = [key for key in other_keys if key in REPETITIONS]
+    # A key with one value in each group, such as a learning rate chosen for each optimizer, belongs to the groups.
+    varied = [
+        key for key in other_keys
+        if key not in REPETITIONS and any(len({label(run, key) for run in of}) > 1 for of in members.values())
+    ]  # fmt: skip
+    tables = [_table(members[labels], varied, seed_keys, metric) for labels in ordered]
+    groups = [
+        _group(dict(zip(by, labels, strict=True)), members[labels], seed_keys, varied, table, cells, metric)
+        for labels, table, cells in zip(ordered, tables, _counted_cells(tables), strict=True)
+    ]
+    return _with_missing_repetitions(groups) if seed_keys else groups
 
 
-def _pair_keys(groups: Iterable[Sequence[Run]], keys: Sequence[str]) -> list[str]:
-    """Return the keys by whose labels the results of two groups are paired.
+_Table = Mapping[str, Mapping[str, Run]]
+"""The runs of a group with a result, by their cell, a setting of the other keys, and by the label of their seed."""
 
-    A key with one value in each group, such as a learning rate chosen for each optimizer, belongs to the groups and not
-    to their pairs.
+
+def _table(runs: Sequence[Run], varied: Sequence[str], seed_keys: Sequence[str], metric: Metric) -> _Table:
+    table: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        if metric.has_result(run):
+            cell = name_of({key: label(run, key) for key in varied})
+            table.setdefault(cell, {})[_seed(run, seed_keys)] = run
+    return table
+
+
+def _seed(run: Run, seed_keys: Sequence[str]) -> str:
+    return " ".join(label(run, key) for key in seed_keys)
+
+
+def _counted_cells(tables: Sequence[_Table]) -> list[Sequence[str]]:
+    """Return the cells of each group that count: a balanced part, so that groups differ in nothing but their keys.
+
+    These are the cells that all seeds of all groups have. If there are none, those that all groups have, of the seeds
+    that have all of them. Groups without a common cell, such as optimizers with learning rates of their own, have the
+    cells of their own that all of their seeds have.
     """
-    members = list(groups)
-    varied = [key for key in keys if any(len({label(run, key) for run in runs}) > 1 for runs in members)]
-    return [key for key in keys if key in REPETITIONS or key in varied]
+    whole = [_whole_cells(table) for table in tables]
+    compared = [n for n, table in enumerate(tables) if table]
+    for cells in (whole, tables):
+        shared = (
+            [cell for cell in cells[compared[0]] if all(cell in cells[n] for n in compared)]
+            if compared
+            else []
+        )
+        if all(_seeds_with(tables[n], shared) for n in compared):
+            return [shared if table else [] for table in tables]
+    return [cells or [*table] for cells, table in zip(whole, tables, strict=True)]
+
+
+def _whole_cells(table: _Table) -> list[str]:
+    seeds = set[str]().union(*table.values())
+    return [cell for cell, runs in table.items() if set(runs) == seeds]
+
+
+def _seeds_with(table: _Table, cells: Sequence[str]) -> list[str]:
+    """Return the seeds that have all of these cells."""
+    return [seed for seed in table[cells[0]] if all(seed in table[cell] for cell in cells)] if cells else []
 
 
 def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
@@ -182,9 +239,12 @@ def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
     }
     found = [(group, next(missing[kind])) for group, kind in zip(groups, kinds, strict=True)]
     return [
-        replace(g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
+        replace(
+            g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)),
+            num_seeds=g.num_seeds + len(lacking),
+        )
         for g, lacking in found
-    ]
+    ]  # fmt: skip
 
 
 def _missing_repetitions(groups: Sequence[Group]) -> list[list[str]]:
@@ -205,19 +265,26 @@ def _label_order(values: Sequence[object]) -> dict[str, int]:
     return {text: place for place, text in enumerate(["-", *map(as_text, in_natural_order(values))])}
 
 
-def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[str], metric: Metric) -> Group:
+def _group(
+    labels: Mapping[str, str], runs: Sequence[Run], seed_keys: Sequence[str], varied: Sequence[str], table: _Table,
+    cells: Sequence[str], metric: Metric,
+) -> Group:  # fmt: skip
+    seeds = _seeds_with(table, cells) or list(dict.fromkeys(seed for of in table.values() for seed in of))
+    counted = {seed: [table[cell][seed] for cell in cells if seed in table[cell]] for seed in seeds}
     results = {
-        " ".join(label(run, key) for key in pair_keys): result
-        for run in runs
-        if (result := metric.result(run)) is not None
+        seed: float(np.mean([value for run in of_seed if (value := metric.result(run)) is not None]))
+        for seed, of_seed in counted.items()
     }
     values = list(results.values())
+    num_seeds = len({_seed(run, seed_keys) for run in runs if run.state != REPEAT})
     states = Counter(
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
-    found = estimate(values, metric.bounds)
-    return Group(labels, runs, results, pair_keys, found, metric.best(values), states)
+    return Group(
+        labels, runs, counted, results, estimate(values, metric.bounds), metric.best(values), states, num_seeds,
+        varied, cells, [cell for cell in table if cell not in cells],
+    )  # fmt: skip
 
 
 def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hydrant.checks import unknown_name
-from hydrant.commands.compare.config_keys import equals_label
+from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.statistics import Difference, holm, paired, unpaired
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import choices_in
 
@@ -66,8 +67,10 @@ def difference(group: Group, other: Group) -> Difference:
 
 def _overlap(group: Group) -> float:
     """Return how many validation samples a split has for each training sample; 0 if all runs have the same split."""
-    config, keys = group.runs[0].config if group.runs else {}, {*group.paired_by}
-    folds = config.get("folds") if {"fold", "fold_seed"} & keys else None
+    runs = group.runs
+    config = runs[0].config if runs else {}
+    keys = [key for key in REPETITIONS if len({label(run, key) for run in runs}) > 1]
+    folds = config.get("folds") if {"fold", "fold_seed"} & {*keys} else None
     if isinstance(folds, int) and folds > 1:
         return 1 / (folds - 1)
     ratio = config.get("data.val_ratio") if "data.split_seed" in keys else None

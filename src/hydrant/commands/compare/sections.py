@@ -94,7 +94,7 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
         ps = [p_value(versus.p), p_value(versus.p_holm)]
         difference = [signed(versus.mean), interval(versus.low, versus.high), *ps]
     return [
-        *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}",
+        *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_seeds}",
         number(estimate.mean, digits), number(estimate.std), interval(estimate.low, estimate.high, digits),
         number(estimate.median, digits), number(group.best, digits), *difference, lacking or "-",
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def _legend(c: Comparison) -> list[str]:
     num = sum(found.p is not None for found in versus)
     low, high = c.metric.bounds
     cut = "" if math.isinf(low) else f", cut at {low:g} and {high:g}"
-    legend = [f"n: runs with a result, of all. Interval: of the mean, by Student's t{cut}."]
+    legend = [f"n: {c.repetitions} with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
         pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
         kinds = {True: "paired", False: "without pairs"}
@@ -183,4 +183,16 @@ def _verdict(c: Comparison) -> list[str]:
     chosen = [c.choice.sentence] if c.choice.sentence else []
     others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
-    return [*verdict, *chosen, *lines]
+    return [*verdict, *_averaged(c), *chosen, *lines]
+
+
+def _averaged(c: Comparison) -> list[str]:
+    """Return a line if the runs of one seed differ in other keys."""
+    keys, num = (
+        c.groups[0].averaged_over if c.groups else (),
+        max((len(g.cells) for g in c.groups), default=0),
+    )
+    if not keys or num < 2:
+        return []
+    each = f"Each of the {c.repetitions} counts once, by its mean over {num} settings of {', '.join(keys)}"
+    return [f"{each}: runs that share it may be near-copies, which are no evidence of their own."]

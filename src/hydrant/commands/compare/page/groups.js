@@ -41,7 +41,7 @@ function drawGroups(svg, width, order) {
     const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.verdict.winner ? " strong" : ""}`;
     svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
     for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run), "data-run": run.name }));
-    const tip = `${group.name}\nmean ${number(group.mean, DIGITS)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high, DIGITS)}\n${counted(group.num)} of ${group.num_runs}`;
+    const tip = `${group.name}\nmean ${number(group.mean, DIGITS)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high, DIGITS)}\n${counted(group.num)} of ${group.num_seeds}`;
     if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
     if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
     const note = [counted(group.num), withoutResult(group)].filter(Boolean).join(", ");

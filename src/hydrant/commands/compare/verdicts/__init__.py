@@ -43,7 +43,7 @@ def find_verdicts(
     cells = cells_of(runs, keys, metric)
     return Verdicts(
         noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference, num_comparisons),
-        against=judge_target(groups, question),
+        against=judge_target(groups, keys, question),
         sensitivity=find_sensitivity(cells, metric, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),
         scaling=find_scalings(cells, metric, question.scale, question.tuned),

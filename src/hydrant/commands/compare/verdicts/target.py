@@ -10,7 +10,7 @@ from scipy import stats
 from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_target
 from hydrant.commands.compare.evidence.power import SIGNIFICANCE
-from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.groups import Group, Metric, group_runs
 from hydrant.commands.compare.numbers import p_value
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.statistics import holm
@@ -29,16 +29,19 @@ class TargetVerdict:
     sentences: Sequence[str]
 
 
-def judge_target(groups: Sequence[Group], question: Question) -> TargetVerdict | None:
+def judge_target(groups: Sequence[Group], keys: Sequence[str], question: Question) -> TargetVerdict | None:
     """Return the verdict; None if no target is given."""
     if (target := question.fixed_target) is None:
         return None
-    metric, runs = Metric(target.metric, target.mode), [run for group in groups for run in group.runs]
-    bounds = bounds_of(target.metric, runs)
-    tests = dict[str, TargetTest]()
-    for group in groups:
-        values = [result for run in group.runs if (result := metric.result(run)) is not None]
-        tests[group.name] = beats_target(values, target.value, target.mode, question.sigma, bounds)
+    runs = [run for group in groups for run in group.runs]
+    metric = Metric(target.metric, target.mode, bounds_of(target.metric, runs))
+    judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
+    tests = {
+        group.name: beats_target(
+            [*group.results.values()], target.value, target.mode, question.sigma, metric.bounds
+        )
+        for group in judged
+    }
     tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
     corrected = iter(holm([test.p for test in tests.values() if test.p is not None]))
     tests = {n: t if t.p is None else replace(t, p_holm=next(corrected)) for n, t in tests.items()}

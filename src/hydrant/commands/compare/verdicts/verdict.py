@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from hydrant.commands.compare.config_keys import config_groups
@@ -22,7 +23,6 @@ from hydrant.commands.compare.statistics import Difference, are_equal
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.best import mode_by_name
 from hydrant.config.loss_keys import differing_definitions
-from hydrant.config.schema import REPETITIONS
 from hydrant.terminal.numbers import digits_of, interval, number
 
 _MIN_DEGREES = 2
@@ -214,29 +214,22 @@ class _Case:
     def _over(self) -> str:
         """The results behind the lead: `5 paired seeds`, or `4 and 3 runs, unpaired`."""
         if self.versus.num_pairs:
-            return self._pairs("paired ") if self._is_one_repetition else self._pairs()
-        return f"{self.leader.estimate.num} and {self.rival.estimate.num} unpaired runs"
+            return self._pairs("paired ")
+        return f"{self.leader.estimate.num} and {self.rival.estimate.num} unpaired {self.repetitions}"
 
     @property
     def _beaten(self) -> str:
         names = [short_name(group) for group in self.beaten]
         return f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
 
-    def _pairs(self, kind: str = "") -> str:
-        """Return the number of pairs in words: `2 seeds`, or `2 pairs` if not the seed or the fold alone pairs them."""
-        num, word = self.versus.num_pairs, self.repetitions if self._is_one_repetition else "pairs"
+    def _pairs(self, kind: str) -> str:
+        """Return the number of pairs in words: `2 paired seeds`."""
+        num, word = self.versus.num_pairs, self.repetitions
+        if " and " in word:  # such as seeds and folds
+            word = "repetitions"
         return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
 
-    @property
-    def _is_one_repetition(self) -> bool:
-        return len(self.leader.paired_by) == 1 and self._are_repetitions
-
-    @property
-    def _are_repetitions(self) -> bool:
-        """Whether the results of a group differ in nothing but the seed and the fold."""
-        return {*self.leader.paired_by} <= {*REPETITIONS}
-
-    @property
+    @cached_property
     def seeds(self) -> int | None:
         """The fresh seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
         std, mean = self._std, self.versus.mean
@@ -248,9 +241,9 @@ class _Case:
     def _std(self) -> float | None:
         """The noise that decides the needed seeds: of the differences of two results, with or without pairs.
 
-        None if it is unknown, or if the results of a group are no seeds: nobody can add a fold.
+        None if it is unknown, or if the results of a group are folds: nobody can add one.
         """
-        if "fold" in self.repetitions or not self._are_repetitions:
+        if "fold" in self.repetitions:
             return None
         is_paired = self.versus.num_pairs > 0
         spread = self.noise.paired if is_paired else self.noise.unpaired
@@ -287,7 +280,7 @@ class _Case:
         nums = self.leader.estimate.num, self.rival.estimate.num
         if 1 in nums:
             one = f"{self._names[nums.index(1)]} has one result"
-            few = "there is one run of each" if nums == (1, 1) else one
+            few = f"there is one {self.repetitions.removesuffix('s')} of each" if nums == (1, 1) else one
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
@@ -301,7 +294,7 @@ class _Case:
             return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
         if self._std is not None:
             return f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
-        few = self._are_repetitions and "fold" not in self.repetitions
+        few = "fold" not in self.repetitions
         return " Of so few seeds, the noise is hardly known; more need a sweep of their own." if few else ""
 
 

@@ -18,7 +18,7 @@ from repository import ROOT
 from sweeps import LAUNCHERS
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").iterdir())]
+SCRIPTS = [ROOT / ".ci" / "run", *sorted(path for path in (ROOT / "scripts").iterdir() if not path.suffix)]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.document import place
 
 ROOT = Path(__file__).resolve().parents[1]
-FILE = Path(__file__).with_name("reproductions") / "results" / "mup.json"
+FILE = ROOT / "examples" / "papers" / "reproductions" / "results" / "mup.json"
 PAGE = ROOT / "docs" / "guides" / "language-models.md"
 WIDTHS, SEEDS = (16, 32, 64, 128), (0, 1)
 

@@ -24,6 +24,7 @@ os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 import end_of_worker  # first
 import pytest
 import torch
+from example_projects import use_example
 from shared_configs import SharingComposer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -73,6 +74,12 @@ def user_module(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         monkeypatch.syspath_prepend(workdir)
 
     return write
+
+
+@pytest.fixture
+def gan(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The options and the module of examples/gan: two models with a loss each."""
+    return use_example("gan", monkeypatch)
 
 
 @pytest.fixture

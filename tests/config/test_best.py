@@ -79,6 +79,7 @@ def test_the_words_of_a_name_tell_the_mode(metric: str, mode: str | None) -> Non
     assert mode_by_name(metric) == mode
 
 
+@pytest.mark.usefixtures("gan")
 def test_a_mode_that_nothing_tells_is_asked_for(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("task=gan", "model=gan", "tracker=local", "best.metric=val/generator")
     train(*words, status=2)

@@ -29,12 +29,6 @@ NEEDS = {
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
     "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a smaller model
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
-    "model/conv1d": ("data.input_shape=[2,16]",),
-    "model/gru": ("data.input_shape=[2,16]",),
-    "data/modular": ("model=gpt", "model.num_layers=1", "model.width=8", "model.num_heads=2", "data.modulus=5",
-                     "data.vocab_size=7", "task.class_dim=-1", "task.ignore_index=-100"),
-    "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
-    "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
     "model/two": ("task=two_models",),
     "task/two_models": ("model=two",),
     "task/regression": ("model.num_classes=1",),
@@ -54,9 +48,8 @@ NEEDS = {
     "hook/stop_at": ("hooks.stop_at.time=1h",),
     "averaging/tail": ("averaging.start=50%",),
 }  # fmt: skip
-OF_AIRBENCH = ("experiment/airbench", "hook/whitening", "model/airbench")  # tests/data/test_airbench.py
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
-WITH_SHAPE = ("data/digits", "data/mnist1d", "data/modular")
+WITH_SHAPE = ("data/digits",)
 """Data sets whose samples have one shape."""
 FROM_FILES = (
     "data/mnist",
@@ -78,10 +71,8 @@ OWN_DATA = (
 )  # tests/data
 OF_TEXT = (
     "experiment/autoresearch",
-    "experiment/track3",
     "hook/text_samples",
     "model/gpt",
-    "model/track3",
     "task/language_modeling",
 )  # tests/data, tests/models, tests/tasks, tests/hooks
 
@@ -141,7 +132,7 @@ def trained_elsewhere(option: str) -> bool:
     [
         pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
         for place, o in enumerate(options())
-        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, *OF_AIRBENCH, "experiment/mnist_amp")
+        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, "experiment/mnist_amp")
     ],
 )
 def test_trains_two_updates(

@@ -36,8 +36,6 @@ ARGUMENTS = {
     "model=gpt": ("data=tokens", "data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "data=tokens": ("data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "experiment=autoresearch": ("data.vocab_size=257", "data.fingerprint=null"),
-    "experiment=track3": ("data.fingerprint=null",),
-    "model=track3": ("data=tokens", "data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
     "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
 }  # fmt: skip

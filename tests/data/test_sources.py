@@ -24,8 +24,6 @@ from hydrant.data import (
     ShiftFlip,
     Source,
     digits,
-    mnist1d,
-    modular_arithmetic,
     synthetic,
 )
 from hydrant.data.base import check_shapes
@@ -98,17 +96,6 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "nested, 2 workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 2),
     "in memory": in_memory,
     "digits": lambda: digits(augment=ShiftFlip(1)).train,
-    "mnist1d": lambda: mnist1d(num_samples=50, val_ratio=0).train.subset(range(25)),
-    "nested, modular": lambda: modular_arithmetic(
-        input_shape=(4,),
-        num_classes=9,
-        vocab_size=9,
-        sequence_length=4,
-        operation="add",
-        modulus=7,
-        train_ratio=0.6,
-        split_seed=0,
-    ).train.subset(range(25)),
     "synthetic": lambda: synthetic(input_shape=(1, 4, 4), num_classes=10, num_samples=25).train,
     "loader, no workers": lambda: loader(0),
     "loader, 1 worker": lambda: loader(1),

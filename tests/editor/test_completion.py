@@ -50,7 +50,7 @@ def test_a_top_level_node_ends_with_a_dot_and_a_value_with_an_equals_sign() -> N
 @pytest.mark.parametrize(
     "words",
     [
-        ["experiment=gan_digits", "optimizer."],
+        ["experiment=two_models", "optimizer."],
         ["optimizer=adamw,sgd", "optimizer."],
         ["hydra.run."],
         ["optimizer.betas.0"],

@@ -103,6 +103,7 @@ def test_a_batch_that_is_skipped_is_in_no_average(train: Train, tmp_path: Path) 
         ("hooks.gradient_noise._target_", ["experiment=gan_digits", "micro_batch_size=8"]),
     ],
 )
+@pytest.mark.usefixtures("gan")
 def test_what_cannot_be_measured_is_refused_with_its_key(key: str, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: "):
         prepare(check(compose(["hook=gradient_noise", *words])))

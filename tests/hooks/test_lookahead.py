@@ -1,4 +1,4 @@
-"""hook=lookahead equals its formula, and hook=whitening needs a model that can be whitened."""
+"""hook=lookahead equals its formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from training_runs import DIGITS, Train, whole_and_resumed
 
 from hydrant.errors import ConfigError
-from hydrant.hooks import Lookahead, Whitening
+from hydrant.hooks import Lookahead
 
 SHORT = (*DIGITS, "duration=12", "hook=lookahead", "hooks.lookahead.interval=5")
 
@@ -62,12 +62,3 @@ def test_numbers_out_of_range_are_refused(key: str, value: float) -> None:
     settings: dict[str, Any] = {"interval": 5, "decay": 0.5, key: value}
     with pytest.raises(ConfigError, match=key):
         Lookahead(**settings)
-
-
-def test_whitening_needs_a_model_that_can_be_whitened(
-    train: Train, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(*DIGITS, "hook=whitening", status=2)
-    assert "has no method whiten(images)" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="num_samples"):
-        Whitening(num_samples=0)

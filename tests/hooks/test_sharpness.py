@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from example_projects import use_example
 from run_folders import assert_same_state, rows, weights
 from training_runs import DIGITS, Train
 
@@ -89,7 +90,10 @@ def test_it_is_that_of_the_dense_hessian_and_the_training_is_the_same(train: Tra
                      marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_training_is_the_same_with_it(words: tuple[str, ...], train: Train) -> None:
+def test_training_is_the_same_with_it(
+    words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_example("papers", monkeypatch)
     words = (
         "tracker=local",
         *words,

@@ -14,7 +14,11 @@ from repository import ROOT
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "pictures"))
 PICTURES: dict[str, Any] = SCRIPT["pictures"]()
 IMAGES: Path = SCRIPT["IMAGES"]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("examples/*/RESULTS.md")),
+]
 
 
 @pytest.mark.parametrize("name", PICTURES)

@@ -11,8 +11,6 @@ from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.data.memmap import memmap
 from hydrant.data.mixup import MixupCutmix, NoMixing
-from hydrant.data.modular import modular_arithmetic
-from hydrant.data.signals import mnist1d
 from hydrant.data.synthetic import synthetic
 from hydrant.data.table import csv
 from hydrant.data.tokens import TokenData, tokens
@@ -46,8 +44,6 @@ __all__ = [
     "image_folder",
     "memmap",
     "mnist",
-    "mnist1d",
-    "modular_arithmetic",
     "stream",
     "synthetic",
     "tensors",

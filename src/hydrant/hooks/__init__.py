@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hydrant.hooks.stop_at import StopAt as StopAt
     from hydrant.hooks.stop_if import StopIf as StopIf
     from hydrant.hooks.text_samples import TextSamples as TextSamples
-    from hydrant.hooks.whitening import Whitening as Whitening
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -34,6 +33,5 @@ __getattr__, __dir__ = lazy_exports(
         "StopAt": "hydrant.hooks.stop_at",
         "StopIf": "hydrant.hooks.stop_if",
         "TextSamples": "hydrant.hooks.text_samples",
-        "Whitening": "hydrant.hooks.whitening",
     },
 )

@@ -3,7 +3,6 @@
 from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
 from hydrant.tasks.distillation import Distillation
-from hydrant.tasks.gan import Gan
 from hydrant.tasks.language_modeling import LanguageModeling
 from hydrant.tasks.regression import R2, Regression
 from hydrant.tasks.supervised import Supervised
@@ -13,7 +12,6 @@ __all__ = [
     "R2",
     "Classification",
     "Distillation",
-    "Gan",
     "LanguageModeling",
     "Regression",
     "Supervised",

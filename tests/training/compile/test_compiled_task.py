@@ -453,6 +453,7 @@ def test_runs_share_the_cache_dir(train: Train, workdir: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("gan")
 def test_a_scope_that_the_task_lacks_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in {
         ("compile=blocks",): "compile.scope: this model has no repeated blocks; use compile.scope=task",

@@ -88,6 +88,7 @@ def test_a_profiled_run_computes_the_same(train: Train) -> None:
         (("compile=aot_eager", "precision=bf16"), 3),
     ],
 )
+@pytest.mark.usefixtures("gan")
 def test_every_kind_of_update_is_profiled(words: tuple[str, ...], forwards: int, train: Train) -> None:
     settings = (
         SHORT if "experiment=gan_digits" not in words else [w for w in SHORT if not w.startswith("model.")]

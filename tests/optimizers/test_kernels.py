@@ -26,7 +26,7 @@ SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eva
 TORCH: dict[str, type[Any]] = {
     name: getattr(torch.optim, name) for name in ("Adam", "AdamW", "SGD", "Adagrad")
 }
-MUON = partial(MuonWithAdamW, weight_decay=0.0, momentum=0.9, nesterov=True, ns_steps=5,
+MUON = partial(MuonWithAdamW, weight_decay=0.0, momentum=0.9, dtype="auto", nesterov=True, ns_steps=5,
                ns_coefficients=(2.0, -1.5, 0.5), adjust_lr_fn=None, betas=(0.9, 0.99), eps=1e-8)  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_torch_muon_updates_matrices_with_muon_and_the_rest_with_adamw() -> None
     settings = {"lr": 0.01, "weight_decay": 0.1}
     combined = MuonWithAdamW(model.parameters(), **settings, momentum=0.9, nesterov=True, ns_steps=5,
                              ns_coefficients=(2.0, -1.5, 0.5), adjust_lr_fn="match_rms_adamw", betas=(0.9, 0.99),
-                             eps=1e-8, fused=None)  # fmt: skip
+                             dtype="bfloat16", eps=1e-8, fused=None)  # fmt: skip
     muon = torch.optim.Muon([reference.weight], **settings, momentum=0.9, ns_coefficients=(2.0, -1.5, 0.5),
                             adjust_lr_fn="match_rms_adamw")  # fmt: skip
     adamw = torch.optim.AdamW([reference.bias], **settings, betas=(0.9, 0.99))

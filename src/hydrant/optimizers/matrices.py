@@ -1,15 +1,64 @@
-"""An optimizer for the matrices of a model, and AdamW for its other parameters."""
+"""An optimizer for the matrices of a model, AdamW for its other parameters, and the format of matrix products."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections import ChainMap
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from torch.overrides import TorchFunctionMode
+
+ProductFormat = Literal["auto", "bfloat16", "float32"]
+"""In which format Muon and its kin orthogonalise. `auto`: bfloat16, but float32 on a CPU without its instructions."""
+
+_FORMAT = "dtype"
+"""The field of a group that has this format. Checkpoints hold it, so that a run continues in the format it has."""
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16. A CPU without them takes 10 times as long or more."""
+    has = torch.cpu.get_capabilities() if device.type == "cpu" else {"bf16": True}
+    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
+
+
+def choose_format(optimizer: Optimizer, dtype: ProductFormat) -> Optimizer:
+    """Write into the groups in which format `orthogonalizing` lets them be orthogonalised; return the optimizer."""
+    optimizer.defaults[_FORMAT] = dtype
+    for group in optimizer.param_groups:
+        fastest = "bfloat16" if all(has_bfloat16(p.device) for p in group["params"]) else "float32"
+        group[_FORMAT] = fastest if dtype == "auto" else dtype
+    return optimizer
+
+
+def format_of(optimizer: Optimizer) -> str | None:
+    """Return the format in which an optimizer orthogonalises; None: it does not, or has no choice."""
+    return optimizer.param_groups[0].get(_FORMAT)
+
+
+def orthogonalizing(groups: Sequence[Mapping[str, Any]]) -> AbstractContextManager[Any]:
+    """Return a context in which code that converts to bfloat16 computes in the format of these groups.
+
+    Muon of torch and of timm have no argument for it. A run from before there was a choice used bfloat16.
+    """
+    return _InFloat32() if groups[0].get(_FORMAT) == "float32" else contextlib.nullcontext()
+
+
+class _InFloat32(TorchFunctionMode):
+    """Inside this context, a copy in bfloat16 is one in float32."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func is Tensor.bfloat16 or (func is Tensor.to and given.get("dtype") is torch.bfloat16):
+            return args[0].to(torch.float32, copy=True)  # what follows changes it in place
+        return func(*args, **given)
 
 
 class MatricesWithAdamW(Optimizer):
@@ -23,6 +72,7 @@ class MatricesWithAdamW(Optimizer):
         matrices: makes the optimizer of the matrices from their groups, `lr` and `weight_decay`.
         lr: learning rate of both.
         weight_decay: decoupled weight decay of both.
+        dtype: of the products of matrices.
         betas, eps, fused: arguments of AdamW.
     """
 
@@ -33,6 +83,7 @@ class MatricesWithAdamW(Optimizer):
         *,
         lr: float,
         weight_decay: float,
+        dtype: ProductFormat,
         betas: tuple[float, float],
         eps: float,
         fused: bool | None,
@@ -41,7 +92,7 @@ class MatricesWithAdamW(Optimizer):
         super().__init__(params, shared)
         self._parts: list[Optimizer] = []
         if groups := _select(self.param_groups, lambda p: p.ndim == 2):
-            self._parts.append(matrices(groups, **shared))
+            self._parts.append(choose_format(matrices(groups, **shared), dtype))
         if groups := _select(self.param_groups, lambda p: p.ndim != 2):
             self._parts.append(AdamW(groups, **shared, betas=(betas[0], betas[1]), eps=eps, fused=fused))
         for part in self._parts:
@@ -55,7 +106,8 @@ class MatricesWithAdamW(Optimizer):
             loss = None if closure is None else closure()
         for part in self._parts:
             apply = inspect.unwrap(type(part).step)  # torch's wrappers break the graph of a compiled update
-            apply(part)
+            with orthogonalizing(part.param_groups):
+                apply(part)
         return loss
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Muon
 
-from hydrant.optimizers.matrices import MatricesWithAdamW
+from hydrant.optimizers.matrices import MatricesWithAdamW, ProductFormat
 
 
 class MuonWithAdamW(MatricesWithAdamW):
@@ -22,6 +22,7 @@ class MuonWithAdamW(MatricesWithAdamW):
         lr: learning rate of Muon and AdamW.
         weight_decay: decoupled weight decay of Muon and AdamW.
         momentum, nesterov, ns_steps, ns_coefficients, adjust_lr_fn: arguments of Muon.
+        dtype: of the products that orthogonalise.
         betas, eps, fused: arguments of AdamW.
     """
 
@@ -36,6 +37,7 @@ class MuonWithAdamW(MatricesWithAdamW):
         ns_steps: int,
         ns_coefficients: tuple[float, float, float],
         adjust_lr_fn: str | None,
+        dtype: ProductFormat,
         betas: tuple[float, float],
         eps: float,
         fused: bool | None,
@@ -45,5 +47,12 @@ class MuonWithAdamW(MatricesWithAdamW):
             adjust_lr_fn=adjust_lr_fn,
         )  # fmt: skip
         super().__init__(
-            params, matrices, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused
+            params,
+            matrices,
+            lr=lr,
+            weight_decay=weight_decay,
+            dtype=dtype,
+            betas=betas,
+            eps=eps,
+            fused=fused,
         )

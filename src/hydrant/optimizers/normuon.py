@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hydrant.checks import check_known
-from hydrant.optimizers.matrices import MatricesWithAdamW
+from hydrant.optimizers.matrices import MatricesWithAdamW, ProductFormat
 
 COEFFICIENTS: dict[str, list[tuple[float, float, float]]] = {
     "original": [(3.4445, -4.7750, 2.0315)],
@@ -121,6 +121,7 @@ class NorMuonWithAdamW(MatricesWithAdamW):
         nesterov: bool,
         ns_steps: int,
         ns_coefficients: str,
+        dtype: ProductFormat,
         betas: tuple[float, float],
         eps: float,
         fused: bool | None,
@@ -134,5 +135,12 @@ class NorMuonWithAdamW(MatricesWithAdamW):
             ns_coefficients=ns_coefficients,
         )
         super().__init__(
-            params, matrices, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused
+            params,
+            matrices,
+            lr=lr,
+            weight_decay=weight_decay,
+            dtype=dtype,
+            betas=betas,
+            eps=eps,
+            fused=fused,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,12 +12,19 @@ import torch
 
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError, first_line
+from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonalizing
 
 PRELOAD = {"timm_optimizer": ("timm.optim",)}
 
 
 def timm_optimizer(
-    params: list[dict[str, Any]], *, name: str, lr: float, weight_decay: float, kwargs: Mapping[str, Any]
+    params: list[dict[str, Any]],
+    *,
+    name: str,
+    lr: float,
+    weight_decay: float,
+    kwargs: Mapping[str, Any],
+    dtype: ProductFormat = "auto",
 ) -> torch.optim.Optimizer:
     """Return `timm.optim.create_optimizer_v2(params, opt=name, ...)`.
 
@@ -24,6 +33,7 @@ def timm_optimizer(
         name: a name of `timm.optim.list_optimizers()`. It may begin with timm's prefix `lookahead_`. Some optimizers
             (`bnb...`, `fused...`) need additional packages.
         kwargs: arguments of this optimizer.
+        dtype: of the products by which muon, adamuon and their kin orthogonalise.
 
     Raises:
         ConfigError: the name is unknown, a package is missing, or timm cannot build the optimizer.
@@ -35,11 +45,34 @@ def timm_optimizer(
         raise unknown_name("optimizer.name", "timm optimizer", name, names)
     try:
         _require_opt_einsum(name)
-        return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
+        made = timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
         remedy = "choose another optimizer.name, or other optimizer.kwargs"
         message = f"timm's {name} cannot be built ({first_line(error)}); {remedy}"
         raise ConfigError("optimizer.name", message) from error
+    if not isinstance(made, timm.optim.Muon):
+        return made
+    return choose_format(_muon()(made.param_groups, **made.defaults), dtype)
+
+
+@functools.cache
+def _muon() -> type[torch.optim.Optimizer]:
+    """Return timm's Muon, whose products have the format of its groups."""
+    from timm.optim import Muon as TimmMuon
+
+    step: Any = inspect.unwrap(TimmMuon.step)
+
+    class Muon(TimmMuon):
+        @torch.no_grad()
+        def step(self, closure: Callable[[], Any] | None = None) -> Any:
+            with torch.enable_grad():
+                loss = None if closure is None else closure()
+            with orthogonalizing(self.param_groups):
+                step(self)
+            return loss
+
+    Muon.__module__ = TimmMuon.__module__
+    return Muon
 
 
 def _require_opt_einsum(name: str) -> None:

@@ -33,7 +33,12 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0, "variant": "mnist"},
     "hydrant.data.stream": {"extra_val": {}},
     "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
-    "hydrant.optimizers.MuonWithAdamW": {"fused": None, "ns_coefficients": [3.4445, -4.775, 2.0315]},
+    "hydrant.optimizers.MuonWithAdamW": {
+        "dtype": "auto",
+        "fused": None,
+        "ns_coefficients": [3.4445, -4.775, 2.0315],
+    },
+    "hydrant.optimizers.NorMuonWithAdamW": {"dtype": "auto"},
     "hydrant.schedules.wsd": {"power": 0.5},
     "hydrant.tasks.Classification": {
         "multi_label": False,

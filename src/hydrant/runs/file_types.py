@@ -91,6 +91,7 @@ class Summary(Progress, total=False):
     num_parameters: int | None
     num_samples: dict[str, int] | None
     flops_per_sample: int | None
+    orthogonalized_in: str | None
     compile: Compiled | None
     perf: dict[str, float | None] | None
     wandb: TrackedRun | None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
+from hydrant.optimizers.matrices import format_of
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.idle_keys import idle_keys
 from hydrant.runs.job import Job
@@ -172,6 +173,7 @@ class Session:
             )
             try:
                 self._restore(trainer)
+                self._note_formats(trainer)
                 plan.hooks.call("on_start", trainer)
                 if not is_over(trainer):  # else the start completes what a killed run did not write
                     try_compiled(trainer)
@@ -231,6 +233,16 @@ class Session:
         best = None if state.best is None else state.best["num_updates"]
         folder, foreign = self._checkpoints.folder, start.checkpoint.path if start.is_foreign else None
         self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
+
+    def _note_formats(self, trainer: Trainer) -> None:
+        """Record in which format the optimizers orthogonalise, which the machine or the checkpoint has chosen."""
+        formats = {format_of(entry.optimizer) for entry in trainer.optimizers.entries.values()} - {None}
+        if formats:
+            self._reporter.note(orthogonalized_in=", ".join(sorted(map(str, formats))))
+        if "float32" in formats:
+            log.info(
+                "matrices are orthogonalised in float32, as optimizer.dtype=auto does on a CPU without bfloat16"
+            )
 
     def _finish(self, result: RunResult) -> RunResult:
         """Write the results, the plots and the end of the tracker, however the run ended."""

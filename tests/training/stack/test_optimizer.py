@@ -20,7 +20,8 @@ from hydrant.training.stack.weights import StackedWeights
 MAPPED = (
     "sgd", "sgd optimizer.momentum=0.0", "sgd optimizer.nesterov=true", "sgd optimizer.fused=false", "adam", "adamw",
     "adamw optimizer.amsgrad=true", "adamw optimizer.fused=false", "nadam", "radam", "adamax", "rmsprop", "adagrad",
-    "adagrad optimizer.fused=false", "adadelta", "asgd", "lion", "muon", "lamb",
+    "adagrad optimizer.fused=false", "adadelta", "asgd", "lion", "muon", "muon optimizer.dtype=float32",
+    "lamb",
 )  # fmt: skip
 """Optimizers whose step is made for all lanes together."""
 
@@ -57,7 +58,9 @@ def runs_of(option: str) -> list[list[str]]:
     return [[*TINY, *f"optimizer={option}".split(), f"optimizer.weight_decay={decay}"] for decay in DECAYS]
 
 
-@pytest.mark.parametrize("option", slow_but(("sgd", "adamw", "asgd", "muon", "lamb", "radam"), MAPPED))
+@pytest.mark.parametrize(
+    "option", slow_but(("sgd", "adamw", "asgd", "muon optimizer.dtype=float32", "lamb", "radam"), MAPPED)
+)
 def test_steps_equal_those_of_the_class(option: str) -> None:
     runs = runs_of(option)
     with trainers_of(*runs, *runs) as trainers:

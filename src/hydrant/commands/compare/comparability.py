@@ -46,6 +46,10 @@ def find_warnings(
     warnings = [*_repeats(runs), *_several_configs(runs)]
     for about, value in conditions.items():
         warnings += _differing(about, begun, value)
+    chose = [run for run in begun if run.summary.get("orthogonalized_in")]
+    warnings += _differing(
+        "number format of Muon's products", chose, lambda run: str(run.summary["orthogonalized_in"])
+    )
     if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
         warnings.append(ComparisonWarning("code commit", text))

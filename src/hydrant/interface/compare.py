@@ -54,7 +54,7 @@ class Comparison:
     @property
     def verdicts(self) -> dict[str, list[str]]:
         """Sentences about what the results show and what they do not show, by verdict: `noise`; also `against`,
-        `sensitivity`, `tuning` and `scaling` if they are asked for or the runs allow them. `to_dict` has the numbers.
+        `sensitivity` and `tuning` if they are asked for or the runs allow them. `to_dict` has the numbers.
         """
         verdicts = self.to_dict()["verdicts"]
         return {name: verdict["sentences"] for name, verdict in verdicts.items() if verdict is not None}
@@ -120,7 +120,6 @@ def compare(
     difference: float | None = None,
     tolerance: float | None = None,
     tuned: Sequence[str] | None = None,
-    scale: str | None = None,
 ) -> Comparison:
     """Compare runs as the command `hydrant compare` does, with the same numbers.
 
@@ -139,7 +138,6 @@ def compare(
         difference: also say how many seeds a true difference of this size needs.
         tolerance: by how much a result in the basin of a learning rate may be worse than the best; default: the noise.
         tuned: the keys whose values are trials; by default those of optimizers and schedules.
-        scale: fit the loss over `parameters`, `compute` or a key.
 
     Raises:
         ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by`, `best_over` or
@@ -155,7 +153,7 @@ def compare(
     question = Question(
         by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target,
         price_per_hour=price_per_hour, against=against, sigma=sigma, critical=critical, difference=difference,
-        tolerance=tolerance, tuned=tuned, scale=scale,
+        tolerance=tolerance, tuned=tuned,
     )  # fmt: skip
     return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 

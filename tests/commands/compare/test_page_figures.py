@@ -196,7 +196,6 @@ def test_figures_switch_their_axes_and_groups(page: Page) -> None:
     page.get_by_label("In", exact=True).select_option("seconds")
     assert description(page, "profile") == "Performance profiles: 4 submissions by seconds"
     assert description(page, "parallel") == "Parallel coordinates: 17 runs over 4 axes"
-    assert description(page, "importance").startswith("Importance of the keys: optimizer ")
     assert description(page, "schedules") == "Schedules: 1 different schedules of optim/lr"
     figure(page, "curves").get_by_role("button", name="optimizer=lion scheduler=wsd").click()
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 3 groups")
@@ -310,7 +309,7 @@ def test_bars_show_what_the_colours_mean(page: Page) -> None:
 @pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
-    assert len(figures) == 9
+    assert len(figures) == 8
     for number, holder in enumerate(figures):
         with page.expect_download() as waiting:
             holder.get_by_role("button", name=re.compile(f"^Save .* as {kind}$")).click()

@@ -21,10 +21,7 @@ from hydrant.commands.compare.sources import read_runs
 
 
 def compared(sweep: Path, **options: Any) -> Comparison:
-    """Compare the losses of a sweep, without the importance of its keys, which is slow."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "_importance", lambda *_: None)
-        return comparison.compare(read_runs([str(sweep)]), Question(metric="val/loss", **options))
+    return comparison.compare(read_runs([str(sweep)]), Question(metric="val/loss", **options))
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +38,6 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
                     sweep / f"{optimizer}-{lr}-{seed}", overrides, None if is_failed else 1 - loss, **status
                 )
     return compared(sweep, against="val/loss<=0.06")
-
-
-@pytest.fixture(scope="module")
-def sizes(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    sweep, noise = tmp_path_factory.mktemp("sizes"), np.random.default_rng(0)
-    for width in (1, 2, 4, 8, 16):
-        for seed in range(2):
-            loss = 0.2 + 0.5 / width + float(noise.normal(0, 0.002))
-            write_run(sweep / f"{width}-{seed}", {"model.width": width, "seed": seed}, 1 - loss)
-    return compared(sweep, scale="model.width")
 
 
 @pytest.fixture
@@ -98,20 +85,6 @@ def test_the_figure_of_tuning_shows_a_curve_and_a_band_for_each_method(rates_pag
     assert (shown.locator("path.line").count(), shown.locator("path.band").count()) == (2, 2)
     assert shown.locator("circle").count() == 10
     assert column(rates_page, "trials", "tuning-table") == ["5", "5"]
-
-
-def test_the_figure_of_scaling_shows_the_law_and_its_check(
-    open_page: Callable[..., Page], sizes: Comparison, tmp_path: Path
-) -> None:
-    write_page(sizes, tmp_path / "report.html")
-    page = open_page(tmp_path / "report.html")
-    shown = figure(page, "scaling")
-    assert description(page, "scaling") == "Loss over model.width: 1 methods over model.width; 1 laws"
-    assert (shown.locator("circle").count(), shown.locator("path.band").count()) == (5, 1)
-    assert shown.get_by_text("\N{MULTIPLICATION SIGN}", exact=True).count() == 1, (
-        "the prediction of the largest size"
-    )
-    assert page.locator("#sensitivity, #tuning, #against").count() == 0, "nothing that the runs cannot show"
 
 
 def test_tips_tell_small_differences_apart(open_page: Callable[..., Page], tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_the_groups_are_sorted_and_runs_are_details_of_many(tmp_path: Path, comp
     assert rows == ["sgd", "lion", "adamw"]
     assert "  finished  " not in text
     assert "Noise floor" not in text
-    assert text.splitlines()[-1].startswith("--details also shows runs, importance, noise")
+    assert text.splitlines()[-1].startswith("--details also shows runs, noise")
     details = to_text(comparison, None, details=True)
     assert details.count("  finished  ") == 21
     assert "Noise floor and seeds" in details

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -31,13 +30,8 @@ BEST = {"adamw": -2.0, "sgd": -1.0}
 
 @pytest.fixture(scope="module")
 def judge() -> Judge:
-    """Runs are judged without the importance of their keys, which is slow."""
-
     def run(*words: Path | str, **asked: Any) -> Verdicts:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(comparison, "_importance", lambda *_: None)
-            runs = read_runs([str(word) for word in words])
-            return comparison.compare(runs, Question(**asked)).verdicts
+        return comparison.compare(read_runs([str(word) for word in words]), Question(**asked)).verdicts
 
     return run
 
@@ -60,22 +54,6 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write_run(
                     sweep / f"{optimizer}-{lr}-{seed}", overrides, None if has_failed else final, **status
                 )
-    return sweep
-
-
-@pytest.fixture(scope="module")
-def sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six sizes of a model with two seeds and two learning rates, the first of them worse."""
-    sweep, noise = tmp_path_factory.mktemp("sizes") / "sweep", np.random.default_rng(0)
-    for n, size in enumerate(np.geomspace(1e5, 3e7, 6)):
-        for lr in (1e-3, 1e-2):
-            for seed in range(2):
-                loss = 0.2 + 5 * size**-0.25 + 0.1 * (lr == 1e-3) + float(noise.normal(0, 5e-4))
-                overrides = {"model.width": 2**n, "optimizer.lr": lr, "seed": seed}
-                run = write_run(sweep / f"{n}-{lr}-{seed}", overrides, 1 - loss)
-                summary = json.loads((run / "summary.json").read_text())
-                summary |= {"num_parameters": int(size), "flops_per_sample": 2 * int(size)}
-                (run / "summary.json").write_text(json.dumps(summary))
     return sweep
 
 
@@ -230,45 +208,6 @@ def test_methods_are_tuned_with_the_same_number_of_trials(rates: Path, tmp_path:
     assert judge(rates, tuned=["optimizer"]).tuning is None, "two trials say too little"
 
 
-@pytest.mark.parametrize(("size", "factor"), [("parameters", 1), ("compute", 3 * 2 * 64 * 100)])
-def test_a_law_predicts_the_largest_size(sizes: Path, judge: Judge, size: str, factor: float) -> None:
-    found = judge(sizes, metric="val/loss", scale=size).scaling
-    assert found is not None
-    [scaling] = found.methods
-    assert scaling.sizes == pytest.approx([int(n) * factor for n in np.geomspace(1e5, 3e7, 6)])
-    assert scaling.fit is not None
-    assert scaling.fit.exponent is not None
-    assert scaling.check is not None
-    assert scaling.fit.exponent[0] <= 0.25 <= scaling.fit.exponent[1]
-    assert scaling.check.predicted == pytest.approx(0.2 + 5 * 3e7**-0.25, abs=0.01)
-    assert scaling.check.is_hit
-    assert "as predicted" in scaling.sentence
-
-
-def test_a_law_that_breaks_is_called_wrong(sizes: Path, tmp_path: Path, judge: Judge) -> None:
-    for seed in range(2):
-        run = write_run(
-            tmp_path / str(seed), {"model.width": 64, "optimizer.lr": 1e-2, "seed": seed}, 0.5 + 0.001 * seed
-        )
-        summary = json.loads((run / "summary.json").read_text()) | {"num_parameters": int(1e8)}
-        (run / "summary.json").write_text(json.dumps(summary))
-    found = judge(sizes, tmp_path, metric="val/loss", scale="parameters").scaling
-    assert found is not None
-    assert "not as predicted: do not extrapolate" in found.methods[0].sentence
-
-
-def test_few_sizes_show_no_law(sizes: Path, judge: Judge) -> None:
-    three = judge(f"{sizes}/[012]-*", metric="val/loss", scale="model.width").scaling
-    assert three is not None
-    assert three.methods[0].fit is None
-    assert "need 4 sizes with results, not 3" in three.methods[0].sentence
-    four = judge(f"{sizes}/[0123]-*", metric="val/loss", scale="model.width").scaling
-    assert four is not None
-    assert four.methods[0].fit is not None
-    assert four.methods[0].check is None
-    assert "The prediction is not checked" in four.methods[0].sentence
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -279,11 +218,6 @@ def test_few_sizes_show_no_law(sizes: Path, judge: Judge) -> None:
         ({"difference": 0.0}, "--difference: needs a number above 0, not 0"),
         ({"tuned": ["optimiser"]}, "--tuned: unknown key 'optimiser'; did you mean 'optimizer'"),
         ({"against": "val/los<=1"}, "--against: unknown metric 'val/los'"),
-        ({"scale": "parameters"}, "--scale: a power law describes a loss, but more val/accuracy is better"),
-        (
-            {"scale": "model.depth", "metric": "val/loss"},
-            r"--scale: adamw-\S+ has no model.depth; give parameters",
-        ),
     ],
 )
 def test_an_impossible_question_is_refused(
@@ -296,7 +230,6 @@ def test_an_impossible_question_is_refused(
 @pytest.fixture
 def printed(rates: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     monkeypatch.chdir(rates.parent)
-    monkeypatch.setattr(comparison, "_importance", lambda *_: None)
     words = ["--details", "--against", "val/accuracy>=0.9", "--difference", "0.001"]
     assert cli.main(["compare", "sweep", *words]) == 0
     return capsys.readouterr().out

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def add_question_flags(parser: Flags) -> None:
     """Add the flags of the fields of a `Question`."""
-    for flag in ("--metric", "--baseline", "--target", "--against", "--scale"):
+    for flag in ("--metric", "--baseline", "--target", "--against"):
         parser.add_argument(flag)
     for flag in ("--by", "--best-over", "--tuned"):
         parser.add_argument(flag, type=_keys)

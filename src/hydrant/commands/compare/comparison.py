@@ -12,7 +12,6 @@ from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.config_keys import check_repeats, differing_keys, label, repetition
 from hydrant.commands.compare.groups import Group, Metric, group_runs, missing_cells
-from hydrant.commands.compare.importance import Importance, importance
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.ranking import difference, find_baseline, find_winner, with_differences
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
@@ -67,7 +66,6 @@ class Comparison:
     warnings: Sequence[ComparisonWarning]
     num_cells: int  # combinations of the groups' labels
     missing: Sequence[Mapping[str, str]]  # combinations without a run
-    importance: Importance | None
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
     group_times: Mapping[str, GroupTime]  # by group
     profiles: Mapping[str, Profile]  # by unit
@@ -166,7 +164,6 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         warnings=find_warnings(given, groups, other_keys, asked) + find_unknown_times(runs, times),
         num_cells=num_cells,
         missing=missing,
-        importance=_importance(runs, keys, compared),
         times=times,
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(grouped, by, times),
@@ -221,12 +218,6 @@ def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, fl
         return {}
     _check_metric(runs, "--target", target.metric)
     return {run.name: time_to_target(run, target) for run in runs}
-
-
-def _importance(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Importance | None:
-    results = {run.name: result for run in runs if (result := metric.result(run)) is not None}
-    columns = {key: [run.config.get(key) for run in runs if run.name in results] for key in keys}
-    return importance(columns, list(results.values()))
 
 
 def _profiles(

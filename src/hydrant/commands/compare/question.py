@@ -32,7 +32,6 @@ class Question:
     difference: float | None = None
     tolerance: float | None = None
     tuned: Sequence[str] | None = None
-    scale: str | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in (None, "max", "min"):

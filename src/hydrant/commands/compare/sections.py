@@ -32,7 +32,7 @@ def sections_of(c: Comparison) -> list[Section]:
     is_one_run = len(c.runs) == 1
     sections = [Section(VERDICT, "Verdict", _verdict(c), has_heading=False)]
     sections += [] if is_one_run else [_groups(c)]
-    sections += [*_target(c), _runs(c), *_importance(c)]
+    sections += [*_target(c), _runs(c)]
     verdicts = verdict_sections(c.verdicts, c.question)
     return [*sections, *(section for section in verdicts if not (is_one_run and section.is_detail))]
 
@@ -161,18 +161,6 @@ def _target(c: Comparison) -> list[Section]:
         items="scores", ranks=[-score for score in by_updates.values()],
     )  # fmt: skip
     return [Section("target", title, tables=[times, scores])]
-
-
-def _importance(c: Comparison) -> list[Section]:
-    if c.importance is None:
-        return []
-    keys = ", ".join(f"{key} {mean:.2f}" for key, mean, _ in c.importance.keys)
-    doubt = "" if c.importance.is_reliable else ", which is too low to rely on"
-    method = "loss of R2 of a random forest when the key's values are shuffled"
-    sentence = f"importance: {keys} ({method}; its R2 on unseen runs is {c.importance.fit:.2f}{doubt})"
-    if c.importance.fit < 0:
-        sentence = "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
-    return [Section("importance", "Importance", [sentence], has_heading=False, is_detail=True)]
 
 
 def _verdict(c: Comparison) -> list[str]:

@@ -53,9 +53,6 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "missing": c.missing,
             "num_samples": _num_samples(c.runs),
             "runs": [run_to_dict(run, c) for run in c.runs],
-            "importance": None
-            if c.importance is None
-            else asdict(c.importance) | {"is_reliable": c.importance.is_reliable},
             "target": None if c.question.goal is None else str(c.question.goal),
             "objectives": [asdict(objective) for objective in objectives(c.runs)],
             "profiles": {
@@ -101,16 +98,12 @@ def _num_samples(runs: Sequence[Run]) -> dict[str, int]:
 
 
 def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
-    """Return the verdicts by name, with the width of each basin and whether each prediction is a hit."""
+    """Return the verdicts by name, with the width of each basin."""
     plain = asdict(verdicts)
     if verdicts.sensitivity is not None:
         for line, entry in zip(verdicts.sensitivity.lines, plain["sensitivity"]["lines"], strict=True):
             if line.basin is not None:
                 entry["basin"]["factor"] = line.basin.factor
-    if verdicts.scaling is not None:
-        for scaling, entry in zip(verdicts.scaling.methods, plain["scaling"]["methods"], strict=True):
-            if scaling.check is not None:
-                entry["check"]["is_hit"] = scaling.check.is_hit
     return plain
 
 

@@ -10,7 +10,6 @@ from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
 from hydrant.commands.compare.verdicts.sensitivity import Line, Sensitivity
-from hydrant.commands.compare.verdicts.sizes import Scalings
 from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import Tuning
 from hydrant.terminal.numbers import digits_of, interval, number
@@ -25,7 +24,7 @@ def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
         sections.append(replace(_sensitivity(v.sensitivity), is_detail=asked.tolerance is None))
     if v.tuning is not None:
         sections.append(replace(_tuning(v.tuning), is_detail=asked.tuned is None))
-    return [*sections, *([] if v.scaling is None else [_scaling(v.scaling)])]
+    return sections
 
 
 def _noise(noise: NoiseFloor) -> Section:
@@ -105,14 +104,3 @@ def _tuning(found: Tuning) -> Section:
     caption = "The expected best of n trials, with the bootstrap interval of the last one over the trials."
     table = Table("tuning", caption, titles, rows, page_only=[len(titles) - 1])
     return Section("tuning", "Tuning under equal budgets", found.sentences, [table])
-
-
-def _scaling(found: Scalings) -> Section:
-    rows: list[list[str]] = []
-    digits = digits_of(loss for scaling in found.methods for loss in scaling.losses)
-    for scaling in found.methods:
-        for size, loss, num in zip(scaling.sizes, scaling.losses, scaling.nums, strict=True):
-            law = None if scaling.fit is None else float(scaling.fit.law.at(size))
-            rows.append([scaling.name, f"{size:.4g}", str(num), number(loss, digits), number(law, digits)])
-    table = Table("scaling", "The mean at each size.", ["method", found.size, "n", "loss", "law"], rows)
-    return Section("scaling", "Scaling", found.sentences, [table])

@@ -26,8 +26,8 @@ from hydrant.commands.compare.serialize import to_dict
 
 SCRIPTS = (
     "dom", "scales", "state", "choices", "filter", "tables", "figure", "saving", "axes", "groups", "panels", "curves",
-    "schedules", "scatter", "history", "heatmap", "brush", "parallel", "importance", "profile", "noise", "sensitivity",
-    "tuning", "scaling", "progress", "pictures", "run", "live", "main",
+    "schedules", "scatter", "history", "heatmap", "brush", "parallel", "profile", "noise", "sensitivity",
+    "tuning", "progress", "pictures", "run", "live", "main",
 )  # fmt: skip
 """The scripts in the order of their dependencies."""
 

@@ -11,7 +11,6 @@ from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.cells import cells_of
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
 from hydrant.commands.compare.verdicts.sensitivity import Sensitivity, find_sensitivity
-from hydrant.commands.compare.verdicts.sizes import Scalings, find_scalings
 from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
 from hydrant.commands.compare.verdicts.tuning import Tuning, find_tuning
 
@@ -24,7 +23,6 @@ class Verdicts:
     against: TargetVerdict | None
     sensitivity: Sensitivity | None
     tuning: Tuning | None
-    scaling: Scalings | None
 
 
 def find_verdicts(
@@ -38,7 +36,7 @@ def find_verdicts(
         num_comparisons: for which the test of the winner is corrected.
 
     Raises:
-        ConfigError: a question names a key or a size that the runs do not have.
+        ConfigError: a question names a key that the runs do not have.
     """
     cells = cells_of(runs, keys, metric)
     return Verdicts(
@@ -46,5 +44,4 @@ def find_verdicts(
         against=judge_target(groups, keys, question),
         sensitivity=find_sensitivity(cells, metric, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),
-        scaling=find_scalings(cells, metric, question.scale, question.tuned),
     )

@@ -1,4 +1,4 @@
-"""Configurations and their lines, for the pictures of learning rates, tuning and scaling."""
+"""Configurations and their lines, for the pictures of learning rates and tuning."""
 
 from __future__ import annotations
 

@@ -270,11 +270,18 @@ def test_sync_continues_after_a_kill(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["", "files"])
 def test_all_parts_of_a_killed_and_resumed_run_are_uploaded(
-    run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path
+    place: str,
+    run_offline: Callable[..., Path],
+    sync: Callable[..., Report],
+    wandb_server: WandbServer,
+    study: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("WANDB_DIR", place)
     folder = run_offline("first", 200)
-    part = part_of(folder)
+    part = part_of(Path(place) if place else folder)
     part.write_bytes(part.read_bytes()[:-3000])  # as SIGKILL leaves it
     num_rows = sum(record.HasField("history") for record in read_records(part))
     assert 100 < num_rows < 200

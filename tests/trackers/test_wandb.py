@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
@@ -28,7 +29,7 @@ from wandb_rows import (
 )
 from wandb_server import WandbServer
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, log
 from hydrant.trackers.base import Histogram, RunIdentity
 
 
@@ -311,6 +312,44 @@ def test_disabled_writes_nothing(identity: RunIdentity, make_wandb: Make, logged
     assert list(identity.folder.iterdir()) == []
     assert (tracker.describe()["mode"], tracker.describe()["path"]) == ("disabled", None)
     assert logged_warnings() == []
+
+
+def test_variables_of_wandb_count_for_keys_that_are_not_set(
+    identity: RunIdentity,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in the SDK itself: the project, and so on, of `wandb.init` without arguments."""
+    caplog.set_level(logging.INFO, log.name)
+    keys = ("entity", "project", "job_type", "name", "notes", "tags")
+    variables = {f"WANDB_{key.upper()}": f"{key}-1,{key}-2" for key in keys} | {"WANDB_RUN_GROUP": "group-1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "files"))
+
+    def run_of(identity: RunIdentity, **changes: Any) -> dict[str, Any]:
+        tracker = make_wandb(identity, mode="offline", **changes)
+        tracker.finish(0, {})
+        records = read_finished(identity.folder / tracker.describe()["path"])
+        return next(record["run"] for record in records if record["type"] == "run")
+
+    of_sdk = {"entity": "entity-1,entity-2", "project": "project-1,project-2", "job_type": "job_type-1,job_type-2",
+              "display_name": "name-1,name-2", "notes": "notes-1,notes-2", "run_group": "group-1",
+              "tags": ["tags-1", "tags-2"]}  # fmt: skip
+    run = run_of(identity)
+    assert {key: run[key] for key in of_sdk} == of_sdk
+    assert list((tmp_path / "files" / "wandb").glob("offline-run-*"))
+    assert "do not count" not in caplog.text
+
+    tagged = replace(identity, config={**identity.config, "tags": ["baseline"]})
+    run = run_of(tagged, project="mine", group="mine", tags=None)
+    set_here = {"project": "mine", "run_group": "mine", "tags": ["baseline", "digits"]}
+    assert {key: run[key] for key in of_sdk} == of_sdk | set_here
+    [line] = [line for line in caplog.messages if "do not count" in line]
+    reasons = ("PROJECT (tracker.project", "RUN_GROUP (tracker.group", "TAGS (tags")
+    assert line.endswith(", ".join(f"WANDB_{reason} is set)" for reason in reasons))
 
 
 @pytest.mark.parametrize("service", ["", "3-1-unix-/nonexistent/socket"])

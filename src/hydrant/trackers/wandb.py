@@ -31,7 +31,13 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
-from hydrant.trackers.wandb_names import checked_project, name_or_default, tags_or_default
+from hydrant.trackers.wandb_names import (
+    checked_project,
+    files_folder,
+    name_or_default,
+    tags_or_default,
+    with_variables,
+)
 from hydrant.trackers.wandb_process import SERVICE, stop_core, turn_off_analytics, without_launch
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
@@ -73,9 +79,10 @@ class WandbTracker(Tracker):
     A resumed online run sends the rows that its killed process has not sent; `hydrant sync` does so for offline ones.
 
     `mode` is `auto` (online where possible; the variable WANDB_MODE decides if it is set), `online`, `offline` or
-    `disabled`. `group`, `job_type`, `name`, `tags` and `notes` default to those of the run's identity. `probe_timeout`,
-    `init_timeout` and `finish_timeout` limit, in seconds, the probe of the server, the start of the run and the last
-    upload. `log_checkpoints` uploads artifacts: the best or the last checkpoint when the run ends, or every checkpoint.
+    `disabled`. Without a value, `project`, `group`, `job_type`, `name`, `tags` and `notes` are those of W&B's variables
+    (`WANDB_PROJECT` and so on), else `hydrant` and those of the run's identity. `probe_timeout`, `init_timeout` and
+    `finish_timeout` limit, in seconds, the probe of the server, the start of the run and the last upload.
+    `log_checkpoints` uploads artifacts: the best or the last checkpoint when the run ends, or every checkpoint.
     `log_config` uploads config.yaml as an artifact. `save_code` lets W&B upload the source, `machine_info` the command
     line, host, git remote, installed packages and hardware load.
 
@@ -91,7 +98,7 @@ class WandbTracker(Tracker):
         identity: RunIdentity,
         num_updates: int,
         *,
-        project: str,
+        project: str | None,
         entity: str | None,
         mode: Literal["auto", "online", "offline", "disabled"],
         group: str | None,
@@ -122,14 +129,16 @@ class WandbTracker(Tracker):
         self._best = identity.best
         self._path: str | None = None
         self._sync_command = ""
+        given = {"project": project, "group": group, "job_type": job_type, "name": name, "tags": tags}
+        given = with_variables(given | {"notes": notes}, identity.config)
         arguments: dict[str, Any] = {
-            "project": checked_project(project),
+            "project": checked_project("hydrant" if given["project"] is None else given["project"]),
             "entity": entity,
-            "group": name_or_default("group", group, identity.group),
-            "job_type": name_or_default("job_type", job_type, identity.job_type),
-            "name": name_or_default("name", name, identity.name),
-            "tags": tags_or_default(tags, identity.tags),
-            "notes": identity.notes if notes is None else notes,
+            "group": name_or_default("group", given["group"], identity.group),
+            "job_type": name_or_default("job_type", given["job_type"], identity.job_type),
+            "name": name_or_default("name", given["name"], identity.name),
+            "tags": tags_or_default(given["tags"], identity.tags),
+            "notes": identity.notes if given["notes"] is None else given["notes"],
             "config": dict(identity.config),
             "save_code": save_code,
         }
@@ -266,7 +275,7 @@ class WandbTracker(Tracker):
                     **arguments,
                     mode=mode,
                     id=self._id,
-                    dir=str(self._folder),
+                    dir=str(files_folder(self._folder)),
                     resume="allow",
                     reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
                     allow_val_change=True,

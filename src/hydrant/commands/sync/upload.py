@@ -6,6 +6,7 @@ queried for its number of rows, and a copy of the file without these rows is sen
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
@@ -22,7 +23,10 @@ from hydrant.files.atomic_write import remove_temporary, write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
+from hydrant.trackers.run_id import read_id
+from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_media import STAGING
+from hydrant.trackers.wandb_names import files_folder
 from hydrant.trackers.wandb_process import SERVICE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError
 
@@ -84,7 +88,11 @@ def _waiting_parts(folder: Path) -> list[Path]:
 
 def _parts(folder: Path) -> list[Path]:
     """Return the files of the offline parts, the oldest first: the names of their folders hold the time."""
-    return sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+    parts = [*folder.glob("wandb/offline-run-*/run-*.wandb")]
+    if (elsewhere := files_folder(folder)) != folder:
+        name = glob.escape((read_id(folder, ID_FILE) or b"").decode(errors="replace"))
+        parts += elsewhere.glob(f"wandb/offline-run-*/run-{name}.wandb")
+    return sorted(parts, key=lambda part: part.parent.name)
 
 
 def _marker(part: Path) -> Path:

@@ -144,7 +144,8 @@ def _missing_rows(records: Sequence[Any], part: Path, folder: Path) -> list[dict
     Raises:
         RecordError: metrics.jsonl or another part is damaged.
     """
-    others = [other for other in folder.glob("wandb/*run-*/run-*.wandb") if other != part]  # online ones too
+    parts = {*folder.glob("wandb/*run-*/run-*.wandb"), *part.parents[1].glob(f"*run-*/{part.name}")}
+    others = parts - {part}  # online ones too
     begins = [_begin(each_record(other)) for other in others]
     begin = _begin(records)
     end = min((other for other in begins if other > begin), default=math.inf)

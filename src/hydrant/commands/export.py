@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.runs.load import open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)
-    model = saved.plan.task.model.cpu()
+    model = saved.plan.task.model.cpu().eval()
     children = [name for name, _ in model.named_children()] if type(model).__name__ == "ModuleDict" else []
     if children and options.format != "safetensors":
         models = f"the run holds several models ({', '.join(children)})"

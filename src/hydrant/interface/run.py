@@ -183,7 +183,6 @@ class Run:
         content = SavedCheckpoint(saved.checkpoint)
         with unchanged_process(), scratch_trainer(saved.plan, saved_state(content)) as trainer:
             restore(trainer, content)
-            trainer.task.train()
             yield trainer
 
     def _open(self, weights: str) -> SavedRun:

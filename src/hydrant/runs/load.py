@@ -103,7 +103,6 @@ def open_run(
     plan = prepare({**config, "parallel": SINGLE_RANK}, statistics=saved_statistics(content))
     Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, content)
-    plan.task.eval()
     num_updates, of_data = saved_state(content).num_updates, plan.data.class_names
     if (names := saved_class_names(content)) is not None and "class_names" not in plan.config["data"]:
         plan = replace(plan, data=replace(plan.data, class_names=names))
@@ -127,7 +126,7 @@ def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] =
     import_targets(config)
     model = make_model(config)
     if any(map(is_lazy, model.state_dict().values())):  # only a sample gives its layers their shapes
-        return open_run(path, (), weights=weights, allow_targets=allow_targets).plan.task.model
+        return open_run(path, (), weights=weights, allow_targets=allow_targets).plan.task.model.eval()
     if not is_missing(config, "task"):
         model = instantiate(config, "task", model).model
     Weights(checkpoint, part).load(model, "model")

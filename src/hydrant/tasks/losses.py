@@ -53,8 +53,7 @@ def checked_loss(loss: object) -> Loss:
         example = f"write '+task.loss={{_target_: {path}}}'"
         raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
     given: Any = _as_module(loss)
-    made_by = given.func if isinstance(given, partial) else getattr(type(given), "forward", None)
-    if not str(getattr(made_by, "__module__", "")).startswith("torch.nn."):
+    if not is_of_torch(given):
         return given  # the user's own function, which must be a mean
     arguments = given.keywords if isinstance(given, partial) else vars(given)
     reduction = arguments.get("reduction", "mean")
@@ -70,6 +69,12 @@ def checked_loss(loss: object) -> Loss:
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
         raise ConfigError("task.loss.weight", message, remedy=remedy)
     return MeanOfValid(given)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
+
+
+def is_of_torch(loss: object) -> bool:
+    """Return whether torch computes a loss, perhaps for Hydrant. Most of those broadcast the shapes that they get."""
+    made_by = loss.func if isinstance(loss, partial) else getattr(type(loss), "forward", loss)
+    return str(getattr(made_by, "__module__", "")).startswith(("torch.nn.", __name__))
 
 
 def _as_module(loss: Callable[..., Any]) -> Loss:

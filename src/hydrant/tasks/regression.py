@@ -57,8 +57,7 @@ class Regression(Supervised):
             ConfigError: the outputs and the targets have different shapes.
         """
         targets = tensor_targets(batch.targets, "regression").float()
-        outputs = fitted(outputs, targets)
-        if outputs.shape[1:] != targets.shape[1:]:
+        if fitted(outputs, targets).shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1
             remedy = f"; give model.num_classes={needed}" if targets.ndim < 3 else ""
             found = f"gives {list(outputs.shape[1:])} for a sample, but its targets have {list(targets.shape[1:])}"

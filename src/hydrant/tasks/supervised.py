@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, as_float32, check_single_model
-from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
+from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss, is_of_torch
 
 
 class Supervised(Task):
     """A model and a loss of its outputs and the targets, both of any structure.
 
-    Floating-point outputs become float32. Outputs (B, ..., 1) for targets (B, ...) lose their last dimension, because
-    most losses would broadcast them.
+    Floating-point outputs become float32. For torch's own losses and for metrics, outputs (B, ..., 1) for targets
+    (B, ...) lose their last dimension, because most of these would broadcast them. A loss of your own gets it.
 
     Args:
         model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
@@ -28,6 +28,7 @@ class Supervised(Task):
         super().__init__(model, metrics)
         check_single_model(model)
         self.loss = checked_loss(loss)
+        self._is_of_torch = is_of_torch(self.loss)
 
     def forward(self, batch: Batch) -> Outcome:
         return self.assess(self.model(batch.inputs), batch)
@@ -38,9 +39,10 @@ class Supervised(Task):
         Raises:
             ConfigError: the loss is no mean, a tensor of shape ().
         """
-        outputs = fitted(map_tensors(as_float32, outputs), batch.targets)
+        raw = map_tensors(as_float32, outputs)
+        outputs = fitted(raw, batch.targets)
         check_weight(self.loss, batch.targets)
-        losses = self.loss(outputs, batch.targets)
+        losses = self.loss(outputs if self._is_of_torch else raw, batch.targets)
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
             if not isinstance(loss, Tensor) or loss.ndim:

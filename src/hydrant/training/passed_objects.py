@@ -11,6 +11,7 @@ import copy
 import hashlib
 import inspect
 import re
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -28,6 +29,9 @@ from hydrant.errors import ConfigError
 from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
+
+_known = weakref.WeakSet[nn.Module]()
+"""Models that a passed class or function has made. One that is returned again is an object of the user's."""
 
 
 @contextlib.contextmanager
@@ -50,7 +54,11 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     """
     del structure
     model = _object("model", type)
-    return copy.deepcopy(model if isinstance(model, nn.Module) else model())
+    made = model if isinstance(model, nn.Module) else model()
+    if made is model or made in _known:
+        return copy.deepcopy(made)
+    _known.add(made)
+    return made  # it was just made, so it needs no copy, which torch's old weight_norm and prune do not allow
 
 
 def passed_data(
@@ -127,6 +135,7 @@ def _model_node(passed: Any) -> dict[str, Any]:
         model = passed()
     if not isinstance(model, nn.Module):
         raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
+    _known.add(model)
     weights = model.state_dict()
     for name, weight in weights.items():
         if not isinstance(weight, Tensor):

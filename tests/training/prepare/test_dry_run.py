@@ -217,6 +217,31 @@ def test_other_losses_of_users_are_taken(loss: Any) -> None:
     assert not task.reads_values
 
 
+class Merging(nn.Linear):
+    """Adds a matrix to its weight for evaluations, as low-rank adapters do, and takes it out to train."""
+
+    def train(self, mode: bool = True) -> Merging:
+        if mode != self.training:
+            self.weight.data += -1.0 if mode else 1.0
+        return super().train(mode)
+
+
+def test_each_part_keeps_its_mode() -> None:
+    shared = nn.Dropout(0.5)
+    inner = nn.Sequential(nn.Linear(4, 4), shared)
+    model = nn.Sequential(Merging(4, 4), inner.eval(), Merging(4, 2).eval(), shared)
+    shared.train()
+    modes = [module.training for module in model.modules()]
+    weights = [weight.clone() for weight in model.parameters()]
+    trials = trials_of(Classification(model, label_smoothing=0.0, metrics={}), points())
+    _, outcome = trials.evaluate(points().val)
+    dry_forward(trials)
+    assert torch.equal(outcome.predictions, trials.evaluate(points().val)[1].predictions)
+    assert [module.training for module in model.modules()] == modes
+    for weight, before in zip(model.parameters(), weights, strict=True):
+        torch.testing.assert_close(weight, before)
+
+
 def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:
     outcome = Outcome({"loss": torch.tensor(0.5)}, {}, (), 1)
     dry = DryForward(0, "", Batch(torch.ones(1), ()), outcome, ["night/loss"], Batch(torch.ones(1), ()), [])

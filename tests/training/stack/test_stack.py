@@ -61,6 +61,13 @@ def test_lanes_train_in_bfloat16(precision: str) -> None:
     assert differences((*TINY, f"precision={precision}"), SEEDS, num_updates=10).loss < 1e-2
 
 
+def test_a_part_in_evaluation_mode_stays_there() -> None:
+    base, lanes = CASES["batch norm and augmentation"]
+    found = differences(base, lanes, 4, lambda trainer: trainer.model.get_submodule("stages").eval())
+    assert max(found.weights, found.loss) < 1e-5, found
+    assert found.buffers == 0
+
+
 @pytest.mark.slow
 def test_smooth_convolutional_networks_do_not_drift() -> None:
     base = [word for word in TINY if not word.startswith("model")]

@@ -1,0 +1,226 @@
+"""What a plain loop trains is trained here too, to the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch.utils.data import TensorDataset
+from training_runs import interrupt_at
+
+import hydrant
+from hydrant import seeding
+from hydrant.tasks import Supervised
+
+pytestmark = pytest.mark.usefixtures("workdir")
+
+NUM_UPDATES, LR, MOMENTUM, RHO, DECAY, MAX_NORM = 6, 0.05, 0.9, 0.05, 0.5, 0.1
+WORDS = ("tracker=local", "task=regression", f"duration={NUM_UPDATES}", "global_batch_size=all", "optimizer=sgd",
+         f"optimizer.lr={LR}", "scheduler=constant", "eval_every=2", "log_every=2", "save_every=2")  # fmt: skip
+POINTS = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+TRAIN, VAL = POINTS[:40], POINTS[40:]
+
+
+class Energy(nn.Module):
+    """Gives forces: derivatives of an energy, as interatomic potentials do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 32), nn.SiLU(), nn.Linear(32, 1))
+
+    def forward(self, positions: Tensor) -> Tensor:
+        with torch.enable_grad():
+            positions = positions.detach().requires_grad_(True)
+            return -torch.autograd.grad(self.energy(positions).sum(), positions, create_graph=self.training)[
+                0
+            ]
+
+
+def train(
+    model: Any, targets: Callable[[Tensor], Tensor], *words: str, folder: str = "run", **others: Any
+) -> hydrant.Run:
+    data = tuple(TensorDataset(points, targets(points)) for points in (TRAIN, VAL))
+    return hydrant.train(hydrant.compose([*WORDS, *words]), model=model, data=data, folder=folder, **others)
+
+
+def forces(points: Tensor) -> Tensor:
+    return -2 * points
+
+
+def plain_loop(
+    make: Callable[[], nn.Module], targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor], kind: str = ""
+) -> tuple[nn.Module, Sequence[Tensor]]:
+    """Return the trained model, and an exponential average of its weights."""
+    seeding.seed_process(0, seeding.MODEL)
+    model = make()
+    weights = list(model.parameters())
+    optimizer = torch.optim.SGD(weights, lr=LR, momentum=MOMENTUM)
+    average = list[Tensor]()
+
+    def gradients() -> None:
+        optimizer.zero_grad()
+        for inputs, wanted in zip(
+            TRAIN.chunk(num := {"micro": 4, "two": 2}.get(kind, 1)), targets.chunk(num), strict=True
+        ):
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "bf16"):
+                (loss(model(inputs).float(), wanted) / num).backward()
+        if kind == "clip":
+            nn.utils.clip_grad_norm_(weights, MAX_NORM)
+
+    for _ in range(NUM_UPDATES):
+        gradients()
+        if kind == "sam":
+            before = [weight.detach().clone() for weight in weights]
+            moves = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+            norm = torch.cat([move.flatten() for move in moves]).norm()
+            for weight, move in zip(weights, moves, strict=True):
+                weight.data += RHO * move / norm
+            gradients()
+            for weight, value in zip(weights, before, strict=True):
+                weight.data.copy_(value)
+        optimizer.step()
+        new = [weight.detach().clone() for weight in weights]
+        average = [DECAY * a + (1 - DECAY) * b for a, b in zip(average or new, new, strict=True)]
+    return model, average
+
+
+def assert_equal(
+    run: hydrant.Run, weights: Sequence[Tensor], part: Any = "last", tolerance: float = 1e-6
+) -> None:
+    for mine, theirs in zip(run.model(part).parameters(), weights, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("plain", ()),
+        ("ema", ("averaging=ema", f"averaging.decay={DECAY}", "averaging.warmup=false")),
+        ("micro", ("micro_batch_size=10",)),
+        ("clip", (f"max_grad_norm={MAX_NORM}",)),
+        ("sam", ("optimizer=sam", f"optimizer.rho={RHO}")),
+        ("bf16", ("precision=bf16",)),
+    ],
+)
+def test_a_model_that_takes_a_derivative(kind: str, words: tuple[str, ...]) -> None:
+    run = train(Energy, forces, *words)
+    model, average = plain_loop(Energy, forces(TRAIN), F.mse_loss, kind)
+    assert_equal(run, list(model.parameters()), tolerance=1e-4 if kind == "bf16" else 1e-6)
+    if kind == "ema":
+        assert_equal(run, average, "ema")
+    assert run.summary["flops_per_sample"] == 2 * 2 * (3 * 32 + 32)  # of the energy and of its derivative
+
+
+def test_a_compiled_one_is_refused() -> None:
+    with pytest.raises(
+        hydrant.HydrantError, match=r"cannot be compiled: .*autograd.grad.* Use compile=eager"
+    ):
+        train(Energy, forces, "compile=default")
+
+
+class Unguarded(Energy):
+    """Takes a derivative that an evaluation does not compute."""
+
+    def forward(self, positions: Tensor) -> Tensor:
+        positions = positions.detach().requires_grad_(True)
+        return -torch.autograd.grad(self.energy(positions).sum(), positions, create_graph=True)[0]
+
+
+def test_a_derivative_in_an_evaluation_needs_gradients() -> None:
+    message = r"^model: takes a derivative, but evaluations .* \(at test_right.*enable_grad"
+    with pytest.raises(hydrant.ConfigError, match=message):
+        train(Unguarded, forces)
+
+
+class Classifier(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(3, 1)
+
+
+class Normed(nn.Module):
+    """Has weights that torch computes from others: no copy of it can be made once it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with pytest.warns(FutureWarning, match="weight_norm"):
+            self.first = nn.utils.weight_norm(nn.Linear(3, 4))
+        self.last = prune.l1_unstructured(nn.Linear(4, 3), "weight", 0.5)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.first(inputs))
+
+
+class Recurrent(nn.Module):
+    """Is bound to its number of samples, by a state of so many rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.state = nn.Linear(3, 3), torch.ones(20, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs) + self.linear(inputs + self.state)
+
+
+class Frozen(nn.Module):
+    """Has a part that its author put into evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        part = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+        self.extractor, self.head = part.requires_grad_(False).eval(), nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.extractor(inputs))
+
+
+def is_positive(points: Tensor) -> Tensor:
+    return (points.sum(dim=1) > 0).float()
+
+
+def entropy_of_column(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs[:, 0], targets)
+
+
+def entropy_of_squeezed(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs.squeeze(), targets)
+
+
+@pytest.mark.parametrize(
+    ("make", "targets", "loss", "words"),
+    [
+        (Classifier, is_positive, entropy_of_column, ()),
+        (Classifier, is_positive, entropy_of_squeezed, ()),
+        (Normed, forces, F.mse_loss, ()),
+        (Frozen, forces, F.mse_loss, ("averaging=tail",)),
+        (Frozen, forces, F.mse_loss, ("compile=aot_eager",)),
+        (Recurrent, forces, F.mse_loss, ("micro_batch_size=20", "eval_batch_size=20")),
+    ],
+)
+def test_programs_of_users(make: Any, targets: Any, loss: Any, words: tuple[str, ...]) -> None:
+    run = train(make, targets, *words, task=partial(Supervised, loss=loss, metrics={}))
+    model = plain_loop(make, targets(TRAIN), loss, "two" if make is Recurrent else "")[0]
+    assert_equal(run, list(model.parameters()))
+    for mine, theirs in zip(run.model("last").buffers(), model.buffers(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("make", [Energy, Frozen])
+def test_runs_continue_bit_for_bit(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train(make, forces)
+    resumed, whole = train(make, forces), train(make, forces, folder="whole")
+    for one, other in zip(
+        *(run.model("last").state_dict().values() for run in (resumed, whole)), strict=True
+    ):
+        assert torch.equal(one, other)
+    with resumed.trainer() as trainer:
+        frozen = [name for name, module in trainer.model.named_children() if not module.training]
+        assert frozen == (["extractor"] if make is Frozen else [])

@@ -101,7 +101,12 @@ def test_a_group_is_listed_whatever_its_files_hold(
 
 @pytest.mark.parametrize(
     ("program", "command"),
-    [("train.py", "python train.py"), ("/bin/hydrant", "hydrant train"), ("mine.py", "python mine.py")],
+    [
+        ("train.py", "python train.py"),
+        ("/bin/hydrant", "hydrant train"),
+        ("/hydrant/__main__.py", "hydrant train"),
+        ("mine.py", "python mine.py"),
+    ],
 )
 def test_the_help_of_train_names_the_command_that_was_called(
     program: str, command: str, monkeypatch: pytest.MonkeyPatch

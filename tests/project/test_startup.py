@@ -36,6 +36,7 @@ CALLS = {
     "hydrant train --help": [HYDRANT, "train", "--help"],
     "hydrant compare --help": [HYDRANT, "compare", "--help"],
     "hydrant preview --help": [HYDRANT, "preview", "--help"],
+    "python -m hydrant --help": ["-m", "hydrant", "--help"],
     "python train.py --help": [TRAIN, "--help"],
     "python train.py --cfg job": [TRAIN, "--cfg", "job"],
 }

@@ -64,7 +64,8 @@ def _text_of(command: str) -> str:
 def _train_command() -> str:
     """Return the command that trains, as it was called: a script such as train.py, or `hydrant train`."""
     program = Path(sys.argv[0]).name
-    return f"python {program}" if program.endswith(".py") else "hydrant train"
+    is_script = program.endswith(".py") and program != "__main__.py"  # that of `python -m hydrant`
+    return f"python {program}" if is_script else "hydrant train"
 
 
 def _groups(command: str) -> str:

@@ -11,11 +11,12 @@ import pytest
 import torch
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
-from sources import spec
+from sources import joined, spec
 from training_runs import Train
 
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, hugging_face
+from hydrant.data.folds import cut_fold
 from hydrant.errors import ConfigError, DataError
 
 KINDS = ["cat", "dog", "fish"]
@@ -47,7 +48,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
 def read(path: str, **changes: Any) -> Data:
     plain = yaml.safe_load((conf_dir() / "data" / "hugging_face.yaml").read_text())
     del plain["_target_"]
-    return hugging_face(**plain | {"path": path, "num_workers": 0} | changes)
+    return hugging_face(**plain | {"path": path, "num_workers": 0, "num_classes": None} | changes)
 
 
 def first(data: Data, count: int = 2) -> Any:
@@ -96,6 +97,46 @@ def test_files_are_read_by_the_loaders_of_the_library(tmp_path: Path) -> None:
     )
 
 
+def rows_of(data: Data, split: str) -> list[float]:
+    return joined(getattr(data, split).batches(spec(), 100))[0].tolist()
+
+
+def test_a_train_split_alone_is_cut_into_training_and_validation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `load_dataset` makes of a file."""
+    Dataset.from_dict({"x": [n + 0.5 for n in range(20)], "label": [0, 1] * 10}).to_csv(
+        tmp_path / "points.csv"
+    )
+    files = {"data_files": str(tmp_path / "points.csv"), "cache_dir": str(tmp_path / "cache")}
+
+    def parts(**changes: Any) -> dict[str, list[float]]:
+        data = read("csv", inputs="x", options=files, **changes)
+        return {split: rows_of(data, split) for split in ("train", "val")}
+
+    every = [n + 0.5 for n in range(20)]
+    with pytest.raises(
+        ConfigError, match=r"^data\.val: .* no split 'validation'\. Splits: train; set data\.val=null"
+    ):
+        parts()
+    cut, again, other = parts(val=None), parts(val=None), parts(val=None, split_seed=1)
+    assert cut == again != other
+    for pair in (cut, other):
+        assert (sorted(pair["train"] + pair["val"]), len(pair["val"])) == (every, 4)
+    assert parts(train="train[:80%]", val="train[80%:]") == {"train": every[:16], "val": every[16:]}
+    assert not caplog.records
+    both = parts(train="train[:10]+train[15:]", val="train[12:16]")
+    assert both == {"train": every[:10] + every[15:], "val": every[12:16]}
+    assert caplog.messages == [
+        "data.val=train[12:16]: rows of data.train=train[:10]+train[15:] are among these"
+    ]
+    caplog.clear()
+    parts(val="train")
+    assert caplog.messages == ["data.val=train: rows of data.train=train are among these"]
+    folded = cut_fold(read("csv", inputs="x", options=files, val=None, val_ratio=0.0), 5, 1, seed=0)
+    assert (folded.train.num_samples, folded.val.num_samples, folded.test) == (16, 4, None)
+
+
 def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "points.parquet"
     Dataset.from_dict({"x": [0.5, 1.5], "label": [1, 0]}).to_parquet(file)
@@ -109,6 +150,8 @@ def test_a_data_set_that_streams_is_refused(tmp_path: Path) -> None:
     [
         ({"extra_val": {"night": "test"}}, r"data.extra_val.night: .* has no split 'test'"),
         ({"val": "test"}, r"data.val: .* has no split 'test'.* Splits: train, validation"),
+        ({"train": "train[:80"}, r"data.train: .* no split 'train\[:80'; Unrecognized instruction format"),
+        ({"val": "test[:80%]"}, "data.val: .* Unknown split .test.. Should be one of .*'validation'"),
         ({"target": "lable"}, "data.target: there is no column 'lable'; did you mean 'label'"),
         ({"inputs": ["ids", "x"]}, "data.inputs: there is no column 'x'"),
         ({"num_classes": 4}, "data.num_classes: 4 is configured, but 'label' has 3 classes"),
@@ -176,8 +219,8 @@ def test_a_missing_data_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read(str(tmp_path / "nothing"))
 
 
-@pytest.mark.slow
-def test_a_run_with_workers_trains_on_a_saved_data_set(saved: str, train: Train) -> None:
-    train("data=hugging_face", f"data.path={saved}", "data.inputs=image", "data.input_shape=[3,4,5]",
-          "data.num_classes=3", "model.hidden=[4]", "tracker=local", "duration=2", "global_batch_size=4",
+def test_a_run_takes_the_number_of_classes_from_the_data_set(saved: str, train: Train) -> None:
+    run = train("data=hugging_face", f"data.path={saved}", "data.inputs=image", "data.input_shape=[3,4,5]",
+          "data.val=null", "model.hidden=[4]", "tracker=local", "duration=2", "global_batch_size=4",
           "eval_every=2", "save_every=null")  # fmt: skip
+    assert yaml.safe_load((run / "config.yaml").read_text())["model"]["num_classes"] == 3

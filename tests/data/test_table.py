@@ -357,7 +357,7 @@ def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
         ("x,y,price\n1,2,a\n", {"target": ["price", "y"]}, ConfigError, "several targets are numbers"),
         ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2, "categorical": ["x"]}, ConfigError,
          "3 different texts, such as 'a' .line 2 of .*, column 'x'"),
-        ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 lines with .* leave none to train on"),
+        ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 samples with .* leave none to train on"),
         ("x,price\n1,0.5\n", {"test_ratio": 1.0}, ConfigError, "data.test_ratio: needs a number from 0 to below 1"),
         ("x,price\n,0.5\n", {"missing": "mean"}, ConfigError, "'x' has no number in the training lines"),
     ],

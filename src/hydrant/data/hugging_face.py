@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from hydrant.batch import Tensors
 from hydrant.checks import suggestion
 from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
+from hydrant.data.hugging_face_splits import HuggingFaceSplit, load_splits
 from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource, Transform
-from hydrant.data.parts import make_parts
+from hydrant.data.parts import cut_rows, make_parts
 from hydrant.data.pixels import to_tensor
-from hydrant.errors import ConfigError, typed_line
-from hydrant.imports.distribution import require_extra
+from hydrant.errors import ConfigError, log
 
 PRELOAD = {"hugging_face": ("datasets",)}
 
-_UNSAFE = ("pandas",)
-"""The formats of `datasets` whose files can execute code."""
 _TEXTS = ("string", "large_string")
 
 
@@ -32,7 +29,9 @@ def hugging_face(
     name: str | None,
     options: Mapping[str, Any],
     train: str,
-    val: str,
+    val: str | None,
+    val_ratio: float,
+    split_seed: int,
     test: str | None,
     extra_val: Mapping[str, str],
     inputs: str | list[str] | None,
@@ -60,18 +59,18 @@ def hugging_face(
     Raises:
         ConfigError: the data set cannot be loaded, has no such split or column, or other classes in another split.
     """
-    require_extra("datasets", ["datasets"], "data", "data=hugging_face")
     check_normalization(mean, std, len(mean))
-    loaded = _load(path, name, options)
+    loaded = load_splits(path, name, options)
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
     columns = _Columns(inputs, target)
 
+    named = {"train": train, "val": val, "test": test} | {f"extra_val.{n}": s for n, s in extra_val.items()}
+    splits = {
+        key: HuggingFaceSplit.of(loaded, split, key) for key, split in named.items() if split is not None
+    }
+
     def source(key: str, split: str) -> LoaderSource:
-        if split not in loaded:
-            raise ConfigError(
-                f"data.{key}", f"{path} has no split {split!r}{suggestion(split, loaded, 'Splits')}"
-            )
-        rows = columns.of(loaded[split], has_collate=collate is not None)
+        rows = columns.of(splits[key].items, has_collate=collate is not None)
         made = map_style_source(f"data.{key}", rows, None, collate, num_workers, damaged)
         return replace(
             made,
@@ -82,9 +81,15 @@ def hugging_face(
         )
 
     parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val)
-    names = columns.class_names(loaded[train])
-    for split in [name for name in (val, test, *extra_val.values()) if name is not None]:
-        check_same_classes(f"split {split!r}", columns.class_names(loaded[split]), names)
+    if val is None:
+        rows = cut_rows(parts["train"].num_samples, {"val": val_ratio, "test": 0.0}, split_seed)
+        whole = parts["train"]
+        parts["train"], parts["val"] = whole.subset(rows["train"]), whole.subset(rows["val"])
+    names = splits["train"].class_names(target)
+    for key, split in splits.items():
+        check_same_classes(f"split {named[key]!r}", split.class_names(target), names)
+        if key in ("val", "test") and split.overlaps(splits["train"]):
+            log.warning("data.%s=%s: rows of data.train=%s are among these", key, named[key], train)
     if None not in (names, num_classes) and num_classes != len(names or ()):
         message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes; use that"
         raise ConfigError("data.num_classes", message)
@@ -95,37 +100,6 @@ def hugging_face(
         damaged=damaged,
         class_names=names,
     )
-
-
-def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the splits of a data set by name.
-
-    Raises:
-        ConfigError: it cannot be loaded, or has no splits.
-    """
-    import datasets
-    from datasets.exceptions import DatasetGenerationError
-
-    if path in _UNSAFE:
-        raise ConfigError(
-            "data.path", f"{path!r} reads pickles, which may execute code", remedy="use another format"
-        )
-    if not path:
-        raise ConfigError("data.path", "is empty", remedy="give a folder, a format or a data set of the hub")
-    is_saved = any((Path(path) / file).is_file() for file in ("dataset_dict.json", "state.json"))
-    try:
-        loaded = datasets.load_from_disk(path) if is_saved else datasets.load_dataset(path, name, **options)
-    except Exception as error:  # the library raises anything, also of the network
-        is_general = isinstance(error, DatasetGenerationError)
-        cause = (error.__cause__ or error) if is_general else error
-        raise ConfigError("data.path", f"{path} cannot be loaded: {typed_line(cause)}") from error
-    if not isinstance(loaded, dict):
-        message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
-        raise ConfigError("data.path", message)
-    if isinstance(loaded, datasets.IterableDatasetDict):
-        message = "streaming=true gives samples in their order only; leave it out, or use data=stream"
-        raise ConfigError("data.options", message)
-    return cast("Mapping[str, Any]", loaded)
 
 
 @dataclass(frozen=True)
@@ -165,11 +139,6 @@ class _Columns:
             self.target,
             isinstance(self.inputs, str),
         )
-
-    def class_names(self, items: Any) -> tuple[str, ...] | None:
-        """Return the names of the target's classes, if the data set has some."""
-        names = getattr(items.features.get(self.target), "names", None)
-        return None if names is None else tuple(names)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Table, read_table
 from hydrant.data.csv_layout import Layout, read_layout
+from hydrant.data.parts import cut_rows
 from hydrant.data.table_encoder import Encoder, Statistics
 from hydrant.errors import ConfigError, DataError, typed_line
 
@@ -69,7 +69,7 @@ def csv(
         split: 0.0 if split in files else ratio
         for split, ratio in {"val": val_ratio, "test": test_ratio}.items()
     }
-    rows = _split(table.num_rows, ratios, split_seed)
+    rows = cut_rows(table.num_rows, ratios, split_seed)
     tables = {
         split: read_table(file, layout.spelling, f"data.{split}", layout.texts)
         for split, file in files.items()
@@ -163,22 +163,3 @@ def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes
         what = "targets" if layout.classes is None else "classes"
         message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}; {remedy}"
         raise ConfigError("data.num_classes", message)
-
-
-def _split(num_rows: int, ratios: dict[str, float], seed: int) -> dict[str, np.ndarray]:
-    """Cut the rows at random into `val` and `test` of these ratios; `train` gets the rest. Indices ascend.
-
-    Both are ends of one order, so which rows test does not depend on the ratio of those that validate.
-
-    Raises:
-        ConfigError: a part has no rows.
-    """
-    for split, ratio in ratios.items():
-        check_number(f"data.{split}_ratio", ratio, least=0, below=1)
-    num_val, num_test = (int(np.ceil(ratios[split] * num_rows)) for split in ("val", "test"))
-    if num_val + num_test >= num_rows:
-        shown = ", ".join(f"data.{split}_ratio={ratio}" for split, ratio in ratios.items())
-        raise ConfigError("data.val_ratio", f"{num_rows} lines with {shown} leave none to train on")
-    order = np.random.RandomState(seed).permutation(num_rows)
-    val, train, test = (np.sort(part) for part in np.split(order, [num_val, num_rows - num_test]))
-    return {"val": val, "test": test, "train": train}

@@ -37,6 +37,7 @@ _HELPERS = (
     "hydrant.data.csv_file",
     "hydrant.data.csv_layout",
     "hydrant.data.docstrings",
+    "hydrant.data.hugging_face_splits",
     "hydrant.data.token_files",
     "hydrant.data.token_splits",
     "hydrant.data.token_writer",

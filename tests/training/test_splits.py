@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from run_folders import rows, summary
@@ -15,7 +13,6 @@ from training_runs import Train
 
 import hydrant
 from hydrant.data import Data, InMemorySource
-from hydrant.data.labels import classes_of_the_first
 from hydrant.errors import ConfigError
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
@@ -113,47 +110,6 @@ def test_limits_apply_to_the_splits_of_a_fold() -> None:
     assert {name: split.source.num_samples for name, split in whole.splits.items()} == {
         "train": 48, "val": 16, "test": 32
     }  # fmt: skip
-
-
-def sorted_by_class(*, num_classes: int, size: int) -> InMemorySource:
-    return InMemorySource(
-        torch.zeros(num_classes * size, 4), torch.arange(num_classes).repeat_interleave(size)
-    )
-
-
-def test_a_limit_that_leaves_out_classes_because_of_the_order_is_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    source, names = sorted_by_class(num_classes=3, size=8), ("ant", "bee", "cat")
-    own = data(
-        train=source, val=source, test=source, extra_val={"night": source}, num_classes=3, class_names=names
-    )
-    limits = ("limit_train_samples=16", "limit_val_samples=8", "limit_test_samples=2")
-    planned(own, *limits)
-    end = "; samples that are sorted by class need a larger limit, or another order"
-    one, two = "hold 1 of 3 classes (ant)", "hold 2 of 3 classes (ant, bee)"
-    assert caplog.messages == [
-        f"limit_train_samples: the first 16 of 24 training samples {two}{end}",
-        f"limit_val_samples: the first 8 of 24 validation samples {one}{end}",
-        f"limit_val_samples: the first 8 of 24 night validation samples {one}{end}",
-    ]  # any two samples may be of one class
-    caplog.clear()
-    planned(dataclasses.replace(own, train=source.subset(np.arange(24)[::-1] * 5 % 24)), limits[0])
-    planned(own, "limit_train_samples=24", "limit_val_samples=99")
-    assert not caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("sizes", "num"), [([500, 500], 10), ([90, 9, 1], 60), ([5] * 200, 40), ([8] * 3, 8), ([3] * 2000, 30)]
-)
-def test_samples_in_random_order_are_hardly_ever_taken_for_sorted_ones(sizes: list[int], num: int) -> None:
-    labels, rng = np.repeat(np.arange(len(sizes)), sizes), np.random.default_rng(0)
-    told = [classes_of_the_first(rng.permutation(labels), num) is not None for _ in range(300)]
-    assert np.mean(told) <= 0.01
-    found = classes_of_the_first(np.concatenate([[-100] * 5, labels]), 5 + num)
-    assert found is not None
-    assert found[0].tolist() == np.unique(labels[:num]).tolist()
-    assert found[1] == len(sizes)
 
 
 def test_the_fold_does_not_depend_on_the_seed_of_the_run() -> None:

@@ -12,8 +12,7 @@ from hydrant.checks import unknown_name
 from hydrant.data import Data, Source
 from hydrant.data.folds import cut_fold
 from hydrant.data.label_noise import with_label_noise
-from hydrant.data.labels import classes_of_the_first, labels_of
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError
 from hydrant.training.distributed.world import World
 
 TRAIN, VAL, TEST = "train", "val", "test"
@@ -57,9 +56,7 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
         raise ConfigError(data_key(config, VAL) or "data", message)
 
     def limited(name: str, source: Source) -> Source:
-        key = f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"
-        warn_of_classes_left_out(data, source, config[key], key, _kind(name))
-        return limit_samples(source, config[key])
+        return limit_samples(source, config[f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"])
 
     train = limited(TRAIN, data.train)
     if ratio := config["label_noise"]:
@@ -70,23 +67,6 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
         val=limited(VAL, data.val),
         extra_val={name: limited(name, source) for name, source in data.extra_val.items()},
         test=None if data.test is None else limited(TEST, data.test),
-    )
-
-
-def warn_of_classes_left_out(
-    data: Data, source: Source, num_samples: int | None, key: str, kind: str
-) -> None:
-    """Warn if the first samples are of too few classes, because they are sorted by class, as in `image_folder`."""
-    labels = labels_of(source) if num_samples is not None and data.num_classes is not None else None
-    if num_samples is None or labels is None or not (found := classes_of_the_first(labels, num_samples)):
-        return
-    classes, num_classes = found
-    names = list(data.class_names or ())
-    named = ", ".join(names[n] if n < len(names) else str(n) for n in classes[:5].tolist())
-    hold = f"hold {len(classes)} of {num_classes} classes ({named}{', ...' if len(classes) > 5 else ''})"
-    message = f"the first {num_samples} of {source.num_samples} {kind} samples {hold}"
-    log.warning(
-        "%s: %s; samples that are sorted by class need a larger limit, or another order", key, message
     )
 
 

@@ -16,7 +16,7 @@ from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
 from hydrant.hooks.eager_copy import EagerCopy, check_one_gradient, flat, full_precision
 from hydrant.training.plan import Plan
-from hydrant.training.splits import limit_samples, warn_of_classes_left_out
+from hydrant.training.splits import limit_samples
 from hydrant.training.trainer import Trainer
 
 _TOLERANCE = 1e-4  # of the eigenvalue, relative
@@ -66,8 +66,6 @@ class Sharpness:
             raise ConfigError(
                 "num_samples", "needs samples that can be read again, which data=stream has not"
             )
-        key = "num_samples of the hook sharpness"
-        warn_of_classes_left_out(plan.data, plan.train, self._num_samples, key, "training")
         optimizers = [entry.optimizer for entry in plan.optimizers.entries.values()]
         if self._is_preconditioned and not all(isinstance(o, torch.optim.Adam) for o in optimizers):
             names = ", ".join(type(optimizer).__name__ for optimizer in optimizers)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, widened
 from hydrant.tasks import Task
 
 
@@ -118,16 +118,16 @@ class Gan(Task):
         generator, discriminator = self._models["generator"], self._models["discriminator"]
         noise = torch.randn(len(real), generator.latent_size, device=real.device, dtype=real.dtype)
         fake = generator(noise, classes)
-        generator_logits = discriminator(fake, classes).float()
-        fake_logits = discriminator(fake.detach(), classes).float()
-        real_logits = discriminator(real, classes).float()
+        generator_logits = widened(discriminator(fake, classes))
+        fake_logits = widened(discriminator(fake.detach(), classes))
+        real_logits = widened(discriminator(real, classes))
         losses = {
             "generator": F.softplus(-generator_logits).mean(),
             "discriminator": (F.softplus(-real_logits) + F.softplus(fake_logits)).mean(),
         }
         measurements = {"real_accuracy": real_logits > 0, "fake_accuracy": fake_logits < 0}
         if not self.training:
-            pixels = real.float().flatten(1), fake.float().flatten(1)
+            pixels = widened(real).flatten(1), widened(fake).flatten(1)
             measurements["kernel_distance"] = kernel_distance(*pixels)
         return Outcome(losses, measurements, real_logits.detach(), len(real))
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydrant.batch import widened
 from hydrant.errors import ConfigError
 from hydrant.models.transformer import Attention, Block, FeedForward, RMSNorm
 
@@ -103,7 +104,7 @@ class Track3GPT(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of the next token, (..., V) float32, for the hidden states of the blocks, (..., width)."""
-        logits = self.readout(hidden).float()
+        logits = widened(self.readout(hidden))
         return _SOFTCAP * logits * (logits.square() + _SOFTCAP**2).rsqrt()
 
 

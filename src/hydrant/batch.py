@@ -77,6 +77,20 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
     return type(tree)(children) if isinstance(tree, list | tuple) else tree
 
 
+def is_inexact(tensor: Tensor) -> bool:
+    """Return whether a tensor holds real or complex numbers, which gradients and averages are taken of."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """Return numbers of fewer than 32 bits as float32, and others as they are.
+
+    >>> widened(torch.ones(1, dtype=torch.bfloat16)).dtype, widened(torch.ones(1, dtype=torch.float64)).dtype
+    (torch.float32, torch.float64)
+    """
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
+
+
 def with_tensors(tree: Tensors, tensors: Iterable[Tensor]) -> Tensors:
     """Return the same structure with other tensors, in the order of `tensors_of`."""
     iterator = iter(tensors)

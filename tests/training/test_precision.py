@@ -1,19 +1,24 @@
-"""Training in bfloat16 and float8. test_nonfinite.py and data/test_mnist_amp.py cover fp16."""
+"""Training in bfloat16, float8 and float64. test_nonfinite.py and data/test_mnist_amp.py cover fp16."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from run_folders import assert_same_state, rows, summary, weights
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 from training_runs import Train, whole_and_resumed
 
+import hydrant
 from hydrant import cli, seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.data.base import SampleOrder
 from hydrant.training.prepare.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[32]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
@@ -78,3 +83,56 @@ def test_a_restored_loss_scaler_has_the_scale_of_the_checkpoint_and_the_factors_
     old.load_state_dict(old.state_dict() | {"scale": 8.0})
     new.load_state_dict(old.state_dict())
     assert new.state_dict() == {**old.state_dict(), "growth_factor": 4.0}
+
+
+def _in_double(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: Tensor,
+    targets: Tensor,
+    updates: int,
+    micro: int,
+) -> dict[str, Tensor]:
+    """Train in a plain loop over the samples of each update, in micro-batches; return the weights."""
+    order, size = SampleOrder(0, len(inputs), torch.device("cpu")), 24
+    for update in range(updates):
+        draws = [order.draws(update * size + at, micro) % len(inputs) for at in range(0, size, micro)]
+
+        def closure(draws: list[Tensor] = draws) -> Tensor:
+            optimizer.zero_grad()
+            losses = [F.mse_loss(model(inputs[rows]).squeeze(-1), targets[rows]) for rows in draws]
+            for loss in losses:
+                loss.backward(torch.tensor(1 / len(losses), dtype=torch.float64))
+            return sum(loss.detach() * micro for loss in losses) / size
+
+        optimizer.step(closure)  # type: ignore[arg-type]
+    return dict(model.state_dict())
+
+
+@pytest.mark.usefixtures("workdir", "without_gpu")
+@pytest.mark.parametrize(
+    ("option", "updates", "micro", "in_file"), [("lbfgs", 5, 24, False), ("adamw", 20, 8, True)]
+)
+def test_fp64_is_a_loop_in_double_to_the_last_digit(
+    option: str, updates: int, micro: int, in_file: bool
+) -> None:
+    inputs = torch.linspace(-1, 1, 48, dtype=torch.float64).view(-1, 1)  # hardly any of them is a float32
+    targets = (3 * inputs[:, 0]).sin() / 7
+    words = ["precision=fp64", "task=regression", "tracker=local", f"optimizer={option}", "scheduler=constant",
+             f"duration={updates}", "global_batch_size=24", f"micro_batch_size={micro}"]  # fmt: skip
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    data = None if in_file else (TensorDataset(inputs, targets),) * 2
+    if in_file:
+        torch.save({"inputs": inputs, "targets": targets}, "sines.pt")
+        words += ["data=tensors", "data.train=sines.pt", "data.val=sines.pt", "data.input_shape=[1]"]
+    config = hydrant.compose(words)
+    run = hydrant.train(config, model=model, data=data)
+    settings = {k: v for k, v in dict(config["optimizer"]).items() if not k.startswith("_")}
+    kinds: dict[str, Any] = {"lbfgs": torch.optim.LBFGS, "adamw": partial(torch.optim.AdamW, fused=True)}
+    model = model.double()
+    optimizer = kinds[option](model.parameters(), **settings)
+    expected = _in_double(model, optimizer, inputs, targets, updates, micro)
+    saved = weights(run.folder)
+    assert {value.dtype for value in saved.values()} == {torch.float64}
+    assert_same_state(expected, saved)
+    assert run.evaluate()["val/loss"] == summary(run.folder)["metrics"]["val/loss"]

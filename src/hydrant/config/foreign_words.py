@@ -56,6 +56,7 @@ PRECISIONS = {
     "bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32", "16": "fp16", "bf16-true": "bf16_true",
     "transformer-engine": "fp8", "mixed_float16": "fp16", "mixed_bfloat16": "bf16", "float32": "fp32",
     "float16": "fp16", "bfloat16": "bf16", "amp": "fp16", "no": "fp32",
+    "64-true": "fp64", "64": "fp64", "float64": "fp64", "double": "fp64",
 }  # fmt: skip
 
 OPTIONS: Mapping[str, Mapping[str, str]] = {

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch, Tensors, tensors_of
+from hydrant.batch import Batch, Tensors, map_tensors, tensors_of
 from hydrant.clock import Steps
 from hydrant.data.damaged import DamagedSamples
 from hydrant.errors import ConfigError
@@ -28,7 +28,7 @@ from hydrant.errors import ConfigError
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """The part of the sample stream that this rank reads, the sizes of its batches, and its device."""
+    """The part of the sample stream that this rank reads, the sizes of its batches, its device and number format."""
 
     seed: int
     batch_sizes: Steps[int]  # samples of each update, over all ranks
@@ -36,6 +36,9 @@ class StreamSpec:
     rank: int
     world_size: int
     device: torch.device
+    doubles: torch.dtype = (
+        torch.float32
+    )  # what float64 becomes, to which Python's and NumPy's numbers are collated
 
     def num_micro_steps(self, num_updates: int) -> int:
         """Return the micro-batches of each rank in the update after `num_updates` completed ones."""
@@ -49,6 +52,11 @@ class StreamSpec:
         start, length = self.batch_sizes.total(num_updates), self.batch_sizes.value(num_updates)
         first = start + self.rank * self.micro_batch_size
         return range(first, start + length, self.world_size * self.micro_batch_size)
+
+
+def rounded(tree: Tensors, doubles: torch.dtype) -> Tensors:
+    """Return float64 as `doubles`, and all else as it is."""
+    return map_tensors(lambda tensor: tensor.to(doubles) if tensor.dtype is torch.float64 else tensor, tree)
 
 
 ON_HOST = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))

@@ -19,7 +19,7 @@ from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import is_picture, to_tensor
-from hydrant.data.tensor_files import load_tensors, single
+from hydrant.data.tensor_files import load_tensors
 from hydrant.errors import ConfigError
 
 _SPLIT_FILES = (".pt", ".npz")
@@ -53,8 +53,8 @@ def dataset(
         target: the key of a dict that is its target; None: pairs, or dicts for a task that takes its targets from them.
             The rest of a dict is the input.
         collate: makes a batch of a list of pairs (input, target); None: stack them. That is torch's `default_collate`,
-            but doubles become float32, and images of Pillow, as the data sets of torchvision return them without a
-            transform, floats (C, H, W) in 0..1.
+            but doubles become float32 unless precision=fp64, and images of Pillow, as the data sets of
+            torchvision return them without a transform, floats (C, H, W) in 0..1.
         input_shape, num_classes: for models that need them.
         class_names: the name of each class.
         on_error: for a sample that cannot be read: `fail` ends the run, `skip` logs a warning and uses the next one in
@@ -117,8 +117,18 @@ def map_style_source(
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
+    pairs = _Pairs(items, target)
     return LoaderSource(
-        _Pairs(items, target), _same, _same, (), (), num_workers, name_of, damaged, collate or stack
+        pairs,
+        _same,
+        _same,
+        (),
+        (),
+        num_workers,
+        name_of,
+        damaged,
+        collate or stack,
+        rounds_doubles=not collate,
     )
 
 
@@ -139,8 +149,8 @@ def _same(sample: Any) -> Any:
 
 
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
-    """Make a batch as torch's `default_collate` does. Doubles become float32, images of Pillow pixels in 0..1."""
-    return single(tuple(default_collate([(_as_floats(inputs), targets) for inputs, targets in samples])))
+    """Make a batch as torch's `default_collate` does. Images of Pillow become pixels in 0..1."""
+    return tuple(default_collate([(_as_floats(inputs), targets) for inputs, targets in samples]))
 
 
 def _as_floats(inputs: Any) -> Any:
@@ -219,7 +229,8 @@ def tensors(
     A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
     dicts, tuples and lists of tensors; an `.npz` file two arrays. The first dimension of every tensor is the sample. A
     tensor of floats or uint8 pixels is normalized by `mean` and `std`: one number, or one for each channel (the second
-    dimension). Doubles become float32; integers keep their type, and class indices need int64.
+    dimension). Doubles become float32 unless precision=fp64; integers keep their type, and
+    class indices need int64.
 
     Raises:
         ConfigError: a file is missing or holds something else.
@@ -227,11 +238,11 @@ def tensors(
     """
 
     def source(name: str, file: str) -> InMemorySource:
-        parts = single(_read(f"data.{name}", Path(file)))
+        parts = _read(f"data.{name}", Path(file))
         inputs = parts["inputs"]
         is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
         check_normalization(mean, std, inputs.shape[1] if is_image else 1)
-        return InMemorySource(inputs, parts["targets"], tuple(mean), tuple(std))
+        return InMemorySource(inputs, parts["targets"], tuple(mean), tuple(std), rounds_doubles=True)
 
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),

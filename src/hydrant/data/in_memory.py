@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
-from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, batch_ranges, rounded
 from hydrant.data.labels import as_labels
 from hydrant.errors import ConfigError
 
@@ -111,7 +111,7 @@ class InMemorySource:
     A tensor of uint8 `inputs` (N, *input_shape) is scaled to 0..1 and normalized when a batch is read. Floats are
     normalized once, or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in
     0..1. Other integers, and inputs that are a dict, a tuple or a dataclass of tensors, are used as they are; so is
-    uint8 that holds no pixels.
+    uint8 that holds no pixels. With `rounds_doubles` they become float32, unless the run trains in float64.
     """
 
     inputs: Tensors
@@ -120,7 +120,8 @@ class InMemorySource:
     std: Sequence[float] = (1.0,)
     augment: Augment | None = None
     has_pixels: bool = True
-    _on_device: dict[torch.device, tuple[Tensors, Tensors, Tensor, Tensor]] = field(
+    rounds_doubles: bool = False
+    _on_device: dict[object, tuple[Tensors, Tensors, Tensor, Tensor]] = field(
         default_factory=dict[Any, Any], init=False, repr=False, compare=False
     )
 
@@ -163,18 +164,24 @@ class InMemorySource:
         """Whether `on` normalizes the inputs: only floats without augmentation, because uint8 takes less memory."""
         return isinstance(self.inputs, Tensor) and self.inputs.is_floating_point() and not self.augment
 
-    def on(self, device: torch.device) -> tuple[Tensors, Tensors, Tensor, Tensor]:
+    def on(self, spec: StreamSpec) -> tuple[Tensors, Tensors, Tensor, Tensor]:
         """Return `inputs`, `targets`, `mean` and `std` on the device, and keep them there for the next call."""
-        if device not in self._on_device:
-            num_sides = next(tensors_of(self.inputs)).ndim - 2
-            statistics = (torch.tensor(v).view(-1, *(1,) * num_sides) for v in (self.mean, self.std))
+        key = spec.device, self.rounds_doubles and spec.doubles
+        if key not in self._on_device:
+            tensors = self.inputs, self.targets
+            inputs, targets = rounded(tensors, spec.doubles) if self.rounds_doubles else tensors
+            first = next(tensors_of(inputs))
+            dtype = torch.float64 if first.dtype is torch.float64 else torch.float32
+            statistics = (
+                torch.tensor(v, dtype=dtype).view(-1, *(1,) * (first.ndim - 2)) for v in (self.mean, self.std)
+            )
             inputs, targets, mean, std = map_tensors(
-                lambda tensor: tensor.to(device), (self.inputs, self.targets, *statistics)
+                lambda tensor: tensor.to(spec.device), (inputs, targets, *statistics)
             )
             if self.is_normalized_once:
                 inputs = (inputs - mean) / std
-            self._on_device[device] = inputs, targets, mean, std
-        return self._on_device[device]
+            self._on_device[key] = inputs, targets, mean, std
+        return self._on_device[key]
 
 
 def tensor_reader(mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> Reader:
@@ -196,7 +203,7 @@ class _InMemoryReader:
     def load(cls, source: InMemorySource, spec: StreamSpec) -> _InMemoryReader:
         for_samples = getattr(source.augment, "for_samples", None)
         augment = for_samples(source.num_samples) if for_samples else source.augment
-        return cls(source, augment, spec.seed, *source.on(spec.device))
+        return cls(source, augment, spec.seed, *source.on(spec))
 
     @property
     def seedless(self) -> InMemorySource | None:

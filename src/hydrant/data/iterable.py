@@ -104,12 +104,13 @@ class IterableSource:
         self.items = IterableItems(items, key)
         self.num_samples, self.target = num_samples, target
         self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
+        self.rounds_doubles = collate is None
 
     def stream(self, spec: StreamSpec) -> IterableStream:
         if self.is_divided and spec.world_size > 1:
             sizes = tuple(size // spec.world_size for size in spec.batch_sizes.values)
             seed, steps = seeding.hash_of(spec.seed, spec.rank), Steps(spec.batch_sizes.starts, sizes)
-            spec = StreamSpec(seed, steps, spec.micro_batch_size, 0, 1, spec.device)
+            spec = replace(spec, seed=seed, batch_sizes=steps, rank=0, world_size=1)
         return IterableStream(self, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
@@ -129,7 +130,7 @@ class IterableSource:
         if len(first) < count:
             message = f"{count} samples are needed, but {key} ends after {len(first)}"
             raise ConfigError(self._number_key, message)
-        return map_style_source(key, first, self.target, self.collate, 0)
+        return map_style_source(key, first, self.target, None if self.rounds_doubles else self.collate, 0)
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
                 if n // size % spec.world_size == spec.rank:
                     samples.append(as_pair(item, source.target, f"item {start + n} of {source.items.key}"))
             parts = (samples[at : at + size] for at in range(0, len(samples), size))
-            return _Update([collated(source.collate, part) for part in parts], source.items.state())
+            return _Update([collated(source, part, spec) for part in parts], source.items.state())
         except HydrantError as error:
             return error
         finally:

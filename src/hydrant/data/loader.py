@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
-from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges, rounded
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.labels import as_labels
@@ -33,6 +33,8 @@ _CACHED_PIXELS = 2**17
 
 _Samples = tuple[tuple[Tensors, Tensors], dict[str, str]]
 """Inputs and targets, and messages about damaged samples, by name. The tensors are empty if all samples are damaged."""
+
+_NOTHING = (torch.empty(0), torch.empty(0))
 
 _HostBatch = _Samples | HydrantError
 """A batch on the host, or the error that prevented it."""
@@ -68,6 +70,7 @@ class LoaderSource:
     damaged: DamagedSamples = field(default_factory=DamagedSamples)
     collate: Collate = default_collate
     names_are_files: bool = False
+    rounds_doubles: bool = False  # to the format of the run, float32 unless it trains in float64
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:
@@ -129,7 +132,7 @@ class LoaderStream:
         self._spec = spec
         self._transfer = _Transfer.of(source, spec.device)
         self._sampler = _DrawSampler(SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec)
-        self._dataset = _BatchDataset(source, spec.seed, WorkerProgress(source.num_workers), is_training=True)
+        self._dataset = _BatchDataset(source, spec, WorkerProgress(source.num_workers), is_training=True)
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -168,7 +171,7 @@ class LoaderBatches:
         self._device = spec.device
         self._ranges = list(batch_ranges(source.num_samples, batch_size, spec.rank, spec.world_size))
         progress = WorkerProgress(min(source.num_workers, len(self._ranges)))
-        self._dataset = _BatchDataset(source, spec.seed, progress, is_training=False)
+        self._dataset = _BatchDataset(source, spec, progress, is_training=False)
         self.close()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -211,7 +214,7 @@ class _BatchDataset(Dataset[_HostBatch]):
     """
 
     source: LoaderSource
-    seed: int
+    spec: StreamSpec
     progress: WorkerProgress
     is_training: bool
 
@@ -222,9 +225,7 @@ class _BatchDataset(Dataset[_HostBatch]):
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
                 self.progress.set(-1)
-                batch = (
-                    collated(self.source.collate, samples) if samples else (torch.empty(0), torch.empty(0))
-                )
+                batch = collated(self.source, samples, self.spec) if samples else _NOTHING
             except HydrantError as error:
                 return error
             finally:
@@ -257,7 +258,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
-        seed_rngs(seeding.hash_of(self.seed, seeding.SAMPLE, draw))
+        seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, draw))
         source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
         try:
@@ -277,14 +278,26 @@ class _BatchDataset(Dataset[_HostBatch]):
             raise DataError(f"{source.name_of(index)} cannot be read: {cause}") from error
 
 
-def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+class Collating(Protocol):
+    """A source that makes batches of samples."""
+
+    @property
+    def collate(self) -> Collate: ...
+
+    @property
+    def rounds_doubles(self) -> bool: ...
+
+
+def collated(
+    source: Collating, samples: list[tuple[Tensors, Tensors]], spec: StreamSpec
+) -> tuple[Tensors, Tensors]:
     """Return the inputs and targets of a batch, made by a function of the user's.
 
     Raises:
         ConfigError: the function fails, or returns something else.
     """
     try:
-        batch: Any = collate(samples)
+        batch: Any = source.collate(samples)
     except Exception as error:  # a user's function raises anything
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"
@@ -292,7 +305,7 @@ def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
         raise ConfigError("data.collate", message)
-    return batch[0], batch[1]
+    return rounded(tuple(batch), spec.doubles) if source.rounds_doubles else (batch[0], batch[1])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from hydrant.batch import Tensors, map_tensors
+from hydrant.batch import Tensors
 from hydrant.checks import suggestion
 from hydrant.errors import ConfigError, DataError, typed_line
 
@@ -73,8 +73,3 @@ def read_inputs(path: Path, key: str) -> Tensors:
     raise ConfigError(
         key, f"{path} has no entry 'inputs'{suggestion('inputs', map(str, entries), 'Entries')}"
     )
-
-
-def single(tree: Tensors) -> Tensors:
-    """Return doubles, which Python's and NumPy's numbers become, as float32."""
-    return map_tensors(lambda tensor: tensor.float() if tensor.dtype == torch.float64 else tensor, tree)

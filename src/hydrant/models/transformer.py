@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydrant.batch import widened
 from hydrant.models.documents import attend_in_documents
 
 Norm = Literal["rms", "layer"]
@@ -47,7 +48,7 @@ def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Ten
 def rotate(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
     """Turn the pairs (x[i], x[i + D / 2]) of vectors, (B, H, L, D), by the angles of their positions."""
     cos, sin = by
-    first, second = x.float().chunk(2, dim=-1)
+    first, second = widened(x).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, Tensors, map_tensors
+from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.errors import ConfigError
 
@@ -28,11 +28,6 @@ def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
     """
     classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
     return logits.argmax(dim=1) == classes
-
-
-def as_float32(tensor: Tensor) -> Tensor:
-    """Return floating-point numbers as float32, and others as they are."""
-    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 @contextlib.contextmanager
@@ -120,7 +115,7 @@ class Task(nn.Module):
         if isinstance(self.model, nn.ModuleDict):
             models = ", ".join(self.model)
             raise ConfigError("task", f"the method predict of {type(self).__name__} is needed for {models}")
-        outputs = map_tensors(as_float32, self.model(inputs))
+        outputs = map_tensors(widened, self.model(inputs))
         named = outputs if isinstance(outputs, Mapping) else {"prediction": outputs}
         if wrong := [value for value in named.values() if not isinstance(value, Tensor)]:
             message = (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, Tensors
+from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError, log
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
@@ -124,7 +124,7 @@ class Classification(Task):
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
         """Return the loss of the model's logits."""
         given = tensor_targets(batch.targets, "classification")
-        logits, targets = self._classes_second(outputs.float(), given)
+        logits, targets = self._classes_second(widened(outputs), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
         if self.reads_values and not self.training and not self._is_multi_label:
@@ -138,7 +138,7 @@ class Classification(Task):
 
     def predict(self, inputs: Tensors) -> dict[str, Tensor]:
         """Return `prediction`, `probability`, `probabilities` and `logits`; with `multi_label`, the last two."""
-        logits = self.model(inputs).float()
+        logits = widened(self.model(inputs))
         logits = logits.movedim(-1, 1) if self._class_dim == -1 else logits
         return label_predictions(logits) if self._is_multi_label else class_predictions(logits)
 
@@ -160,7 +160,7 @@ class Classification(Task):
             if len(weights) != (num_classes := logits.shape[1]):
                 message = f"has {len(weights)} numbers, but the model has {num_classes} classes"
                 raise ConfigError("task.class_weights", message)
-            weights = weights.float()
+            weights = weights.to(logits.dtype)
         if self._is_multi_label:
             loss = binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
             return "binary_cross_entropy", loss
@@ -190,7 +190,7 @@ class Classification(Task):
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
         if given != (shape if has_classes else without_classes):
             raise ConfigError("task", self._misfit(list(shape), list(given), has_classes))
-        targets = targets.float() if has_classes else targets.long()
+        targets = targets.to(logits.dtype) if has_classes else targets.long()
         if self._class_dim == 1:
             return logits, targets
         return logits.movedim(-1, 1), targets.movedim(-1, 1) if has_classes else targets

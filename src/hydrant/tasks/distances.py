@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydrant.batch import widened
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import eval_mode
@@ -93,7 +94,7 @@ class FeatureDistance(nn.Module):
         pairs = zip(self._dims, self.projections, features, targets, strict=True)
         for dim, projection, feature, target in pairs:
             mapped = feature if dim is None else projection(feature.movedim(dim, -1)).movedim(-1, dim)
-            distances.append(F.mse_loss(mapped.float(), target.float()))
+            distances.append(F.mse_loss(widened(mapped), widened(target)))
         return torch.stack(distances).mean()
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, Tensors
+from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
@@ -82,10 +82,10 @@ class Distillation(Task):
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
         """Return the losses of the student's logits, (B, num_classes)."""
-        logits = outputs.float()
+        logits = widened(outputs)
         self.distance.capture_teacher(self.teacher)
         with torch.no_grad():
-            teacher_logits = self.teacher(batch.inputs).float()
+            teacher_logits = widened(self.teacher(batch.inputs))
         distance = self.distance(self.model, self.teacher, logits, teacher_logits)
         entropy = cross_entropy(logits, batch.targets, None, 0.0, None)
         losses = {"weighted": (1 - self._share) * entropy + self._share * distance}
@@ -97,4 +97,4 @@ class Distillation(Task):
 
     def predict(self, inputs: Tensors) -> dict[str, Tensor]:
         """Return the classes that the student predicts."""
-        return class_predictions(self.model(inputs).float())
+        return class_predictions(widened(self.model(inputs)))

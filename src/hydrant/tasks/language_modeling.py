@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.batch import Batch, Outcome, Tensors
+from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
@@ -82,7 +82,7 @@ class LanguageModeling(Task):
             self.metrics["bits_per_byte"] = BitsPerByte(token_bytes, self._ignored)
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are the next tokens, (B, L) integers. The predictions are their losses, (B, L) float32."""
+        """`batch.targets` are the next tokens, (B, L) integers. The predictions are their losses, (B, L)."""
         targets = tensor_targets(batch.targets, "language_modeling").long()
         losses, squares = self._token_losses(batch.inputs, targets)
         num_targets: int | Tensor = targets.numel()
@@ -97,7 +97,7 @@ class LanguageModeling(Task):
     def predict(self, inputs: Tensors) -> dict[str, Tensor]:
         """Return the most probable next token of each token, `prediction`, and its `probability`, (B, L) each."""
         hidden = self._hidden(inputs)
-        highest = [logits.float().softmax(-1).max(-1) for logits in map(self._logits, self._parts(hidden))]
+        highest = [widened(logits).softmax(-1).max(-1) for logits in map(self._logits, self._parts(hidden))]
         shape = hidden.shape[:-1]
         return {
             "prediction": torch.cat([indices for _, indices in highest]).view(shape),
@@ -105,7 +105,7 @@ class LanguageModeling(Task):
         }
 
     def _token_losses(self, inputs: Tensors, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cross entropy and the squared log of the denominator of each target, (B L,) float32 each."""
+        """Return the cross entropy and the squared log of the denominator of each target, (B L,) each."""
         hidden = self._hidden(inputs)
         if hidden.shape[:-1] != targets.shape:
             shape, given = list(hidden.shape[1:]), list(targets.shape[1:])
@@ -121,7 +121,7 @@ class LanguageModeling(Task):
         return torch.cat(losses), torch.cat(squares)
 
     def _assess(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self._logits(hidden).float()
+        logits = widened(self._logits(hidden))
         losses = F.cross_entropy(logits, targets, ignore_index=self._ignored, reduction="none")
         if not self._z_loss:
             return losses, torch.zeros_like(losses)

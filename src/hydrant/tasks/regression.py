@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, widened
 from hydrant.checks import check_number, unknown_name
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import tensor_targets
@@ -56,7 +56,8 @@ class Regression(Supervised):
         Raises:
             ConfigError: the outputs and the targets have different shapes.
         """
-        targets = tensor_targets(batch.targets, "regression").float()
+        outputs = widened(outputs)
+        targets = tensor_targets(batch.targets, "regression").to(outputs.dtype)
         if fitted(outputs, targets).shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1
             remedy = f"; give model.num_classes={needed}" if targets.ndim < 3 else ""

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, Tensors, map_tensors
+from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, as_float32, check_single_model
+from hydrant.tasks.base import Task, check_single_model
 from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss, is_of_torch
 
 
 class Supervised(Task):
     """A model and a loss of its outputs and the targets, both of any structure.
 
-    Floating-point outputs become float32. For torch's own losses and for metrics, outputs (B, ..., 1) for targets
+    Outputs of 16 bits become float32. For torch's own losses and for metrics, outputs (B, ..., 1) for targets
     (B, ...) lose their last dimension, because most of these would broadcast them. A loss of your own gets it.
 
     Args:
@@ -39,7 +39,7 @@ class Supervised(Task):
         Raises:
             ConfigError: the loss is no mean, a tensor of shape ().
         """
-        raw = map_tensors(as_float32, outputs)
+        raw = map_tensors(widened, outputs)
         outputs = fitted(raw, batch.targets)
         check_weight(self.loss, batch.targets)
         losses = self.loss(outputs if self._is_of_torch else raw, batch.targets)

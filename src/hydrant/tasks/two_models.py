@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, Tensors
+from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.entropy import cross_entropy
@@ -39,10 +39,10 @@ class TwoModels(Task):
         """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
         models: Any = self.model  # the trained or the averaged models
         first, second = models["first"](batch.inputs), models["second"](batch.inputs)
-        logits = (2 * first + 3 * second).float()
+        logits = widened(2 * first + 3 * second)
         losses = {
             "loss0": cross_entropy(logits, batch.targets, None, 0.0, None),
-            "loss1": cross_entropy((3 * first - 5 * second).float(), batch.targets, None, 0.0, None),
+            "loss1": cross_entropy(widened(3 * first - 5 * second), batch.targets, None, 0.0, None),
         }
         measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))
@@ -50,4 +50,4 @@ class TwoModels(Task):
     def predict(self, inputs: Tensors) -> dict[str, Tensor]:
         """Return the classes by `2 o0 + 3 o1`."""
         models: Any = self.model
-        return class_predictions((2 * models["first"](inputs) + 3 * models["second"](inputs)).float())
+        return class_predictions(widened(2 * models["first"](inputs) + 3 * models["second"](inputs)))

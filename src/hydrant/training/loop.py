@@ -166,7 +166,7 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     usual = num_samples * plan.targets_per_sample
     if isinstance(num_targets, Tensor):
-        optimizers.scale_gradients(usual / num_targets.clamp(min=1))
+        optimizers.scale_gradients(usual / num_targets.clamp(min=1).to(trainer.loss_weight))
     elif num_targets not in (usual, 0):
         optimizers.scale_gradients(usual / num_targets)
     return outcomes, stop
@@ -181,7 +181,7 @@ def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
     optimizers, loss_weight, num_targets = trainer.optimizers, trainer.loss_weight, outcome.num_targets
     usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
     if isinstance(num_targets, Tensor):
-        optimizers.backward(outcome, loss_weight * (num_targets / usual))
+        optimizers.backward(outcome, loss_weight * (num_targets.to(loss_weight) / usual))
     elif num_targets:
         is_usual = num_targets == usual
         optimizers.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))

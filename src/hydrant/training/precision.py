@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, map_tensors
+from hydrant.batch import Batch, Tensors, map_tensors
 from hydrant.checks import check_number, unknown_name
 from hydrant.errors import ConfigError
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-_PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
+_PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16, "float64": torch.float64}
 _FP8 = ("tensorwise", "rowwise")
 _MATMUL = ("highest", "high")
 _NO_AUTOCAST = nullcontext()
@@ -36,7 +37,7 @@ class Precision:
         autocast: dtype of torch.autocast: `bfloat16`, `float16` or None.
         scale_loss: True: multiply the loss so that small float16 gradients do not underflow (torch.amp.GradScaler).
         matmul: float32 products: `highest` in float32, `high` in TensorFloat-32.
-        parameters: dtype of weights, buffers and optimizer state: `float32` or `bfloat16`.
+        parameters: dtype of weights, buffers and optimizer state: `float32`, `bfloat16` or `float64`.
         fp8: float8 recipe of torchao for linear layers: `tensorwise`, `rowwise` or None.
         emulate: True: emulate float8 on any device; slow, for trying it out.
         init_scale: first loss scale.
@@ -73,7 +74,6 @@ class Precision:
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)
         self._parameters = _PARAMETERS[parameters]
-        self.keeps_float32 = parameters == "float32"  # so small updates are not rounded away
         self._fp8 = fp8
         self._emulate = emulate
         self._device_type = device.type
@@ -90,6 +90,8 @@ class Precision:
         """How far gradients may differ, relative to their norm, if only the order of the operations differs."""
         if self._fp8 is not None:
             return 0.3
+        if self._parameters is torch.float64:
+            return 1e-9
         if self.is_reduced:
             return 0.05
         return 1e-3 if self._matmul == "highest" else 0.01
@@ -97,7 +99,12 @@ class Precision:
     @property
     def is_reduced(self) -> bool:
         """Whether matrix products and convolutions are computed in fewer than 32 bits."""
-        return self.autocast_dtype is not None or self._parameters is not None
+        return self.autocast_dtype is not None or self._parameters is torch.bfloat16 or self._fp8 is not None
+
+    @property
+    def loss_dtype(self) -> torch.dtype:
+        """The dtype of losses, and of the doubles of the data."""
+        return torch.float64 if self._parameters is torch.float64 else torch.float32
 
     def check_fits(self, task: nn.Module) -> None:
         """Raise ConfigError if float8 is configured and the task has no layer for it."""
@@ -110,7 +117,8 @@ class Precision:
 
     def prepare(self, task: nn.Module) -> nn.Module:
         """Convert the task in place to the dtype of its parameters, before it is tried on the host."""
-        return task.to(self._parameters)
+        dtype = self._parameters
+        return task if dtype is None else task._apply(partial(_as_dtype, dtype=dtype))  # pyright: ignore[reportPrivateUsage]
 
     def convert_layers(self, task: nn.Module) -> nn.Module:
         """Convert the linear layers in place to float8 if configured, before the task moves to its device."""
@@ -129,17 +137,20 @@ class Precision:
         return _NO_AUTOCAST if dtype is None else torch.autocast(self._device_type, dtype=dtype)
 
     def cast(self, batch: Batch) -> Batch:
-        """Return the batch with floating-point inputs in the dtype of the parameters."""
+        """Return the batch with floating-point inputs in the dtype of the parameters; targets only become wider."""
         dtype = self._parameters
         if dtype is None:
             return batch
-        return batch._replace(
-            inputs=map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, batch.inputs)
-        )
+
+        def cast(tree: Tensors) -> Tensors:
+            return map_tensors(partial(_as_dtype, dtype=dtype), tree)
+
+        return Batch(cast(batch.inputs), batch.targets if self.is_reduced else cast(batch.targets))
 
     def around(self, forward: Callable[[nn.Module, Batch], T]) -> Callable[[nn.Module, Batch], T]:
         """Return a forward pass in these formats: the same function if they change nothing."""
-        if type(self) is Precision and not self.is_reduced:  # a subclass may cast to any format
+        is_plain = self.autocast_dtype is None and self._parameters is None
+        if type(self) is Precision and is_plain:  # a subclass may cast to any format
             return forward
 
         def cast_forward(task: nn.Module, batch: Batch) -> T:
@@ -187,6 +198,13 @@ class Precision:
             self.scaler.load_state_dict(self.scaler.state_dict() | {key: state[key] for key in _SCALER_STATE})
 
 
+def _as_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return real numbers in this dtype, complex ones as pairs of it if it is float64, and others as they are."""
+    if tensor.is_complex() and dtype is torch.float64:
+        return tensor.to(torch.complex128)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
 def _check_formats(
     autocast: str | None, scale_loss: bool, matmul: str, parameters: str, fp8: str | None, emulate: bool
 ) -> None:
@@ -201,8 +219,8 @@ def _check_formats(
             raise unknown_name(f"precision.{key}", kind, name, options)
     if scale_loss and parameters != "float32":
         raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
-    if parameters == "bfloat16" and autocast is not None:
-        message = "bfloat16 parameters need no autocast; use precision.autocast=null"
+    if parameters != "float32" and autocast is not None:
+        message = f"{parameters} parameters need no autocast; use precision.autocast=null"
         raise ConfigError("precision.autocast", message)
     if emulate and fp8 is None:
         raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")

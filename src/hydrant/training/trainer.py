@@ -92,7 +92,9 @@ class Trainer:
         self.pace = Pace(self.state.num_updates, device)
         self.forward = self.plan.precision.around(self.plan.compilation.forward_train)
         self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
-        self.loss_weight = torch.tensor(1.0 / self._num_micro_steps, device=device)
+        self.loss_weight = torch.tensor(
+            1.0 / self._num_micro_steps, dtype=self.plan.precision.loss_dtype, device=device
+        )
         self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 

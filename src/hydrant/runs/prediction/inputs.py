@@ -16,9 +16,9 @@ from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
-from hydrant.data.base import ON_HOST, changes_samples, digest_of_samples
+from hydrant.data.base import ON_HOST, changes_samples, digest_of_samples, rounded
 from hydrant.data.in_memory import tensor_reader
-from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
+from hydrant.data.tensor_files import TENSOR_FILES, read_inputs
 from hydrant.errors import ConfigError, log
 from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import notice
@@ -111,7 +111,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
     reader = _reader(plan)
     if reader.tensors is None:
         raise ConfigError(KEY, f"this run cannot read tensors; {_offers(plan)}")
-    inputs, shape = single(inputs), plan.data.input_shape
+    inputs, shape = rounded(inputs, plan.spec.doubles), plan.data.input_shape
     tensors = list(tensors_of(inputs))
     if len(tensors) == 1 and shape is not None and tuple(tensors[0].shape[1:]) != shape:
         message = f"{title} has the shape {list(tensors[0].shape)}"

@@ -150,7 +150,7 @@ def _prepare(
     dry = dry_forward(trials)
     if "divided" in config["data"]:  # a stream
         check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
-    spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
+    spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs, precision.loss_dtype)
     splits = make_splits(config, data, run_world)
     clock = Clock.start(
         config["duration"],
@@ -167,7 +167,7 @@ def _prepare(
     check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
-    compilation.check_fits(task, dry_collectives(task, dry.train_batch) if compilation.is_on else [])
+    compilation.check_fits(task, dry_collectives(trials, dry.train_batch) if compilation.is_on else [])
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
         check_batch_norm(trials, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
@@ -332,7 +332,7 @@ def _check_splits(config: Mapping[str, Any], trials: Trials, splits: Mapping[str
 
 def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:
     averaging: Averaging = instantiate(config, "averaging", clock)
-    if averaging.is_on and not precision.keeps_float32:
+    if averaging.is_on and precision.is_reduced:
         message = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
         raise ConfigError("averaging", message)
     return averaging

@@ -47,7 +47,7 @@ def check_sharding(
     Raises:
         ConfigError: names the key to change.
     """
-    compute_dtype = precision.autocast_dtype or torch.float32
+    compute_dtype = precision.autocast_dtype or precision.loss_dtype
     if parallel.param_dtype not in (None, compute_dtype):
         message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}; use that, or null"
         raise ConfigError("parallel.param_dtype", message)

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def make_stream_spec(
-    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts
+    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts, doubles: torch.dtype
 ) -> StreamSpec:
     """Divide the samples of every update among ranks and micro-batches, all of which have the same size.
 
@@ -46,7 +46,7 @@ def make_stream_spec(
     """
     batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
     micro = _micro_batch_size(config, world.world_size, num_samples, batch_sizes.values)
-    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, world.world_size, world.device)
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, world.world_size, world.device, doubles)
 
 
 def _micro_batch_size(
@@ -302,15 +302,15 @@ def _values_read(task: Any) -> Generator[None]:
         del task.reads_values  # the class says False; lanes of a stack must have the same attributes
 
 
-def dry_collectives(task: Any, batch: Batch) -> list[Collective]:
+def dry_collectives(trials: Trials, batch: Batch) -> list[Collective]:
     """Return the collectives of a forward in training, found on the host.
 
     Raises:
         ConfigError: the forward fails.
     """
     try:
-        with training_trial(task), CollectiveRecorder() as recorder:
-            task.forward(batch)
+        with training_trial(trials.task), CollectiveRecorder() as recorder:
+            trials.forward(batch)
     except Exception as error:  # a user's model may raise anything
         message = f"fails in training: {typed_line(error)} (at {place(error)})"
         remedy = "" if is_in_user_code(error) else "; compile=eager shows the traceback"

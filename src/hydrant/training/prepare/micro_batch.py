@@ -13,7 +13,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.dry_run import dry_collectives, read_samples
+from hydrant.training.prepare.dry_run import Trials, dry_collectives, read_samples
 from hydrant.training.prepare.scratch import scratch_trainer
 
 # Trials are eager: compiling for each size takes minutes, and a compiled task mostly needs less memory.
@@ -35,7 +35,8 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
     """
     plan = prepare(config)
     several = world.world_size > 1
-    collectives = dry_collectives(plan.task, read_samples(plan.data, plan.train, 2)) if several else []
+    trials = Trials(plan.task, plan.data, plan.precision, config)
+    collectives = dry_collectives(trials, read_samples(plan.data, plan.train, 2)) if several else []
     if collectives:
         message = f"auto tries on one rank, where {collectives[0]} would wait for the others; give a number"
         raise ConfigError("micro_batch_size", message)

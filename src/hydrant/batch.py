@@ -82,6 +82,18 @@ def is_inexact(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
+def as_real(tensor: Tensor) -> Tensor:
+    """Return complex numbers as pairs of real ones in a last dimension, and others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def in_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return real numbers in this dtype, complex ones as pairs of it if it is float64, and others as they are."""
+    if tensor.is_complex() and dtype is torch.float64:
+        return tensor.to(torch.complex128)
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
 def widened(tensor: Tensor) -> Tensor:
     """Return numbers of fewer than 32 bits as float32, and others as they are.
 

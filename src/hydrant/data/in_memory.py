@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
+from hydrant.batch import Batch, Tensors, is_inexact, leaves_of, map_tensors, tensors_of, with_tensors
 from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, batch_ranges, rounded
 from hydrant.data.labels import as_labels
 from hydrant.errors import ConfigError
@@ -78,7 +78,7 @@ class DeviceStream:
         self._batches |= zip(positions, batches, strict=True)
         # Kernels depend on the alignment of a batch, and a resumed run has other chunks. Therefore batches that would
         # be unaligned inside a chunk are made alone.
-        numbers = (tensor for tensor in tensors_of(batches[0]) if tensor.is_floating_point())
+        numbers = (tensor for tensor in tensors_of(batches[0]) if is_inexact(tensor))
         is_aligned = all(tensor.nbytes % _ALIGNMENT == 0 for tensor in numbers)
         num_bytes = sum(tensor.nbytes for tensor in tensors_of(chunk.inputs))
         num_fitting = _CHUNK_BYTES * count // max(num_bytes, 1) if is_aligned else 1

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydrant.batch import as_real
 from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.trainer import Trainer
 
@@ -77,7 +78,7 @@ class Diagnostics:
 
 def _sums(old: Tensor, new: Tensor, gradient: Tensor, before: Tensor) -> Tensor:
     """Return the count and the sums of squares and products that the numbers of a layer are made of, (6,) float64."""
-    old, new, gradient, before = (t.double() for t in (old, new, gradient, before))
+    old, new, gradient, before = (as_real(t).double() for t in (old, new, gradient, before))
     change = new - old
     products = [old * old, change * change, gradient * gradient, before * before, gradient * before]
     return torch.stack([old.new_tensor(old.numel()), *(product.sum() for product in products)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hydrant.batch import Batch, Outcome, map_tensors
+from hydrant.batch import Batch, Outcome, as_real, in_dtype, map_tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import eval_mode
 from hydrant.training.plan import Plan
@@ -43,16 +44,23 @@ class EagerCopy:
 
     def __init__(self, task: nn.Module, dtype: torch.dtype) -> None:
         self._task, self._dtype = task, dtype
-        parameters = {
-            name: self._converted(p.detach().clone()).requires_grad_(p.requires_grad)
+        self._weights = {
+            name: as_real(in_dtype(p.detach().clone(), dtype)).requires_grad_(p.requires_grad)
             for name, p in task.named_parameters()
         }
-        self._tensors = parameters | {n: self._converted(b.detach().clone()) for n, b in task.named_buffers()}
-        self.parameters = [p for p in parameters.values() if p.requires_grad]
+        self._complex = {name for name, p in task.named_parameters() if p.is_complex()}
+        self._buffers = {n: in_dtype(b.detach().clone(), dtype) for n, b in task.named_buffers()}
+        self.parameters = [p for p in self._weights.values() if p.requires_grad]
+        """Those that are trained; complex ones as pairs of real numbers."""
 
     def loss(self, batch: Batch) -> tuple[Tensor, int | Tensor]:
         """Return the mean loss of a batch, and the number of its targets."""
-        outcome: Outcome = functional_call(self._task, self._tensors, (map_tensors(self._converted, batch),))
+        weights = {
+            name: torch.view_as_complex(weight) if name in self._complex else weight
+            for name, weight in self._weights.items()
+        }
+        converted = map_tensors(partial(in_dtype, dtype=self._dtype), batch)
+        outcome: Outcome = functional_call(self._task, weights | self._buffers, (converted,))
         return outcome.total_loss(), outcome.num_targets
 
     def gradients(self, loss: Tensor, *, create_graph: bool = False) -> Sequence[Tensor]:
@@ -60,9 +68,6 @@ class EagerCopy:
         return torch.autograd.grad(
             loss, self.parameters, create_graph=create_graph, allow_unused=True, materialize_grads=True
         )
-
-    def _converted(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
 @contextmanager

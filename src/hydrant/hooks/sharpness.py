@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch
+from hydrant.batch import Batch, as_real
 from hydrant.checks import check_number
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
@@ -159,7 +159,7 @@ def _preconditioner(trainer: Trainer) -> Tensor:
                 state, (beta1, beta2) = entry.optimizer.state[parameter], map(float, group["betas"])
                 if state:
                     step = float(state["step"])
-                    root = (state["exp_avg_sq"].double() / (1 - beta2**step)).sqrt()
+                    root = (as_real(state["exp_avg_sq"]).double() / (1 - beta2**step)).sqrt()
                     states[parameter] = (1 - beta1**step) * (root + group["eps"])
     trained = [p for p in trainer.task.parameters() if p.requires_grad]
-    return flat([states.get(p, torch.full_like(p, torch.inf, dtype=torch.float64)) for p in trained])
+    return flat([states.get(p, torch.full_like(as_real(p), torch.inf, dtype=torch.float64)) for p in trained])

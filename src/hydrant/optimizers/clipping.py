@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.errors import ConfigError
-from hydrant.optimizers.norms import local_tensors
+from hydrant.optimizers.norms import local_tensors, total_norm
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,20 @@ class Clipping:
     head: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        limits = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
-        chosen = [key for key, limit in limits.items() if limit is not None]
+        chosen = [key for key, limit in self._limits.items() if limit is not None]
         if len(chosen) > 1:
             raise ConfigError(
                 chosen[1], f"gradients are clipped by {chosen[0]} already", remedy="give one of the two"
             )
 
     @property
-    def is_on(self) -> bool:
-        """Whether there is a limit."""
-        return (self.max_norm, self.max_value, self.agc) != (None, None, None)
+    def key(self) -> str | None:
+        """The config key of the limit; None without one."""
+        return next((key for key, limit in self._limits.items() if limit is not None), None)
+
+    @property
+    def _limits(self) -> dict[str, float | None]:
+        return {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
 
     def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
@@ -70,6 +73,12 @@ def norm_ratio(norm: Tensor, max_norm: float | Tensor) -> Tensor:
     # Without a branch, which would wait for the device. torch divides a number by a tensor like this; dividing one
     # tensor by another rounds in another way.
     return ((norm + 1e-6).reciprocal() * max_norm).to(norm.dtype).clamp(max=1.0)
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return the 2-norm of all gradients together, shape (). If some are sharded, all ranks must call this together."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return total_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
 
 
 def local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hydrant.batch import is_inexact, widened
 from hydrant.checks import check_number
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
@@ -78,8 +79,9 @@ class ModelAverage(Averaging):
         """
         self._model, self._average = model, average
         state = each_once(model.state_dict(keep_vars=True))
-        self.averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
+        self.averaged = [n for n, value in state.items() if is_inexact(value) and n not in copied]
         self.copied = [name for name in state if name not in self.averaged]
+        self._widen()
 
     @torch.no_grad()
     def move(self, weight: float) -> None:
@@ -87,7 +89,7 @@ class ModelAverage(Averaging):
         averages, values = self.states()
         # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
         average, value = _select(averages, self.averaged), _select(values, self.averaged)
-        torch._foreach_lerp_(average, value, weight)  # pyright: ignore[reportPrivateUsage]
+        torch._foreach_lerp_(average, list(map(widened, value)), weight)  # pyright: ignore[reportPrivateUsage]
         if self.copied:
             old, value = _select(averages, self.copied), _select(values, self.copied)
             torch._foreach_copy_(old, value)  # pyright: ignore[reportPrivateUsage]
@@ -95,13 +97,25 @@ class ModelAverage(Averaging):
     def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights and buffers of the average and of the model, by name."""
         # Without keep_vars, each entry would be detached by an operation of its own.
-        return self._average.state_dict(keep_vars=True), self._model.state_dict(keep_vars=True)
+        state = self._average.state_dict(keep_vars=True)
+        if self._wide:  # a weight may have several names
+            wide = {id(state[name]): value for name, value in self._wide.items()}
+            state = {name: wide.get(id(value), value) for name, value in state.items()}
+        return state, self._model.state_dict(keep_vars=True)
 
     def shard(self, shard: Callable[[nn.Module], None]) -> None:
         shard(self._average)
+        self._widen()
+
+    @torch.no_grad()
+    def _widen(self) -> None:
+        """Keep averages of 16 bits in float32: in bfloat16, a change below 1/256 of a weight would be lost."""
+        state = self._average.state_dict(keep_vars=True)
+        self._wide = {n: state[n].float() for n in self.averaged if widened(state[n]) is not state[n]}
 
     @contextlib.contextmanager
     def swapped_into(self, task: nn.Module) -> Generator[None]:
+        _copy(self._wide, self._average.state_dict())
         model, task.model = task.model, self._average
         try:
             yield
@@ -109,10 +123,11 @@ class ModelAverage(Averaging):
             task.model = model
 
     def state_dict(self) -> dict[str, Any]:
-        return self._average.state_dict()
+        return {name: value.detach() for name, value in self.states()[0].items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._average.load_state_dict(state)
+        _copy(state, self._wide)
 
 
 def each_once(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -207,6 +222,12 @@ class TailAverage(ModelAverage):
         if not count:
             return 1.0
         return 1.0 / count if self._every.due(place) else 0.0
+
+
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Copy the values that both have by name."""
+    for name in source.keys() & target.keys():
+        target[name].copy_(source[name])
 
 
 def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

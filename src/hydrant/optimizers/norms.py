@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
+from hydrant.batch import as_real
+
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
@@ -69,4 +71,4 @@ def exceeds_distance(eager: Tensor, other: Tensor, max_distance: float) -> bool:
     """Return whether the 2-norm of the difference is above `max_distance`; False if `eager` is not finite."""
     if not bool(eager.isfinite().all()):
         return False
-    return not float((eager - other).double().norm()) <= max_distance  # True for NaN, too
+    return not float(as_real(eager - other).double().norm()) <= max_distance  # True for NaN, too

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Tensors, tensors_of
+from hydrant.batch import Tensors, is_inexact, tensors_of
 from hydrant.config.user_errors import is_in_user_code
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
@@ -62,7 +62,7 @@ def check_finite(trainer: Trainer) -> None:
 def _find_non_finite(module: nn.Module, state: Mapping[str, Tensor]) -> str | None:
     """Return what kind of tensor in a module's state is not finite. A buffer may hold infinity, such as a mask does."""
     names = {name for name, _ in module.named_buffers()}
-    floats = {name: value for name, value in state.items() if value.is_floating_point()}
+    floats = {name: value for name, value in state.items() if is_inexact(value)}
     has_nan = [value.isnan().any() for name, value in floats.items() if name in names]
     if not total_norm([value for name, value in floats.items() if name not in names]).isfinite():
         return "a parameter"
@@ -102,7 +102,7 @@ def _in_samples(trainer: Trainer) -> str | None:
 
 def _first_non_finite(tree: Tensors) -> int | None:
     """Return the first row that holds NaN or infinity."""
-    floats = [tensor for tensor in tensors_of(tree) if tensor.is_floating_point() and tensor.ndim]
+    floats = [tensor for tensor in tensors_of(tree) if is_inexact(tensor) and tensor.ndim]
     rows = [(~tensor.isfinite()).unsqueeze(-1).flatten(1).any(1) for tensor in floats]
     return next((int(found.int().argmax()) for found in rows if found.any()), None)
 

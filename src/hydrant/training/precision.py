@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Tensors, map_tensors
+from hydrant.batch import Batch, Tensors, in_dtype, map_tensors
 from hydrant.checks import check_number, unknown_name
 from hydrant.errors import ConfigError
 from hydrant.imports.distribution import require_extra
@@ -118,7 +118,7 @@ class Precision:
     def prepare(self, task: nn.Module) -> nn.Module:
         """Convert the task in place to the dtype of its parameters, before it is tried on the host."""
         dtype = self._parameters
-        return task if dtype is None else task._apply(partial(_as_dtype, dtype=dtype))  # pyright: ignore[reportPrivateUsage]
+        return task if dtype is None else task._apply(partial(in_dtype, dtype=dtype))  # pyright: ignore[reportPrivateUsage]
 
     def convert_layers(self, task: nn.Module) -> nn.Module:
         """Convert the linear layers in place to float8 if configured, before the task moves to its device."""
@@ -143,7 +143,7 @@ class Precision:
             return batch
 
         def cast(tree: Tensors) -> Tensors:
-            return map_tensors(partial(_as_dtype, dtype=dtype), tree)
+            return map_tensors(partial(in_dtype, dtype=dtype), tree)
 
         return Batch(cast(batch.inputs), batch.targets if self.is_reduced else cast(batch.targets))
 
@@ -196,13 +196,6 @@ class Precision:
         """Restore the loss scale. The factors by which it changes are those of the config."""
         if state:
             self.scaler.load_state_dict(self.scaler.state_dict() | {key: state[key] for key in _SCALER_STATE})
-
-
-def _as_dtype(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return real numbers in this dtype, complex ones as pairs of it if it is float64, and others as they are."""
-    if tensor.is_complex() and dtype is torch.float64:
-        return tensor.to(torch.complex128)
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _check_formats(

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant import seeding
+from hydrant.batch import as_real
 from hydrant.data import StreamSpec
 from hydrant.data.mixup import NoMixing
 from hydrant.errors import log
@@ -175,9 +176,9 @@ def histograms(model: nn.Module) -> dict[str, Histogram]:
 
 
 def _local_values(tensor: Tensor) -> Tensor:
-    """Return this rank's values of a tensor as flat float32."""
+    """Return this rank's values of a tensor as flat float32; a complex number as two."""
     local = tensor.to_local() if is_sharded(tensor) else tensor
-    return (local.coalesce().values() if local.is_sparse else local).reshape(-1).float()
+    return as_real(local.coalesce().values() if local.is_sparse else local).reshape(-1).float()
 
 
 def _extremes(values: Tensor) -> Tensor:

@@ -16,9 +16,8 @@ from torch.optim import Optimizer
 
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
-from hydrant.optimizers.clipping import Clipping, local_gradients
+from hydrant.optimizers.clipping import Clipping, gradient_norm, local_gradients
 from hydrant.optimizers.kinds import has_modes, needs_closure
-from hydrant.optimizers.norms import total_norm
 from hydrant.optimizers.restore import restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.compile.eager_step import OptimizerStep
@@ -89,7 +88,9 @@ class Optimizers:
         self._precision = precision
         self.skips_non_finite = skip_non_finite
         self.may_skip = skip_non_finite or precision.scales_loss
-        self._always_clips = self.may_skip or any(entry.clipping.is_on for entry in entries.values())
+        self._always_clips = self.may_skip or any(
+            entry.clipping.key is not None for entry in entries.values()
+        )
         self._parameters = {name: entry.parameters for name, entry in entries.items()}
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
@@ -224,9 +225,7 @@ class Optimizers:
             self._precision.unscale(entry.optimizer)
             parameters, norm = self._parameters[name], None
             if measure or self.skips_non_finite or entry.clipping.max_norm is not None:
-                gradients = [p.grad for p in parameters if p.grad is not None]
-                norm = total_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
-                norms[f"{metric_prefix(name)}grad_norm"] = norm
+                norms[f"{metric_prefix(name)}grad_norm"] = norm = gradient_norm(parameters)
             entry.clipping(parameters, norm)
         return norms
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,21 +13,38 @@ from unittest.mock import patch
 import pytest
 import torch
 from configs import optimizer_node
-from torch import nn
+from torch import Tensor, nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.instantiate import instantiate_node
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.error_keys import as_config_error
+from hydrant.config.groups import conf_dir
+from hydrant.config.instantiate import instantiate, instantiate_node
 from hydrant.errors import ConfigError
+from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.kinds import has_modes
 from hydrant.training.prepare.check_steps import check_steps
-from hydrant.training.update import Optimizers
+from hydrant.training.update import OptimizerEntry, Optimizers
+
+CPU, UNLIMITED = torch.device("cpu"), Clipping()
+FP32: Any = instantiate(check(compose(["precision=fp32"])), "precision", CPU)
 
 
-def check_option(option: str, model: nn.Module) -> None:
-    node = optimizer_node(option)
-    optimizer = instantiate_node(node)([{"params": list(model.parameters())}])
-    optimizers = cast("Optimizers", SimpleNamespace(entries={"main": SimpleNamespace(optimizer=optimizer)}))
-    check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, torch.device("cpu"))
+def check_made(
+    node: Any, model: nn.Module, optimizer: Any, clipping: Clipping = UNLIMITED, device: torch.device = CPU
+) -> None:
+    entries = {"main": OptimizerEntry(optimizer, cast("Any", None), clipping)}
+    optimizers = cast("Optimizers", SimpleNamespace(entries=entries))
+    check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, FP32, device)
+
+
+def check_option(option: str, model: nn.Module, clipping: Clipping = UNLIMITED, *words: str) -> None:
+    node = optimizer_node(option, *words)
+    with as_config_error("optimizer", node):
+        optimizer = instantiate_node(node)([{"params": list(model.parameters())}])
+    check_made(node, model, optimizer, clipping)
 
 
 class DeviceOnly(torch.optim.SGD):
@@ -50,9 +69,8 @@ def test_the_device_is_needed_only_by_what_fails_on_the_host(fault: type[Excepti
 
     def check(make: Any) -> None:
         optimizer = make(list(model.parameters()))
-        entries: Any = SimpleNamespace(entries={"main": SimpleNamespace(optimizer=optimizer)})
         with patch("hydrant.training.prepare.check_steps.instantiate_node", lambda _: make):
-            check_steps({"optimizers": {}, "optimizer": {}}, model, entries, device)
+            check_made({}, model, optimizer, device=device)
 
     check(partial(torch.optim.SGD, lr=0.1))
     make = partial(DeviceOnly, lr=0.1, fault=fault)
@@ -81,6 +99,61 @@ def test_an_optimizer_must_take_the_gradients_of_the_model(
             check_option(option, model)
     assert torch.equal(model.weight, before)
     assert model.weight.grad is None
+
+
+REFUSE_COMPLEX = {"adafactor", "ademamix", "kron", "lamb", "mars", "muon", "normuon", "prodigy", "scion", "shampoo",
+                  "soap", "sparse_adam", "timm", "torch_muon"}  # fmt: skip
+"""Options that fail on complex matrices, or move them otherwise than pairs, such as by squares that are negative."""
+
+
+def moved(option: str, words: Sequence[str], weight: Tensor) -> Tensor:
+    """Return a weight after five steps towards 0 in a valley; a complex one is a pair of real numbers."""
+    weight = nn.Parameter(weight.clone())
+    optimizer = instantiate_node(optimizer_node(option, *words))([{"params": [weight]}])
+    steepness = torch.arange(1.0, 13).view(4, 3)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = (
+            steepness * weight.abs().square() if weight.is_complex() else steepness[..., None] * weight**2
+        ).sum()
+        loss.backward()
+        return loss
+
+    if has_modes(optimizer):
+        optimizer.train()
+    for _ in range(5):
+        optimizer.step(closure)
+    return weight.detach()
+
+
+@pytest.mark.parametrize("option", sorted(file.stem for file in (conf_dir() / "optimizer").glob("*.yaml")))
+def test_complex_weights_move_as_pairs_of_real_numbers_or_are_refused(option: str) -> None:
+    model, words = nn.Module(), ["optimizer.name=lamb"] if option == "timm" else []
+    start = torch.randn(4, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    model.weight = nn.Parameter(start.clone())
+    if option in REFUSE_COMPLEX:
+        with pytest.raises(ConfigError, match=r"^optimizer: .*omplex"):
+            check_option(option, model, UNLIMITED, *words)
+        return
+    check_option(option, model, UNLIMITED, *words)
+    pairs = moved(option, words, torch.view_as_real(start))
+    torch.testing.assert_close(torch.view_as_real(moved(option, words, start)), pairs, rtol=1e-5, atol=1e-6)
+    assert (pairs - torch.view_as_real(start)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("limit", ["max_norm", "max_value", "agc"])
+@pytest.mark.parametrize("kind", ["sparse", "complex"])
+def test_a_limit_that_cannot_clip_the_gradients_of_the_model_is_refused_by_its_key(
+    limit: str, kind: str
+) -> None:
+    model: Any = nn.Embedding(100, 30, sparse=kind == "sparse")
+    if kind == "complex":
+        model.weight = nn.Parameter(model.weight.detach().to(torch.complex64))
+    clipping = Clipping(**{limit: 0.1})
+    works = limit == "max_norm" or (limit, kind) == ("agc", "complex")
+    with nullcontext() if works else pytest.raises(ConfigError, match=f"^{clipping.key}: "):
+        check_option("sgd", model, clipping)
 
 
 OWN = """

@@ -173,7 +173,7 @@ def _prepare(
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     dry_mixing(trials, dry.train_batch, mixing)
     check_memory_format(config["memory_format"], task, parallel)
-    averaging = _averaging(config, clock, precision)
+    averaging: Averaging = instantiate(config, "averaging", clock)
     prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
     compiles_steps = compilation.compiles_steps
@@ -183,7 +183,7 @@ def _prepare(
         check_split_steps(
             [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
         )
-    check_steps(config, task, optimizers, world.device)
+    check_steps(config, task, optimizers, precision, world.device)
     if intervals.save_every.is_on:
         check_saving(task, hooks)
     if parallel.is_sharded:
@@ -217,7 +217,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
         task=task,
         intervals=_intervals(config, like.clock, hooks),
         schedules=schedules,
-        averaging=_averaging(config, like.clock, like.precision),
+        averaging=instantiate(config, "averaging", like.clock),
         hooks=hooks,
         optimizers=optimizers,
     )
@@ -239,7 +239,7 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
         config, task, schedules, like.precision, EagerStep, compiles_steps=compiles_steps
     )
     optimizers.schedules.check(like.clock.total_updates)
-    check_steps(config, task, optimizers, like.world.device)
+    check_steps(config, task, optimizers, like.precision, like.world.device)
 
 
 def build(
@@ -328,14 +328,6 @@ def _check_splits(config: Mapping[str, Any], trials: Trials, splits: Mapping[str
         evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
-
-
-def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:
-    averaging: Averaging = instantiate(config, "averaging", clock)
-    if averaging.is_on and precision.is_reduced:
-        message = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
-        raise ConfigError("averaging", message)
-    return averaging
 
 
 def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, is_inexact
 from hydrant.errors import ConfigError
 from hydrant.tasks.losses import is_of_torch
 
@@ -70,7 +70,7 @@ def _sums(pair: Batch, evaluate: Callable[[Batch], Outcome]) -> dict[str, list[f
 def _moved(task: nn.Module) -> Generator[None]:
     """Add noise to the parameters of a task, and put them back."""
     generator = torch.Generator().manual_seed(0)
-    saved = [(p, p.detach().clone()) for p in task.parameters() if p.is_floating_point()]
+    saved = [(p, p.detach().clone()) for p in task.parameters() if is_inexact(p)]
     try:
         with torch.no_grad():
             for parameter, _ in saved:

@@ -12,51 +12,61 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hydrant.batch import as_real
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
+from hydrant.optimizers.clipping import gradient_norm
 from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.checkpoint.tree import join, split
 from hydrant.training.memory import is_out_of_memory
+from hydrant.training.precision import Precision
 from hydrant.training.prepare.build_optimizers import named_settings
-from hydrant.training.update import Optimizers
+from hydrant.training.update import OptimizerEntry, Optimizers
 
 _MAX_SIDE = 4
 """The largest size of a dimension in the stand-ins of weights."""
 
 
 def check_steps(
-    config: Mapping[str, Any], task: nn.Module, optimizers: Optimizers, device: torch.device
+    config: Mapping[str, Any],
+    task: nn.Module,
+    optimizers: Optimizers,
+    precision: Precision,
+    device: torch.device,
 ) -> None:
-    """Try a step of each optimizer, then save its state, restore it into another one, and try its step.
+    """Try to clip and to make a step with each optimizer, then save its state, restore it into another one, and try its
+    step.
 
     The trial runs on the host, so that a full or busy GPU does not count as a fault of the optimizer. An optimizer that
     fails there may need the device of the run, and is tried on it.
 
     Raises:
-        ConfigError: an optimizer fails.
+        ConfigError: an optimizer or a limit of gradients fails, or an optimizer treats complex weights wrongly.
     """
     sparse, host = sparse_parameters(task), torch.device("cpu")
     for name, entry in optimizers.entries.items():
-        key, kind = f"{config_prefix(name)}optimizer", type(entry.optimizer).__name__
+        prefix, kind = config_prefix(name), type(entry.optimizer).__name__
         if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph
             message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
-            raise ConfigError(key, message)
+            raise ConfigError(f"{prefix}optimizer", message)
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
-        try_on = partial(_failure, make_optimizer, entry.optimizer.param_groups, sparse)
-        error = try_on(host)
-        if error is not None and device != host:
-            error = try_on(device)
-        if error is not None:
+        stand_ins = partial(_stand_ins, sparse=sparse, precision=precision)
+        try_on = partial(_failure, make_optimizer, entry, stand_ins)
+        failure = try_on(host)
+        if failure is not None and device != host:
+            failure = try_on(device)
+        if failure is not None:
+            key, error = failure
             reason = first_line(error) or type(error).__name__
-            remedy = (
-                f"give smaller numbers, such as {key}.lr"
-                if "overflow" in reason
-                else "choose another optimizer"
-            )
-            message = f"{kind} cannot train this model: {reason}; {remedy}"
-            raise ConfigError(key, message) from error
+            what, remedy = f"{kind} cannot train this model", "choose another optimizer"
+            if key != "optimizer":
+                what, remedy = "cannot clip the gradients of this model", "give max_grad_norm instead"
+            elif "overflow" in reason:
+                remedy = f"give smaller numbers, such as {prefix}optimizer.lr"
+            message = f"{what}: {reason}; {remedy}"
+            raise ConfigError(f"{prefix}{key}", message) from error
 
 
 def make_step(optimizer: Optimizer) -> None:
@@ -67,20 +77,25 @@ def make_step(optimizer: Optimizer) -> None:
     optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
 
 
+_MakeOptimizer = Callable[[list[dict[str, Any]]], Optimizer]
+_StandIns = Callable[[Sequence[nn.Parameter], torch.device], list[nn.Parameter]]
+
+
 def _failure(
-    make_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
-    groups: Sequence[Mapping[str, Any]],
-    sparse: Collection[int],
-    device: torch.device,
-) -> Exception | None:
-    """Return the error of the trial on a device, if any. An error of the device itself is raised."""
-    cuda_devices = [device] if device.type == "cuda" else []
+    make_optimizer: _MakeOptimizer, entry: OptimizerEntry, stand_ins: _StandIns, device: torch.device
+) -> tuple[str, Exception] | None:
+    """Return the key and the error of the trial on a device, if any. An error of the device itself is raised."""
+    cuda_devices, groups = [device] if device.type == "cuda" else [], entry.optimizer.param_groups
+    clipping, key = entry.clipping, entry.clipping.key or "optimizer"
     # Kron compiles its step, which takes half a minute.
     eager = torch.compiler.set_stance("force_eager")
     with torch.random.fork_rng(cuda_devices), torch.accelerator.device_index(device.index), eager:
         try:
+            if clipped := stand_ins([p for p in entry.parameters if id(p) not in clipping.head], device):
+                clipping(clipped, gradient_norm(clipped))
+            key = "optimizer"
             first, second = (
-                make_optimizer([{**group, "params": _stand_ins(group, sparse, device)} for group in groups])
+                make_optimizer([{**group, "params": stand_ins(group["params"], device)} for group in groups])
                 for _ in range(2)
             )
             make_step(first)
@@ -88,24 +103,57 @@ def _failure(
             plain = split(first.state_dict(), tensors)
             second.load_state_dict(join(plain, tensors))
             make_step(second)
+            for group in groups:
+                for weight in stand_ins([p for p in group["params"] if p.is_complex()], device):
+                    _check_complex(lambda p, group=group: make_optimizer([{**group, "params": [p]}]), weight)
         except Exception as error:  # an optimizer raises anything
             if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
                 raise
-            return error
+            return key, error
     return None
 
 
-def _stand_ins(group: Mapping[str, Any], sparse: Collection[int], device: torch.device) -> list[nn.Parameter]:
-    """Return a small weight with a gradient for each kind of weight in the group. `sparse`: the `id` of those with
-    sparse gradients.
-    """
+def _stand_ins(
+    parameters: Sequence[nn.Parameter], device: torch.device, sparse: Collection[int], precision: Precision
+) -> list[nn.Parameter]:
+    """Return a small weight with a gradient for each kind of weight. `sparse`: the `id`s of those with sparse ones."""
     kinds = dict.fromkeys(
-        (tuple(min(side, _MAX_SIDE) for side in p.shape), id(p) in sparse) for p in group["params"]
+        (tuple(min(side, _MAX_SIDE) for side in p.shape), p.dtype, id(p) in sparse) for p in parameters
     )
-    stand_ins: list[nn.Parameter] = []
-    for shape, is_sparse in kinds:
-        stand_in = nn.Parameter(torch.ones(shape, device=device))
+    made = nn.ParameterList(torch.ones(shape, dtype=dtype, device=device) for shape, dtype, _ in kinds)
+    stand_ins = list(precision.prepare(made).parameters())
+    for stand_in, (*_, is_sparse) in zip(stand_ins, kinds, strict=True):
         gradient = torch.ones_like(stand_in)
         stand_in.grad = gradient.to_sparse(1) if is_sparse else gradient
-        stand_ins.append(stand_in)
     return stand_ins
+
+
+def _check_complex(make_optimizer: Callable[[nn.Parameter], Optimizer], like: Tensor) -> None:
+    """Check that an optimizer moves a complex weight as a pair of real numbers, or alike in every phase.
+
+    Raises:
+        ValueError: it does neither, as if a square of a complex number were positive.
+    """
+    generator = torch.Generator(like.device).manual_seed(0)
+    weight, *gradients = torch.randn(
+        4, *like.shape, dtype=like.dtype, generator=generator, device=like.device
+    )
+
+    def moved(convert: Callable[[Tensor], Tensor]) -> Tensor:
+        parameter = nn.Parameter(convert(weight))
+        optimizer = make_optimizer(parameter)
+        for gradient in gradients:
+            parameter.grad = convert(gradient)
+            make_step(optimizer)
+        return parameter.detach()
+
+    def pairs(values: Tensor) -> Tensor:  # with as many dimensions, by which optimizers choose their rule
+        return as_real(values).flatten(-2) if values.ndim else as_real(values)
+
+    turn = torch.polar(torch.ones(()), torch.ones(())).to(like)
+    result, turned = moved(torch.clone), moved(lambda values: values * turn) / turn
+    most = 0.01 * float((result - weight).abs().max())
+    if float((turned - result).abs().max()) <= most:
+        return
+    if float((moved(pairs) - pairs(result)).abs().max()) > most:
+        raise ValueError("it moves complex weights otherwise than pairs of real numbers")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from hydrant import seeding
-from hydrant.batch import Outcome
+from hydrant.batch import Outcome, as_real, is_inexact
 from hydrant.errors import log
 
 _Numbers = dict[str, Tensor]
@@ -69,4 +69,4 @@ def are_equal(one: Tensor, other: Tensor) -> bool:
         return False
     if torch.equal(one, other):
         return True
-    return one.is_floating_point() and torch.equal(*map(torch.nan_to_num, (one, other)))
+    return is_inexact(one) and torch.equal(*(torch.nan_to_num(as_real(tensor)) for tensor in (one, other)))

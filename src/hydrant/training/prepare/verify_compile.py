@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
+from hydrant.batch import as_real
 from hydrant.errors import CompileError, CompileMismatch, first_few, log
 from hydrant.optimizers.norms import exceeds_distance, is_sharded
 from hydrant.training.compile.base import FAILURE_REMEDY
@@ -176,7 +177,7 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
         values = f"{other_loss:.6g} and {eager_loss:.6g} ({between})"
         return f"the loss is {values}, which differ by more than rounding"
     finite = {name: g for name, g in eager.gradients.items() if bool(g.isfinite().all())}
-    norms = {name: float(g.double().norm()) for name, g in finite.items()}
+    norms = {name: float(as_real(g).double().norm()) for name, g in finite.items()}
     least = 1e-3 * max(norms.values(), default=0.0)  # small gradients carry the rounding of large ones
     distances = {name: _distance(g, other.gradients.get(name)) for name, g in finite.items()}
     ratios = {name: distance / max(norms[name], least, _TINY) for name, distance in distances.items()}
@@ -193,4 +194,4 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
 def _distance(eager: Tensor, other: Tensor | None) -> float:
     """Return the 2-norm of the difference; a gradient that is missing is 0."""
     difference = eager if other is None else eager - other
-    return float(difference.double().norm())
+    return float(as_real(difference).double().norm())

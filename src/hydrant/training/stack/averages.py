@@ -8,6 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from hydrant.batch import widened
 from hydrant.optimizers.ema import ModelAverage
 from hydrant.training.stack.distinct import distinct
 from hydrant.training.stack.numbers import LaneNumbers
@@ -57,7 +58,7 @@ class StackedAverages:
         is_partial = not all(weights)  # a lane that does not move may hold NaN
         for average, value in self._averaged:
             by_lane = _by_lane(rows[average.dtype], average)
-            moved = average.lerp(value, by_lane)
+            moved = average.lerp(widened(value), by_lane)
             average.copy_(moved.where(by_lane != 0, average) if is_partial else moved)
         for average, value in self._copied:
             average.copy_(value.where(_by_lane(row, average) != 0, average) if is_partial else value)

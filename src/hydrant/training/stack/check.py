@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hydrant.batch import as_real
 from hydrant.data import IterableSource, LoaderSource
 from hydrant.schedules import Plateau
 from hydrant.training.compile.base import Eager
@@ -150,7 +151,9 @@ def _compare_losses(stacked: Trainer, alone: Trainer) -> None:
 @torch.no_grad()
 def _flat(trainer: Trainer) -> Tensor:
     """Return all weights and buffers of a run in a line, float64."""
-    return torch.cat([tensor.reshape(-1).double() for tensor in named_tensors(trainer.task).values()])
+    return torch.cat(
+        [as_real(tensor).reshape(-1).double() for tensor in named_tensors(trainer.task).values()]
+    )
 
 
 @contextmanager

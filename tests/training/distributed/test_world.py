@@ -6,7 +6,9 @@ import os
 import pickle
 import socket
 import sys
+import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +101,55 @@ def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
 
+def test_rank_zero_says_for_which_ranks_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(world, "_SILENT_SECONDS", 0.1)
+    store = dist.HashStore()
+    store.set("rank/2", "")
+
+    def come_late() -> None:
+        while not (text := capsys.readouterr().err):
+            time.sleep(0.01)
+        said.append(text)
+        store.set("rank/1", "")
+
+    said = list[str]()
+    late = threading.Thread(target=come_late)
+    late.start()
+    world._wait_for_ranks(store, 0, 3, timedelta(seconds=30))
+    late.join()
+    assert said == [
+        "waiting for 1 of 3 ranks: 1; to train without them, write env -u RANK before the command\n"
+    ]
+    world._wait_for_ranks(store, 0, 3, timedelta(seconds=30))
+    assert capsys.readouterr().err == ""
+
+
+SRUN = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "2", "PATH": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({"SLURM_STEP_NODELIST": "node[01-03,07]"}, ("node01", "20219")),
+        ({"MASTER_ADDR": "here"}, ("here", "20219")),
+        ({"MASTER_ADDR": "here", "MASTER_PORT": "1", "SLURM_JOB_ID": "x"}, ("here", "1")),
+    ],
+)
+def test_srun_gives_the_variables_without_a_command(
+    variables: dict[str, str], address: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name, value in (SRUN | variables).items():
+            patch.setenv(name, value)
+        patch.setattr(os, "environ", dict(os.environ))
+        ranks = World.from_launcher()
+        assert (ranks.rank, ranks.local_rank, ranks.world_size) == (3, 1, 4)
+        assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == address
+
+
 def _meet_once_of_twice(rank: int, port: int) -> None:
     ranks = _launched(rank, port)
     with ranks.process_group(60):
@@ -178,6 +229,10 @@ def test_more_ranks_than_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch) -> N
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: "),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "x"}, "MASTER_ADDR: "),
         ({"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS: needs a whole number"),
+        (
+            SRUN | {"SLURM_STEP_NODELIST": "a["},
+            "MASTER_ADDR: the first host is not known: SLURM_STEP_NODELIST is 'a['",
+        ),
     ],
 )
 def test_wrong_variables_of_a_launcher_are_named(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import re
 
 from hydrant.errors import ConfigError
 
@@ -30,18 +30,21 @@ def read_number(variable: str, default: int) -> int:
 
 
 def set_torchrun_variables() -> None:
-    """Under srun, set the variables that torchrun would set. Variables that are set already stay."""
+    """Under srun, set the variables that torchrun would set. Variables that are set already stay.
+
+    Raises:
+        ConfigError: the address of rank 0 is not known.
+    """
     if "RANK" in os.environ or not is_started_as_rank():
         return
-    job, step = int(os.environ["SLURM_JOB_ID"]), int(os.environ["SLURM_STEP_ID"])
-    variables = {
-        "RANK": os.environ["SLURM_PROCID"],
-        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
-        "WORLD_SIZE": os.environ["SLURM_STEP_NUM_TASKS"],
-        "MASTER_ADDR": _first_host(os.environ["SLURM_STEP_NODELIST"]),
-        "MASTER_PORT": str(_FIRST_PORT + (31 * job + step) % 10_000),
+    readers = {
+        "RANK": lambda: os.environ["SLURM_PROCID"],
+        "LOCAL_RANK": lambda: os.environ["SLURM_LOCALID"],
+        "WORLD_SIZE": lambda: os.environ["SLURM_STEP_NUM_TASKS"],
+        "MASTER_ADDR": lambda: first_host(os.environ.get("SLURM_STEP_NODELIST", "")),
+        "MASTER_PORT": _port_of_step,
     }
-    os.environ.update({key: value for key, value in variables.items() if key not in os.environ})
+    os.environ |= {name: read() for name, read in readers.items() if name not in os.environ}
 
 
 def num_cores() -> int:
@@ -49,7 +52,21 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _first_host(node_list: str) -> str:
-    """Return the first host of a SLURM node list such as `node[3-5,7]`."""
-    command = ["scontrol", "show", "hostnames", node_list]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
+def first_host(node_list: str) -> str:
+    """Return the first host of SLURM's list of nodes. No command is called: a container may lack `scontrol`.
+
+    >>> first_host("node[01-03,07],login"), first_host("a-[1-2]b"), first_host("r[0-1]n[3-4]"), first_host("x,y")
+    ('node01', 'a-1b', 'r0n3', 'x')
+
+    Raises:
+        ConfigError: the list has another form.
+    """
+    if not (first := re.match(r"((?:[^][,\s]|\[\d[\d,-]*\])+)(,|$)", node_list)):
+        message = f"the first host is not known: SLURM_STEP_NODELIST is {node_list!r}"
+        raise ConfigError("MASTER_ADDR", message, remedy="set MASTER_ADDR=<host of rank 0>")
+    return re.sub(r"\[(\d+)[\d,-]*\]", r"\1", first[1])
+
+
+def _port_of_step() -> str:
+    job, step = int(os.environ["SLURM_JOB_ID"]), int(os.environ["SLURM_STEP_ID"])
+    return str(_FIRST_PORT + (31 * job + step) % 10_000)

@@ -7,10 +7,11 @@ import logging
 import os
 import pickle
 import sys
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,11 +19,13 @@ from torch.distributed.rendezvous import rendezvous
 
 from hydrant.errors import ConfigError, RankDied, first_line, typed_line
 from hydrant.signals import interruptible
+from hydrant.terminal.console import notice
 from hydrant.training.distributed.env import read_number, set_torchrun_variables
 
 T = TypeVar("T")
 
 _EXTRA_SECONDS = 300.0  # after the watchdog's timeout, before a collective itself fails
+_SILENT_SECONDS = 10.0  # of waiting for other ranks
 STORE_SECONDS = 30.0
 """The timeout of an operation on the store."""
 
@@ -112,8 +115,10 @@ class World:
         self.set_device()  # before NCCL starts, which else opens a context on GPU 0 from every rank
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         try:
-            store, rank, world_size = _meet(timeout)
-            dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+            store = _meet(self.rank, self.world_size, timeout)
+            dist.init_process_group(
+                backend, store=store, rank=self.rank, world_size=self.world_size, timeout=timeout
+            )
         except dist.DistError as error:
             place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
             message = f"the {self.world_size} ranks did not meet at {place}: {first_line(error)}"
@@ -191,16 +196,13 @@ def end_process(status: int) -> NoReturn:
     sys.exit(status)
 
 
-_Meeting: TypeAlias = tuple[dist.Store, int, int]
-"""The store of the ranks, this rank and their number."""
-
-_meetings: dict[tuple[str, ...], _Meeting] = {}
+_meetings: dict[tuple[str, ...], dist.Store] = {}
 """The store by the launcher's variables. All groups of a process share it, because rank 0 can serve one store per
 port."""
 
 
-def _meet(timeout: timedelta) -> _Meeting:
-    """Return what the next group of this process needs; no other group uses its part of the store.
+def _meet(rank: int, world_size: int, timeout: timedelta) -> dist.Store:
+    """Return the store of the next group of this process; no other group uses this part of it.
 
     Raises:
         ConfigError: the launcher's variables are incomplete.
@@ -209,14 +211,32 @@ def _meet(timeout: timedelta) -> _Meeting:
     key = tuple(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
     try:
         if key not in _meetings:
-            _meetings[key] = next(rendezvous("env://", timeout=timeout))
+            # As if for one rank, else it waits in silence.
+            store, _, _ = next(rendezvous("env://", rank, 1, timeout=timeout))
+            # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            _wait_for_ranks(store, rank, world_size, timeout)
+            _meetings[key] = store
     except ValueError as error:  # a variable is missing or no number
         raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
-    store, rank, world_size = _meetings[key]
-    # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
-    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-    group_idx = store.add(f"num_groups/{rank}", 1) - 1
-    return dist.PrefixStore(f"group{group_idx}", store), rank, world_size
+    group_idx = _meetings[key].add(f"num_groups/{rank}", 1) - 1
+    return dist.PrefixStore(f"group{group_idx}", _meetings[key])
+
+
+def _wait_for_ranks(store: dist.Store, rank: int, world_size: int, timeout: timedelta) -> None:
+    """Wait on rank 0 until all ranks have come. After some seconds, say which are missing, and how to train alone."""
+    names = [f"rank/{other}" for other in range(world_size)]
+    store.set(names[rank], "")
+    limit = time.monotonic() + _SILENT_SECONDS
+    while rank == 0 and not store.check(names):
+        if time.monotonic() < limit:  # not by a wait with this timeout, of which torch warns
+            time.sleep(0.05)
+            continue
+        missing = [name.partition("/")[2] for name in names if not store.check([name])]
+        alone = "SLURM_STEP_NUM_TASKS=1" if "SLURM_STEP_NUM_TASKS" in os.environ else "env -u RANK"
+        waiting = f"waiting for {len(missing)} of {world_size} ranks: {', '.join(missing[:20])}"
+        notice(f"{waiting}; to train without them, write {alone} before the command")
+        store.wait(names, timeout)
 
 
 def check_gpus(num_ranks: int) -> None:

@@ -73,7 +73,6 @@ LONG = [
 OTHERS = [
     ["tokenize", "run/train.log", "--out=tokens"],
     ["init", "new_project"],
-    ["agent", "a/b/c"],
     ["trust"],
 ]
 CASES = [*READING, *BUILDING, *OTHERS, *LONG]
@@ -136,7 +135,7 @@ def test_no_command_runs_files_of_the_working_folder(trials: Trials, folder: Pat
         done = call(words, folder)
         assert ran(folder) == [], (words, done.stderr)
         assert "Traceback" not in done.stderr, (words, done.stderr)
-        assert done.returncode in (0, 2) or words[0] == "agent", (words, done.stderr)
+        assert done.returncode in (0, 2), (words, done.stderr)
 
 
 def test_trusting_a_folder_names_no_module_that_python_has(folder: Path) -> None:

@@ -28,15 +28,14 @@ ELSEWHERE = {
     "srun --ntasks=2 python train.py optimizer=sgd",
     "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
     " optimizer=sgd",
-    # A local server replaces W&B in tests/commands/compare/test_wandb_source.py and tests/commands/test_agent.py.
+    # A local server replaces W&B in tests/commands/compare/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
     "uv run hydrant compare wandb:me/lr_study",
     "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",
     "uv run hydrant compare multirun/optimizers 'wandb:me/lr_study?sweep=x1y2z3&optimizer.lr=1e-3' --by optimizer",
     "uv run hydrant compare wandb:me/lr_study/0a1b2c3d4e5f outputs/lr_study",
     "uv run hydrant compare wandb:me/lr_study --by optimizer,scheduler --wandb",
     "wandb sweep --project lr_study conf/wandb_sweep/grid.yaml",
-    "uv run hydrant agent me/lr_study/x1y2z3",
-    "uv run hydrant agent me/lr_study/x1y2z3 --count 10 parallel.num_processes=2 duration=20ep",
+    "wandb agent --forward-signals me/lr_study/x1y2z3",
     "uv run hydrant sync multirun/lr_study --jobs 8",
     "pip install uv",
     "uv run --group dev pytest",

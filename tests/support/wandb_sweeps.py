@@ -16,16 +16,13 @@ Variables = dict[str, Any]
 
 @dataclass
 class ReceivedSweep:
-    """A sweep, the remaining points of its grid, and the commands for its agents at the next heartbeat."""
+    """A sweep, and the remaining points of its grid."""
 
     sweep_id: str
     project: str
     config: dict[str, Any]
     points: list[dict[str, Any]]
     handed_out: dict[str, dict[str, Any]] = field(default_factory=dict)
-    commands: list[dict[str, Any]] = field(default_factory=list)
-    heartbeats: list[dict[str, bool]] = field(default_factory=list)
-    noise: list[Any] = field(default_factory=list)  # is answered instead of commands
 
 
 class Sweeps:
@@ -71,12 +68,7 @@ class Sweeps:
 
     def _heartbeat(self, variables: Variables) -> dict[str, Any]:
         (sweep,) = [s for s in self.by_id.values() if encode("Agent", s.sweep_id) == variables["id"]]
-        sweep.heartbeats.append(running := json.loads(variables["runState"]))
-        commands, sweep.commands = sweep.commands, []
-        if sweep.noise:
-            commands = sweep.noise.pop(0)
-        elif not running and not commands:
-            commands = [self._next(sweep)]
+        commands = [] if json.loads(variables["runState"]) else [self._next(sweep)]
         return {"agentHeartbeat": {"agent": {"id": variables["id"]}, "commands": json.dumps(commands)}}
 
     def _next(self, sweep: ReceivedSweep) -> dict[str, Any]:

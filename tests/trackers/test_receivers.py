@@ -8,7 +8,6 @@ import pytest
 import yaml
 from repository import ROOT
 
-from hydrant.config.remote import CONSENT_KEYS
 from hydrant.safety.consent import RECEIVERS
 
 HARMLESS = {
@@ -27,7 +26,3 @@ def test_a_key_is_a_receiver_or_harmless(option: Path) -> None:
     assert not unknown, (
         f"add {unknown} to RECEIVERS, if it says who receives the results, or else to HARMLESS"
     )
-
-
-def test_only_the_user_may_set_a_receiver() -> None:
-    assert CONSENT_KEYS == ("hydra", "allow_targets", "tracker.entity", "tracker.tracking_uri")

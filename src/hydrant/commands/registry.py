@@ -51,7 +51,6 @@ _COMMANDS = (
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
     Command("log", "list what was asked and what came out, a line for each run, sweep and study",
             runs_own_code=False),
-    Command("agent", "train the runs that a W&B sweep hands out", groups=_ONE_RUN, writes=True),
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
     Command("docs", "print pages of the documentation", reads_dotenv=False, runs_own_code=False),
     Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
@@ -65,6 +64,7 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 """The commands by name."""
 
 RETIRED = {
+    "agent": "`wandb agent` trains the runs of a W&B sweep; `hydrant docs wandb_sweeps` has the files",
     "eject": "`hydrant docs own-loop` shows how to train a saved run by a loop of your own",
 }
 """By the name of a command of the version before: what takes its place."""

@@ -45,7 +45,6 @@ _HELPERS = (
     "hydrant.trackers.wandb_media",
     "hydrant.trackers.wandb_process",
     "hydrant.trackers.wandb_sdk",
-    "hydrant.trackers.wandb_sweeps",
 )
 """Modules in these packages that read or write files, or call objects, which their arguments name. They define no
 parts."""

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shlex
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,9 +67,7 @@ SUMMARY_KEYS = (
 ID_FILE = Path("wandb", "hydrant-run-id")
 """The file in a run folder with the id of its W&B run."""
 _RUN_ID = re.compile(rb"[\w.-]{1,128}")
-
-STOPPED_FILE = "wandb/hydrant-stopped"
-"""The file in a run folder that marks a run stopped by its W&B sweep. Such a run is not continued."""
+_IN_SWEEP = "WANDB_SWEEP_ID"  # the variable that `wandb agent` sets for the runs that it starts
 
 GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
 
@@ -203,8 +202,9 @@ class WandbTracker(Tracker):
                 run.summary[f"best/{best['metric']}"] = best["value"]
                 run.summary["best/num_updates"] = best["num_updates"]
             run.summary["hydrant"] = redacted({key: summary[key] for key in SUMMARY_KEYS if key in summary})
-            if exit_status > 128 and not (self._folder / STOPPED_FILE).exists():
-                run.mark_preempting()  # a W&B sweep then hands the run out again
+            # W&B hands out a preempted run of a sweep again. It stops one that falls behind by SIGTERM.
+            if exit_status > 128 and not (_IN_SWEEP in os.environ and exit_status == 128 + signal.SIGTERM):
+                run.mark_preempting()
             run.finish(exit_code=exit_status)
 
         with self._session:
@@ -371,7 +371,7 @@ def _run_id(folder: Path) -> str:
     """
     saved = read_id(folder, ID_FILE)
     if saved is None:
-        sweep_run_id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
+        sweep_run_id = os.environ.get("WANDB_RUN_ID") if _IN_SWEEP in os.environ else None
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
     if not _RUN_ID.fullmatch(saved):
         damage = "it holds no id of a W&B run"

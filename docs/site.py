@@ -108,7 +108,7 @@ def in_tabs(match: re.Match[str]) -> str:
     """Return a block of commands in two tabs, if a command is called otherwise where Hydrant is installed."""
     block = match[0]
     installed = block.replace("uv run train.py", "hydrant train").replace("uv run hydrant", "hydrant")
-    installed = installed.replace("pip install uv\n", "")
+    installed = re.sub(r"python3 -m venv .*pip install uv\n", "", installed)
     if installed == block or installed == "```bash\n```\n":
         return block
     tabs = {"in a checkout, with uv": block, "installed": installed}

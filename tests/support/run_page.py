@@ -37,7 +37,7 @@ ELSEWHERE = {
     "wandb sweep --project lr_study conf/wandb_sweep/grid.yaml",
     "wandb agent --forward-signals me/lr_study/x1y2z3",
     "uv run hydrant sync multirun/lr_study --jobs 8",
-    "pip install uv",
+    "python3 -m venv .venv && . .venv/bin/activate && pip install uv",
     "uv run --group dev pytest",
     "uv run --group dev pytest -m slow -p randomly",
     "uv run --group dev pytest -n 0 -m slow tests/sweeps/executors/test_executors.py -k idle",

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 from training_runs import interrupt_at
 
 import hydrant
-from hydrant import seeding
+from hydrant import cli, seeding
 from hydrant.tasks import Supervised
 
 pytestmark = pytest.mark.usefixtures("workdir")
@@ -224,3 +224,44 @@ def test_runs_continue_bit_for_bit(make: Any, monkeypatch: pytest.MonkeyPatch) -
     with resumed.trainer() as trainer:
         frozen = [name for name, module in trainer.model.named_children() if not module.training]
         assert frozen == (["extractor"] if make is Frozen else [])
+
+
+def of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
+    """InfoNCE: the other samples of the batch are the negatives."""
+    return F.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
+
+
+def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]) -> None:
+    task = partial(Supervised, loss=of_pairs, metrics={}, loss_of_batch=True)
+    sizes = {5: "small", 20: "large"}
+    runs = [train(Frozen, forces, f"eval_batch_size={n}", task=task, folder=sizes[n]) for n in sizes]
+    assert [run.summary["loss_of_batch"] for run in runs] == [*sizes]
+    capsys.readouterr()
+    assert cli.main(["compare", *sizes.values()]) == 0
+    assert "val/loss is another quantity with each loss_of_batch" in capsys.readouterr().out
+    with pytest.raises(hydrant.ConfigError, match=r"^micro_batch_size: divides the batch, but the loss"):
+        train(Frozen, forces, "micro_batch_size=10", task=task)
+
+
+class Hidden(nn.Module):
+    """Carries state from update to update in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self.linear(inputs) + self.state
+        if self.training:
+            self.state = outputs.mean(0).detach()
+        return outputs
+
+
+@pytest.mark.parametrize("words", [(), ("micro_batch_size=20",)])
+def test_a_line_names_the_buffers_that_micro_batches_hand_on(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(Hidden, forces, "duration=1", *words)
+    line = "buffers     training writes model.state: each micro-batch gets that of the one before\n"
+    assert (line in capsys.readouterr().out) == bool(words)

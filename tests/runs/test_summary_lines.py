@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def header(*words: str) -> dict[str, str]:
 )  # fmt: skip
 def test_the_schedule_of_each_optimizer_is_shown(words: list[str], schedule: str) -> None:
     assert header(*words)["schedule"] == schedule
+
+
+def test_parts_in_evaluation_mode_and_written_buffers_are_named() -> None:
+    plan = planned("model=convnet", "global_batch_size=32", "micro_batch_size=8")
+    assert not plan.written_buffers  # batch norm statistics are combined
+    plan.task.model.get_submodule("stages").eval()
+    spec = replace(plan.spec, world_size=2)
+    lines = start_lines(job := Job(plan.config, Path("run"), {}, {}, [], None), plan)
+    assert lines["model"].endswith("parameters; as it was made, stages trains in evaluation mode")
+    assert "buffers" not in lines
+    written = replace(plan, spec=spec, written_buffers=["model.state"])
+    assert start_lines(job, written)["buffers"] == (
+        "training writes model.state: each micro-batch gets that of the one before; after an update, all ranks get "
+        "that of rank 0"
+    )
 
 
 def test_an_option_that_is_a_library_names_what_it_builds() -> None:

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 _LOSSES = ("loss", "cross_entropy", "distillation", "z_loss", "generator", "discriminator", "loss0", "loss1")
 """The names of the losses of Hydrant's tasks, and of their parts."""
+LOSS_OF_BATCH = "loss_of_batch"
+"""In the summary of a run whose loss is one of a whole batch: the samples in each loss of an evaluation."""
 _OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights", "task.ignore_index",
-            "task.multi_label")  # fmt: skip
+            "task.multi_label", LOSS_OF_BATCH)  # fmt: skip
 _OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers")
 """Not of a part such as `cross_entropy`, which is logged without its weight and without the others."""
 _OF_PARTS = {"distillation": ("task.loss", "task.temperature", "task.layers"), "z_loss": ("task.z_loss",)}

@@ -92,6 +92,7 @@ class Summary(Progress, total=False):
     num_samples: dict[str, int] | None
     flops_per_sample: int | None
     orthogonalized_in: str | None
+    loss_of_batch: int | None
     compile: Compiled | None
     perf: dict[str, float | None] | None
     wandb: TrackedRun | None

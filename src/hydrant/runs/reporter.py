@@ -56,6 +56,7 @@ from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.data_checks import num_samples
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
+from hydrant.training.splits import VAL
 from hydrant.training.trainer import RunLogger, TrainState
 
 
@@ -119,6 +120,7 @@ class RunReporter(RunLogger, Rows):
                 num_samples=num_samples(plan.data),
                 flops_per_sample=plan.flops_per_sample,
                 error=None,
+                **({"loss_of_batch": plan.splits[VAL].batch_size} if plan.task.loss_of_batch else {}),
                 **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),
             )
         except BaseException:

@@ -11,6 +11,7 @@ import torch
 
 from hydrant.clock import Duration
 from hydrant.config.best import is_averaged
+from hydrant.errors import first_few
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
@@ -34,15 +35,34 @@ def start_lines(job: Job, plan: Plan) -> dict[str, str]:
     updates = f"{clock.total_updates:,} of {batch_sizes_text(plan)} samples"
     return {
         "data": f"{_choice(job, 'data')}: {_data(plan)}",
-        "model": f"{_choice(job, 'model')}: {total:,} parameters{trained}",
+        "model": f"{_choice(job, 'model')}: {total:,} parameters{trained}{_resting(plan)}",
         "task": _choice(job, "task"),
         "optimizer": _optimizers(job, plan),
         "schedule": _schedules(job, plan),
         "updates": f"{updates}: {clock.epochs_text(clock.total_updates)}{_hidden_evaluations(plan)}",
         "precision": f"{_choice(job, 'precision')}, compile {_choice(job, 'compile')}",
         "device": _device(plan),
+        **_buffers(plan),
         "run folder": relative(job.folder),
     }
+
+
+def _resting(plan: Plan) -> str:
+    names = [name for name, module in plan.task.model.named_modules() if not module.training]
+    outermost = [name for name in names if name.rpartition(".")[0] not in names]
+    return f"; as it was made, {first_few(outermost)} trains in evaluation mode" if outermost else ""
+
+
+def _buffers(plan: Plan) -> dict[str, str]:
+    """Return what becomes of buffers that training writes, if an update has several micro-batches."""
+    spec, effects = plan.spec, list[str]()
+    if max(spec.batch_sizes.values) > spec.micro_batch_size * spec.world_size:
+        effects.append("each micro-batch gets that of the one before")
+    if spec.world_size > 1:
+        effects.append("after an update, all ranks get that of rank 0")
+    if not (effects and plan.written_buffers):
+        return {}
+    return {"buffers": f"training writes {first_few(plan.written_buffers)}: {'; '.join(effects)}"}
 
 
 def batch_sizes_text(plan: Plan) -> str:

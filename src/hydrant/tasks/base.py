@@ -86,6 +86,9 @@ class Task(nn.Module):
     reads_values = (
         False  # True while a run is checked on the host, before it starts: `forward` may read numbers
     )
+    loss_of_batch = (
+        False  # True: the loss has terms of several samples, such as pairs, so micro-batches change it
+    )
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count

@@ -22,10 +22,19 @@ class Supervised(Task):
         model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
         loss: a module or a function. Of torch's losses with an `ignore_index`, the mean is over the targets that count.
         metrics: torchmetrics by name, for evaluation. They are updated with `(outputs, targets)`.
+        loss_of_batch: True: the loss has terms of several samples, such as pairs, so micro-batches are refused.
     """
 
-    def __init__(self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        loss: Loss,
+        metrics: Mapping[str, nn.Module],
+        loss_of_batch: bool = False,
+    ) -> None:
         super().__init__(model, metrics)
+        self.loss_of_batch = loss_of_batch
         check_single_model(model)
         self.loss = checked_loss(loss)
         self._is_of_torch = is_of_torch(self.loss)

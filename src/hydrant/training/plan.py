@@ -38,6 +38,7 @@ class Plan:
     flops_per_sample: int  # of a forward pass in training
     uncounted: str  # what `flops_per_sample` leaves out, for users; "" if nothing
     targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
+    written_buffers: Sequence[str]  # that training changes, besides the statistics of batch norms
     intervals: Intervals
     schedules: Schedules
     precision: Precision

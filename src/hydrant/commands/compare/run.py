@@ -11,6 +11,7 @@ import numpy as np
 
 from hydrant.clock import Steps
 from hydrant.commands.compare.series import FloatArray, Series
+from hydrant.config.loss_keys import LOSS_OF_BATCH
 
 WANDB_PREFIX = "wandb:"
 """The start of a word that names runs in Weights & Biases, and of the names of these runs."""
@@ -41,6 +42,10 @@ class Run:
     last_logged: float = 0.0  # the time of its last row, in unix seconds
     repeats: str = ""  # the name of the counted run with the same job
     folder: Path | None = None  # None: from W&B
+
+    def __post_init__(self) -> None:
+        if size := self.summary.get(LOSS_OF_BATCH):
+            object.__setattr__(self, "config", {**self.config, LOSS_OF_BATCH: size})
 
     @property
     def batch_sizes(self) -> Steps[int] | None:

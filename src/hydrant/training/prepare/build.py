@@ -151,6 +151,9 @@ def _prepare(
     if "divided" in config["data"]:  # a stream
         check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs, precision.loss_dtype)
+    if task.loss_of_batch and spec.micro_batch_size * run_world.world_size < max(spec.batch_sizes.values):
+        message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
+        raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
     splits = make_splits(config, data, run_world)
     clock = Clock.start(
         config["duration"],
@@ -189,9 +192,9 @@ def _prepare(
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample, intervals,
-        schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
-        pictured_classes, optimizers, split_digests(config["data"]),
+        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
+        dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks,
+        eval_metrics(prefixes, dry), pictured_classes, optimizers, split_digests(config["data"]),
     )  # fmt: skip
 
 

@@ -31,6 +31,8 @@ def check_means(task: Any, pair: Batch, evaluate: Callable[[Batch], Outcome]) ->
     Raises:
         ConfigError: it is one.
     """
+    if task.loss_of_batch:
+        return
     losses = (getattr(task, name, None) for name in ("loss", "own_loss"))
     loss: Any = next((part for part in losses if callable(part) and not inspect.ismethod(part)), None)
     is_own = not (type(task).__module__.startswith("hydrant.") and (loss is None or is_of_torch(loss)))

@@ -21,7 +21,7 @@ from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
 from hydrant.terminal.answer import FLAG, answer_status, json_output, key_of, say_error, wants_json
-from hydrant.terminal.console import begin_activity, notice, output_status, standard_streams
+from hydrant.terminal.console import begin_activity, output_status, standard_streams
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -115,8 +115,6 @@ def _call(command: str, *arguments: str) -> int:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
         begin_activity(f"hydrant {command}")
-    if known.reads_dotenv:
-        _read_dotenv()
     if known.runs_own_code:
         _allow_own_code(arguments)
     with import_without_gc():
@@ -146,14 +144,6 @@ def _allow_own_code(words: Sequence[str]) -> None:
 
     if allows_own_code(words):
         import_from_working_folder()
-
-
-def _read_dotenv() -> None:
-    """Set the variables of `.env`. Only rank 0 says if the file is not read."""
-    from hydrant.safety.dotenv import read_dotenv
-
-    if (reason := read_dotenv()) and os.environ.get("RANK", "0") == "0":
-        notice(reason)
 
 
 def _function_of(command: str) -> Callable[[list[str]], int]:

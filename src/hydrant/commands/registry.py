@@ -15,7 +15,6 @@ class Command:
         summary: what `hydrant --help` says about it.
         groups: a pattern of the config groups whose overrides it takes.
         writes: its results are files, or at W&B. The result of any other command is what it prints.
-        reads_dotenv: it needs variables from `.env`.
         runs_own_code: it needs parts of the user's, and so imports from the working folder.
     """
 
@@ -23,7 +22,6 @@ class Command:
     summary: str
     groups: str = ""
     writes: bool = False
-    reads_dotenv: bool = True
     runs_own_code: bool = True
 
 
@@ -31,10 +29,9 @@ _SAVED_RUN, _ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
 
 # fmt: off
 _COMMANDS = (
-    Command("init", "write a project of your own that trains at once", reads_dotenv=False, runs_own_code=False),
-    Command("trust", "let configs name the packages of a project of yours", reads_dotenv=False, runs_own_code=False),
-    Command("tokenize", "make the tokens of a language model's data from text", writes=True, reads_dotenv=False,
-            runs_own_code=False),
+    Command("init", "write a project of your own that trains at once", runs_own_code=False),
+    Command("trust", "let configs name the packages of a project of yours", runs_own_code=False),
+    Command("tokenize", "make the tokens of a language model's data from text", writes=True, runs_own_code=False),
     Command("train", "train a model, or a sweep of them with --multirun", groups=".*", writes=True),
     Command("study", "tune settings equally, then test them with fresh seeds until the best is known",
             groups="(?!hydra/sweeper).*", writes=True),
@@ -46,17 +43,16 @@ _COMMANDS = (
     Command("bench", "compare precisions and compile settings by speed, memory and result", groups=_ONE_RUN,
             writes=True),
     Command("status", "show the progress of a sweep's runs", runs_own_code=False),
-    Command("stop", "ask a run or a sweep to save and end", writes=True, reads_dotenv=False, runs_own_code=False),
+    Command("stop", "ask a run or a sweep to save and end", writes=True, runs_own_code=False),
     Command("watch", "show runs in the browser while they train: the page of compare, live", runs_own_code=False),
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
     Command("log", "list what was asked and what came out, a line for each run, sweep and study",
             runs_own_code=False),
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
-    Command("docs", "print pages of the documentation", reads_dotenv=False, runs_own_code=False),
+    Command("docs", "print pages of the documentation", runs_own_code=False),
     Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
-    Command("schema", "write JSON schemas by which editors complete and check YAML", reads_dotenv=False),
-    Command("list", "list the config groups with their options, or the compile backends", reads_dotenv=False,
-            runs_own_code=False),
+    Command("schema", "write JSON schemas by which editors complete and check YAML"),
+    Command("list", "list the config groups with their options, or the compile backends", runs_own_code=False),
 )
 # fmt: on
 

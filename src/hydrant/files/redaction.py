@@ -10,9 +10,6 @@ from typing import Any
 
 HIDDEN = "***"
 
-DOTENV_NAMES = "HYDRANT_DOTENV"
-"""The environment variable that lists, separated by commas, what comes from `.env`: secrets, but for `_PUBLIC`."""
-
 _NUMBERS = r"""['"]?\s*[=:]\s*\[?[\d., ]+(?:[\]}&;\s]|$)"""
 _NAMES = (
     r"(?:api_?key|(?:access|private|secret)_?key|secret|password|passwd|pwd|credential|bearer|signature)s?"
@@ -43,10 +40,6 @@ _VARIABLE = re.compile(
     r"|(?:.*_)?(?:KEY|CREDENTIALS?|PAT|PASS)|.+_PWD",
     re.IGNORECASE,
 )
-_PUBLIC = re.compile(r"(?:WANDB|MLFLOW|CUDA|OMP|NCCL|TORCH)_.*")
-"""Settings of libraries whose values are shown, because addresses contain them (WANDB_ENTITY). WANDB_API_KEY is a
-secret by its name."""
-
 _CONTROLS = re.compile(
     r"(?!\x1b\[[01]m)[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
@@ -119,13 +112,8 @@ def _text(text: str, secrets: re.Pattern[str] | None) -> str:
 
 
 def _secrets() -> re.Pattern[str] | None:
-    """Return a pattern for the values of `.env` and of variables such as WANDB_API_KEY.
-
-    Short values and paths do not count.
-    """
-    hidden = os.environ.get(DOTENV_NAMES, "").split(",")
-    from_file = {name for name in hidden if not _PUBLIC.fullmatch(name)}
-    values = [os.environ[name] for name in os.environ if name in from_file or _is_secret(name)]
+    """Return a pattern for the values of variables such as WANDB_API_KEY. Short values and paths do not count."""
+    values = [os.environ[name] for name in os.environ if _is_secret(name)]
     # A message may have the first line of a value only.
     parts = {part.strip() for value in values for part in (value, *value.splitlines())}
     return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110

@@ -1,1 +1,1 @@
-"""What a config of a stranger may not do: which code it may call, which projects the user trusts, what `.env` gives."""
+"""What a config of a stranger may not do: which code it may call, which projects the user trusts."""

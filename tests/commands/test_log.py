@@ -13,24 +13,13 @@ from typing import Any
 import pytest
 import yaml
 from answers import check
-from planted import write_planted, write_run
+from planted import write_planted, write_run, write_study_record
 from run_states import sweep_in_all_states
 
 from hydrant import cli
 from hydrant.commands.compare.comparison import compare
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
-
-STUDY = {
-    "version": 1,
-    "question": "Which of adamw and muon has the lowest val/loss?",
-    "verdict": {
-        "status": "decided",
-        "sentence": "Decided: muon is better than adamw by 0.02.",
-        "winner": "muon",
-    },
-    "protocol": {"metric": "val/loss", "first_fresh_seed": 1},
-}
 
 
 def log(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
@@ -57,8 +46,8 @@ def project(workdir: Path) -> Path:
         write_planted(workdir / "multirun" / "2025-01-01" / "10-00-00"),
     )
     for optimizer in ("adamw", "muon"):
-        write_run(study / optimizer, {"optimizer": optimizer}, 0.9)
-    (study / "study.json").write_text(json.dumps(STUDY))
+        write_run(study / optimizer, {"optimizer": optimizer, "seed": 1}, 0.9)
+    write_study_record(study, ["adamw", "muon"], metric="val/loss", mode="min")
     (study / "sweep.json").write_text('{"began": 1, "jobs": []}')
     failed = write_run(workdir / "outputs" / "a", {"seed": 1}, None, status="failed", error="loss became NaN")
     run = write_run(workdir / "outputs" / "b", {"optimizer": "sgd", "seed": 3}, 0.91)
@@ -78,8 +67,8 @@ def test_each_run_sweep_and_study_has_an_entry_and_the_newest_is_last(
     kinds = {"study": "multirun/study", "sweep": "multirun/2025-01-01/10-00-00"}
     assert {e["kind"]: e["folder"] for e in (study, sweep)} == kinds
     assert (study["asked"], study["sentence"]) == (
-        STUDY["question"],
-        "Decided: muon is better than adamw by 0.02.",
+        "Which of adamw and muon has the lowest val/loss?",
+        "Undecided: adamw and muon have the same mean of val/loss.",
     )
     assert study["states"] == {"finished": 2}
     assert (failed["asked"], failed["states"], failed["message"]) == (

@@ -110,6 +110,23 @@ def write_run(
     return folder
 
 
+def write_study_record(folder: Path, contenders: Sequence[str], **protocol: Any) -> None:
+    """Write study.json of a study of optimizers, without tuning, whose runs are in the folder."""
+    fixed = {
+        "contenders": {name: [f"optimizer={name}"] for name in contenders}, "tuning": {}, "metric": "val/accuracy",
+        "tuning_metric": None, "mode": "max", "alpha": 0.05, "power": 0.8, "min_difference": None,
+        "first_fresh_seed": 1, "max_seeds": 20, "budget": {},
+    }  # fmt: skip
+    cost = {"wall_seconds": 1.0, "cpu_seconds": 1.0, "num_starts": 1, "as_of": 1.0}
+    content = {
+        "is_running": False,
+        "verdict": {"ended_by": None, "seeds_needed": None},
+        "protocol": fixed | protocol,
+        "cost": cost,
+    }
+    (folder / "study.json").write_text(json.dumps(content))
+
+
 def _row(
     num_updates: int, value: float | None, total: int, rate: float, lr: float, began: float
 ) -> dict[str, Any]:

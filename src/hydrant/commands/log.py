@@ -133,7 +133,7 @@ def _sweep_or_study(folder: Path, runs: Sequence[RunProgress]) -> tuple[str, str
     """Return kind, question, verdict, and why there is no verdict."""
     try:
         if study := read_answer(folder):
-            return "study", study["question"], study["verdict"]["sentence"], ""
+            return "study", study.question, study.verdict.sentence, ""
     except RecordError as error:
         return "study", _overrides(runs), "", str(error)
     try:

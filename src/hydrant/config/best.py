@@ -5,13 +5,14 @@ This module does not import torch.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from hydrant.config.passed import PREFIX
 from hydrant.config.schema import DEFAULT_METRIC
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, shown
 from hydrant.safety.targets import locate, target_nodes
 
 Mode = Literal["max", "min"]
@@ -24,6 +25,11 @@ _HIGHER = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "preci
 _SHARES = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
            "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice"}  # fmt: skip
 _CORRELATIONS = {"kappa", "mcc", "correlation"}
+_LOGGED_WITH = {"train": ("log_every", "10"), **dict.fromkeys(("val", "val_ema"), ("eval_every", "1ep")),
+                **dict.fromkeys(("test", "test_ema"), ("test_at_end", "true"))}  # fmt: skip
+"""The key that decides whether a split has metrics, and a value with which it has."""
+_ROUNDING = 1e-6
+UNBOUNDED = (-math.inf, math.inf)
 _PLATEAUS = ("hydrant.schedules.Plateau", "hydrant.schedules.plateau.Plateau")
 
 
@@ -100,6 +106,30 @@ def bounds_by_name(metric: str) -> tuple[float, float] | None:
     if words & (_LOWER - {"error"}):
         return None
     return (0.0, 1.0) if words & _SHARES else (-1.0, 1.0) if words & _CORRELATIONS else None
+
+
+def bounds_of(
+    metric: str, configs: Iterable[Mapping[str, Any]], values: Iterable[float]
+) -> tuple[float, float]:
+    """Return the bounds of a metric by the words in its name or in that of its class in `task.metrics`.
+
+    Args:
+        configs: flat ones of its runs.
+        values: of the metric. One that is outside, as of an accuracy in percent, has no bounds.
+    """
+    key = f"task.metrics.{metric.partition('/')[2]}._target_"
+    names = [metric, *{str(config[key]).rpartition(".")[2] for config in configs if key in config}]
+    low, high = next((found for name in names if (found := bounds_by_name(name)) is not None), UNBOUNDED)
+    is_inside = all(low - _ROUNDING <= value <= high + _ROUNDING for value in values)
+    return (low, high) if is_inside else UNBOUNDED
+
+
+def check_logged(metric: str, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError if no run of a checked config has a metric, because nothing of its split is computed."""
+    key, example = _LOGGED_WITH.get(metric.partition("/")[0], ("", ""))
+    if key and not config[key]:
+        remedy = f"give {key}={example}"
+        raise ConfigError(key, f"is {shown(config[key])}, so no run has {metric}", remedy=remedy)
 
 
 def _words(name: str) -> list[str]:

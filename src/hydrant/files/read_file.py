@@ -10,18 +10,32 @@ import math
 import stat
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import yaml
 
 from hydrant.errors import RecordError, shown
 from hydrant.files.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
-from hydrant.files.plain_values import describe, hints_of
+from hydrant.files.plain_values import describe
 
 T = TypeVar("T")
+
+
+def _is_amount(number: float) -> bool:
+    return number >= 0
+
+
+def _is_probability(number: float) -> bool:
+    return 0 < number < 1
+
+
+Count = Annotated[int, "a whole number of 0 or more", _is_amount]
+Amount = Annotated[float, "a number of 0 or more", _is_amount]
+Probability = Annotated[float, "a number between 0 and 1", _is_probability]
+Line = Annotated[str, "a text of one line", str.isprintable]
 
 MAX_BYTES = 1 << 25
 """The most of a JSON file, and of a line of rows."""
@@ -147,10 +161,18 @@ def check_plain(value: Any, depth: int = 0) -> None:
 def check_type(value: Any, hint: Any, key: str = "") -> None:
     """Check plain values against a type made of TypedDict, dict, list, Literal, plain types and `X | None`.
 
+    `Annotated[X, "0 or more", lambda x: x >= 0]` is an X with a condition, which an error says in these words.
+
     Raises:
         ValueError: names the key of a wrong or missing value.
     """
     origin, arguments, is_record, kinds = _parts(hint)
+    if origin is typing.Annotated:
+        base, needs, is_in_range = arguments
+        check_type(value, base, key)
+        if not is_in_range(value):
+            raise ValueError(f"{key} needs {needs}, not {shown(value)[:_MAX_SHOWN]}")
+        return
     if origin in (types.UnionType, typing.Union):
         if value is not None:
             check_type(value, arguments[0], key)
@@ -158,7 +180,7 @@ def check_type(value: Any, hint: Any, key: str = "") -> None:
     if origin is typing.Any:
         return
     is_valid = value in arguments if origin is typing.Literal else type(value) in kinds
-    if not is_valid:
+    if not is_valid or value in (math.inf, -math.inf):  # such as 1e999
         needed = describe(dict if is_record else hint)
         raise ValueError(f"{key or 'it'} needs {needed}, not {shown(value)[:_MAX_SHOWN]}")
     missing = sorted(hint.__required_keys__ - value.keys()) if is_record else []
@@ -176,11 +198,16 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool, tuple[Any, ...]]:
     return origin, typing.get_args(hint), is_record, kinds
 
 
+@cache
+def _hints(record: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(record, include_extras=True)
+
+
 def _items(value: Any, hint: Any, is_record: bool) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the name, the value and the type of what a valid value contains."""
     if is_record:
         yield from (("a key", name, str) for name in value)
-        yield from ((n, value[n], inner) for n, inner in hints_of(hint).items() if n in value)
+        yield from ((n, value[n], inner) for n, inner in _hints(hint).items() if n in value)
     elif isinstance(value, dict) and (arguments := _parts(hint)[1]):
         for name, item in value.items():
             yield "a key", name, arguments[0]

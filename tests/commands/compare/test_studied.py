@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from planted import Compare, write_run
+from planted import Compare, write_run, write_study_record
 
 from hydrant.commands.compare.serialize import to_brief
 from hydrant.commands.compare.text_report import to_text
+from hydrant.errors import RecordError
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.study.record import read_earlier
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
 
 
-def write_study(folder: Path, status: str, sentence: str, metric: str = "val/accuracy") -> Path:
+def write_study(folder: Path, *, is_decided: bool, **protocol: Any) -> Path:
+    """Write a study without tuning, with four fresh seeds, of an alpha that lets them decide or not."""
     for name, accuracies in ACCURACIES.items():
         for seed, accuracy in enumerate(accuracies):
             write_run(folder / f"{name}-{seed}", {"optimizer": name, "seed": seed}, accuracy)
-    verdict = {"status": status, "sentence": sentence, "winner": "adamw" if status == "decided" else None}
-    protocol = {"metric": metric, "alpha": 1e-9, "first_fresh_seed": 1}
-    content = {"version": 1, "question": "Which is best?", "verdict": verdict, "protocol": protocol}
-    (folder / "study.json").write_text(json.dumps(content))
+    write_study_record(folder, [*ACCURACIES], alpha=0.05 if is_decided else 1e-9, **protocol)
     return folder
 
 
 def test_an_undecided_study_is_not_decided_by_a_test_of_a_fixed_number(
     tmp_path: Path, comparing: Compare
 ) -> None:
-    study = write_study(
-        tmp_path / "upd", "undecided", "Undecided: adamw leads sgd by 0.098; all 5 seeds are used."
-    )
+    study = write_study(tmp_path / "upd", is_decided=False)
     comparison = comparing(study)
     lines = to_text(comparison, None).splitlines()
-    assert lines[0] == "Undecided: adamw leads sgd by 0.098; all 5 seeds are used."
+    assert (
+        lines[0] == "Undecided: adamw leads sgd by 0.1 in val/accuracy, but 4 fresh seeds can decide nothing."
+    )
     assert "This is the verdict of " in lines[1]
     assert lines[2].startswith(
         "Undecided, as the study is. If its number of runs had been chosen beforehand: adamw is better than sgd"
@@ -59,19 +60,54 @@ def test_the_answer_has_the_sizes_of_the_splits_that_all_runs_have(
 
 
 def test_a_decided_study_decides(tmp_path: Path, comparing: Compare) -> None:
-    comparison = comparing(
-        write_study(tmp_path / "upd", "decided", "Decided: adamw is better than sgd by 0.098.")
-    )
-    assert to_text(comparison, None).startswith("Decided: adamw is better than sgd by 0.098.\n")
+    comparison = comparing(write_study(tmp_path / "upd", is_decided=True))
+    evidence = "4 fresh seeds, 95 % interval 0.03 to 0.17 for all looks"
+    sentence = f"Decided: adamw is better than sgd by 0.1 in val/accuracy ({evidence}).\n"
+    assert to_text(comparison, None).startswith(sentence)
     assert comparison.verdict.winner == "optimizer=adamw"
 
 
-@pytest.mark.parametrize("damage", ["[]", '{"verdict": 3}', "\0"])
+def test_a_forged_study_says_what_its_runs_say(tmp_path: Path, comparing: Compare) -> None:
+    study = write_study(tmp_path / "upd", is_decided=True)
+    true, file = comparing(study), study / "study.json"
+    verdict = {"status": "decided", "winner": "sgd", "sentence": "Decided: sgd is better.\nBuy it"}
+    verdict |= {"ended_by": "budget", "seeds_needed": 3}
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"verdict": verdict, "question": "Which to buy?\n"})
+    )
+    assert to_text(comparing(study), None) == to_text(true, None)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "[]",
+        "\0",
+        {"verdict.ended_by": "magic"},
+        {"verdict.seeds_needed": "many"},
+        {"protocol": {}},
+        {"protocol.alpha": 1.5},
+        {"protocol.first_fresh_seed": -1},
+        {"protocol.budget": {"runs": -4}},
+        {"protocol.contenders": {}},
+        {"protocol.contenders": {"adamw\nDecided: adamw": ["optimizer=adamw"], "sgd": ["optimizer=sgd"]}},
+        {"cost.wall_seconds": "1e999"},
+        {"cost.num_starts": -3},
+    ],
+    ids=str,
+)
 def test_without_a_readable_study_the_comparison_decides(
-    damage: str, tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
+    damage: str | dict[str, Any], tmp_path: Path, comparing: Compare, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
-    (study / "study.json").write_text(damage)
+    study = write_study(tmp_path / "upd", is_decided=False)
+    content = json.loads((study / "study.json").read_text())
+    for key, value in damage.items() if isinstance(damage, dict) else ():
+        section, _, name = key.partition(".")
+        (content[section] if name else content)[name or section] = value
+    text = damage if isinstance(damage, str) else json.dumps(content).replace('"1e999"', "1e999")
+    (study / "study.json").write_text(text)
+    with pytest.raises(RecordError, match="is damaged"):
+        read_earlier(study)
     comparison = comparing(study)
     assert (comparison.study, comparison.verdict.status, comparison.caution) == (None, "decided", "")
     assert "the verdict of the study is unknown: " in capsys.readouterr().err
@@ -85,7 +121,7 @@ def test_the_runs_that_tuned_are_in_no_group(
     metric: str, options: dict[str, list[str]], tmp_path: Path, comparing: Compare
 ) -> None:
     """Whatever the metric and the options: a result that chose a setting flatters it."""
-    study = write_study(tmp_path / "upd", "decided", "Decided: adamw is better than sgd by 0.098.")
+    study = write_study(tmp_path / "upd", is_decided=True)
     for lr in (0.01, 0.1):
         write_run(study / f"sgd-{lr}", {"optimizer": "sgd", "optimizer.lr": lr, "seed": 0}, 0.99)
     comparison = comparing(study, metric=metric, **options)
@@ -100,7 +136,7 @@ def test_the_runs_that_tuned_are_in_no_group(
 def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
     tmp_path: Path, comparing: Compare
 ) -> None:
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    study = write_study(tmp_path / "upd", is_decided=False)
     comparison = comparing(study, metric="val/loss")
     lines = to_text(comparison, None).splitlines()
     assert lines[0].startswith(
@@ -111,7 +147,7 @@ def test_another_metric_than_that_of_the_study_has_a_verdict_of_its_own(
 
 
 def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path, comparing: Compare) -> None:
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    study = write_study(tmp_path / "upd", is_decided=False)
     for run in study.glob("*-[1-4]"):
         run.rename(tmp_path / run.name)
     comparison = comparing(study)
@@ -120,7 +156,7 @@ def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path,
 
 
 def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: Compare) -> None:
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    study = write_study(tmp_path / "upd", is_decided=False)
     other = write_run(tmp_path / "more" / "lion", {"optimizer": "lion", "seed": 0}, 0.7)
     assert comparing(study, other).study is None
 
@@ -152,7 +188,7 @@ def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
     tmp_path: Path, comparing: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    study = write_study(tmp_path / "upd", "undecided", "Undecided: no result yet.")
+    study = write_study(tmp_path / "upd", is_decided=False)
     (study / "sgd-4").rename(tmp_path / "gone")
     write_plan(study, Plan(0.0, [PlannedJob(study / "sgd-4", ["optimizer=sgd", "seed=4"])]))
     comparison = comparing("upd")

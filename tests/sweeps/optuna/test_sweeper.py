@@ -26,6 +26,7 @@ from hydrant.sweeps.fork_server.call import CallResult
         (["seed=0,1", "hydra.sweeper.pruner._target_=optuna.samplers.RandomSampler"], "hydra.sweeper.pruner", "pruner"),
         (["seed=0,1", "hydra.sweeper.sampler._target_=optuna.samplers.os.system"], "hydra.sweeper.sampler", ""),
         (["seed=0,1", "hydra.sweeper.storage=redis"], "hydra.sweeper.storage", "journal or sqlite"),
+        (["seed=0,1", "eval_every=null"], "eval_every", "so no run has val/accuracy; give eval_every=1ep"),
         (["optimizer=choice(adamw,adamm)"], "optimizer", "did you mean"),
         (["optimizer.lr=choice(0.1,high)"], "optimizer.lr", "number"),
     ],

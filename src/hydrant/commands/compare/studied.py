@@ -23,7 +23,7 @@ LOOKED_OFTEN = (
 
 @dataclass(frozen=True)
 class StudyVerdict:
-    """What study.json says."""
+    """What the runs of a study answer, by its protocol in study.json."""
 
     status: str
     sentence: str
@@ -58,17 +58,16 @@ def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
     if folder is None:
         return None
     try:
-        content = read_answer(folder)
+        answer = read_answer(folder)
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None
-    if content is None:
+    if answer is None:
         return None
-    found, protocol = content["verdict"], content["protocol"]
+    found, file = answer.verdict, relative(folder / RESULT)
     return StudyVerdict(
-        found["status"], found["sentence"], found["winner"], relative(folder / RESULT),
-        protocol["metric"], protocol["first_fresh_seed"],
-    )  # fmt: skip
+        found.status, found.sentence, found.winner, file, answer.metric, answer.first_fresh_seed
+    )
 
 
 def count_looks(runs: Sequence[Run]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from hydrant.config.best import unknown_mode
+from hydrant.config.best import check_logged, unknown_mode
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import shortened
@@ -67,6 +67,7 @@ class OptunaSweeper(GridSweeper):
             raise unknown_mode("best.mode", fields[0]["metric"])
         objectives = [Objective(**objective) for objective in fields]
         for metric in [objective.metric for objective in objectives]:
+            check_logged(metric, config)
             if keys := [key for key in space.distributions if defines(key.lstrip("+"), metric)]:
                 meaning = f"{metric} is another quantity with each {', '.join(keys)}"
                 notice(

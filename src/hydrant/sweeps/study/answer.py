@@ -1,38 +1,167 @@
-"""The answer of a study, as other commands read it from its study.json."""
+"""study.json as it is read again: what was asked and used. The answer is computed from the runs, so none is forged."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
-from hydrant.files.read_file import read_json
+from hydrant.errors import NonFiniteError, RecordError
+from hydrant.files.read_file import Amount, Count, Line, Probability, read_json
+from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
+from hydrant.runs.rows import read_metrics
+from hydrant.sweeps.study.budget import Budget
+from hydrant.sweeps.study.verdict import (
+    Reason,
+    Rule,
+    Verdict,
+    failure,
+    find_verdict,
+    judge,
+    question,
+    why_it_ended,
+)
 
 RESULT = "study.json"
 
+ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
+
 
 class _Verdict(TypedDict):
-    status: str
-    sentence: str
-    winner: str | None
+    ended_by: Reason | None
+    seeds_needed: Count | None
 
 
 class _Protocol(TypedDict):
+    contenders: dict[Line, list[Line]]
+    tuning: dict[Line, dict[Line, list[Line]]]
+    metric: Line
+    tuning_metric: Line | None
+    mode: Literal["max", "min"]
+    alpha: Probability
+    power: Probability
+    min_difference: Amount | None
+    first_fresh_seed: Count
+    max_seeds: Count
+    budget: dict[Literal["runs", "updates", "wall_seconds", "cpu_seconds"], Amount]
+
+
+class _Cost(TypedDict):
+    wall_seconds: Amount
+    cpu_seconds: Amount
+    num_starts: Count
+    as_of: Amount
+
+
+class StudyFile(TypedDict):
+    """study.json. Its other keys are for programs, and no command reads them."""
+
+    is_running: bool
+    verdict: _Verdict
+    protocol: _Protocol
+    cost: _Cost
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a study asked, of which metric, and what its runs answer."""
+
+    question: str
+    verdict: Verdict
     metric: str
     first_fresh_seed: int
 
 
-class Answer(TypedDict):
-    """What a study asked, of which metric, and what it answered."""
-
-    question: str
-    verdict: _Verdict
-    protocol: _Protocol
-
-
-def read_answer(folder: Path) -> Answer | None:
-    """Return what study.json of a folder answers; None if there is none.
+def read_study(folder: Path, remedy: str = "; the same command writes it again") -> StudyFile | None:
+    """Return the study.json of a folder; None if there is none.
 
     Raises:
         RecordError: it is damaged.
     """
-    return read_json(folder / RESULT, Answer, "; the same command writes it again")
+    study = read_json(folder / RESULT, StudyFile, remedy)
+    if study is not None and len(study["protocol"]["contenders"]) < 2:
+        raise RecordError(f"{folder / RESULT} is damaged (it has fewer than two contenders){remedy}")
+    return study
+
+
+def read_answer(folder: Path) -> Answer | None:
+    """Return what the runs in the folder of a study answer, by its protocol; None if it is no study.
+
+    Raises:
+        RecordError: study.json or the rows of a run are damaged.
+    """
+    if (study := read_study(folder)) is None:
+        return None
+    protocol, reason = study["protocol"], study["verdict"]["ended_by"]
+    tried, fresh = _outcomes(folder, protocol)
+    without = dict[str, str]()
+    for name, own in tried.items():
+        if protocol["tuning"].get(name) and any(fresh.values()) and all(isinstance(o, str) for o in own):
+            without[name] = tuning_failure(own)
+    results = {
+        name: [None if isinstance(o, str) else o for o in own]
+        for name, own in fresh.items()
+        if any(fresh.values()) and name not in without
+    }
+    rule = Rule(
+        protocol["metric"], protocol["mode"], protocol["alpha"], protocol["power"], protocol["min_difference"],
+        len(fresh),
+    )  # fmt: skip
+    standing, limits = judge(results, rule), dict[str, float](protocol["budget"].items())
+    why_ended = why_it_ended(
+        None if results and reason == "failures" else reason,
+        protocol["max_seeds"],
+        Budget(limits).describe(),
+    )
+    why_failed = {name: failure(fresh[name], num) for name, num in standing.failed.items()}
+    verdict = find_verdict(standing, results, rule, without, why_ended, why_failed)
+    asked = question([*protocol["contenders"]], rule)
+    return Answer(asked, verdict, rule.metric, protocol["first_fresh_seed"])
+
+
+def _outcomes(
+    folder: Path, protocol: _Protocol
+) -> tuple[dict[str, list[float | str]], dict[str, list[float | str]]]:
+    """Return the outcomes of each contender's runs that have ended: of the tuning, and of its first fresh seeds."""
+    words = {name: choices_in(own) for name, own in protocol["contenders"].items()}
+    tried: dict[str, list[float | str]] = {name: [] for name in words}
+    fresh: dict[str, dict[int, float | str]] = {name: {} for name in words}
+    first, metric = protocol["first_fresh_seed"], protocol["metric"]
+    for run in runs_of_sweep(folder):
+        seed = run.choices.get("seed", "")
+        # The words of one contender may be among those of another one, whose run it then is.
+        names = [name for name, own in words.items() if own.items() <= run.choices.items()]
+        if not names or not seed.isdecimal() or run.status not in ENDED:
+            continue
+        name = max(names, key=lambda name: len(words[name]))
+        if int(seed) >= first:
+            fresh[name][int(seed)] = outcome_of(run, metric)
+        else:
+            tried[name].append(outcome_of(run, protocol["tuning_metric"] or metric))
+    seeds = {
+        name: itertools.takewhile(own.__contains__, itertools.count(first)) for name, own in fresh.items()
+    }
+    return tried, {name: [fresh[name][seed] for seed in own] for name, own in seeds.items()}
+
+
+def outcome_of(run: RunFolder, metric: str) -> float | str:
+    """Return the last value of a metric of a run that has ended; why it has none, if it has none or is not finite."""
+    if run.status == RunStatus.STOPPED:
+        return "stopped"
+    if run.status != RunStatus.FINISHED:
+        error = (run.summary.get("error") or {}).get("type")
+        return "diverged" if error == NonFiniteError.__name__ else "failed"
+    values = [row[metric] for row in read_metrics(run.path) if metric in row]
+    if not values:
+        return f"finished without {metric}"
+    return float(values[-1]) if values[-1] is not None and math.isfinite(values[-1]) else "diverged"
+
+
+def tuning_failure(reasons: Sequence[float | str]) -> str:
+    """Return why a contender is in no test, by why each of its runs of the tuning has no result."""
+    counts = ", ".join(f"{num} {reason}" for reason, num in Counter(reasons).items())
+    return f"of {len(reasons)} runs of the tuning, {counts}" if reasons else "no run of its tuning began"

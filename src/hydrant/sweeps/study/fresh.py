@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from hydrant.sweeps.study.answer import tuning_failure
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import Setting
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
-from hydrant.sweeps.study.verdict import Reason, Standing, Verdict, find_verdict, judge
+from hydrant.sweeps.study.verdict import (
+    Reason,
+    Standing,
+    Verdict,
+    failure,
+    find_verdict,
+    judge,
+    why_it_ended,
+)
 
 
 class FreshSeeds:
@@ -20,7 +28,7 @@ class FreshSeeds:
     def __init__(self, protocol: Protocol, trials: Trials, tuning: Tuning) -> None:
         self._protocol, self._trials, self._tuning = protocol, trials, tuning
         self.results = dict[str, list[float | None]]()
-        self.why_ended: tuple[Reason, str] | None = None
+        self.why_ended: Reason | None = None  # if its results do not say it
 
     def run(self) -> None:
         """Train fresh seeds until the study is decided or all seeds are used.
@@ -30,7 +38,7 @@ class FreshSeeds:
         """
         chosen = self.chosen()
         if not chosen:
-            self.why_ended = "failures", "no run of the tuning has a result"
+            self.why_ended = "failures"
             return
         self.results = {tuned.contender.name: [] for tuned, _ in chosen}
         try:
@@ -39,7 +47,7 @@ class FreshSeeds:
         finally:  # also of a round that the budget or a signal ends
             self._read_ended(chosen)
         if self.standing().ended_by is None:
-            self.why_ended = "seeds", f"all {self._protocol.seeds} seeds are used"
+            self.why_ended = "seeds"
 
     def opening(self) -> str:
         """Return what is tested, and for how many seeds the budget is enough."""
@@ -66,14 +74,10 @@ class FreshSeeds:
         return judge(self.results, self._protocol.rule)
 
     def verdict(self) -> Verdict:
-        standing = self.standing()
+        standing, protocol = self.standing(), self._protocol
+        why_ended = why_it_ended(self.why_ended, protocol.seeds, protocol.budget.describe())
         return find_verdict(
-            standing,
-            self.results,
-            self._protocol.rule,
-            self.without(),
-            self.why_ended,
-            self._why_failed(standing),
+            standing, self.results, protocol.rule, self.without(), why_ended, self._why_failed(standing)
         )
 
     def without(self) -> Mapping[str, str]:
@@ -89,22 +93,16 @@ class FreshSeeds:
 
     def _why_untuned(self, tuned: Tuned) -> str:
         words = [self._tuning.words(tuned, setting, self._protocol.first_seed) for setting in tuned.results]
-        counts = Counter(map(self._trials.why_none, words))
-        return f"of {len(words)} runs of the tuning, {', '.join(f'{n} {what}' for what, n in counts.items())}"
+        return tuning_failure([self._trials.outcome(own, self._protocol.choice.metric) for own in words])
 
     def _why_failed(self, standing: Standing) -> Mapping[str, str]:
-        """Return what happened to contenders that failed in the test, such as `diverged with fresh seed 2`."""
         found = dict[str, str]()
         for tuned, setting in self.chosen() if standing.failed else ():
             if num := standing.failed.get(tuned.contender.name):
                 seeds = (self.words(tuned, setting, seed) for seed in range(self._protocol.seeds))
-                ended = list(itertools.takewhile(self._trials.has_ended, seeds))
-                what = self._trials.why_none(ended[num - 1])
-                what = f"was {what}" if what in ("stopped", "refused") else what
-                values = [self._trials.result(own, self._protocol.rule.metric) for own in ended]
-                is_each = len(ended) > 1 and all(value is None for value in values)
-                seed = f"each of its {len(ended)} fresh seeds" if is_each else f"fresh seed {num}"
-                found[tuned.contender.name] = f"{what} with {seed}"
+                ended = itertools.takewhile(self._trials.has_ended, seeds)
+                outcomes = [self._trials.outcome(own, self._protocol.rule.metric) for own in ended]
+                found[tuned.contender.name] = failure(outcomes, num)
         return found
 
     def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from hydrant.config.flat import is_neutral
 from hydrant.sweeps.study.budget import RUNS, Budget
 from hydrant.sweeps.study.ranges import Range, first_settings
 from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
-from hydrant.sweeps.study.verdict import Rule
+from hydrant.sweeps.study.verdict import Rule, question
 
 TUNING_SHARE = 0.6
 """The share of the budget that finer rounds of the tuning may use; the rest is for fresh seeds."""
@@ -126,9 +126,7 @@ class Protocol:
 
     @property
     def question(self) -> str:
-        better = "highest" if self.rule.mode == "max" else "lowest"
-        *names, last = (contender.name for contender in self.contenders)
-        return f"Which of {', '.join(names)} and {last} has the {better} {self.rule.metric}?"
+        return question([contender.name for contender in self.contenders], self.rule)
 
     def sentences(self) -> list[str]:
         """Return the protocol in words."""

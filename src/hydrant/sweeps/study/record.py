@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
+from hydrant.config.best import bounds_of
+from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
-from hydrant.files.read_file import read_json
 from hydrant.runs.folder import runs_of_sweep
-from hydrant.sweeps.study.answer import RESULT
+from hydrant.sweeps.study.answer import RESULT, read_study
 from hydrant.sweeps.study.budget import CPU, WALL
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
@@ -40,25 +41,6 @@ VERSION = 1
 """Of study.json. Within a version, keys are only added."""
 
 
-class _Cost(TypedDict):
-    wall_seconds: float
-    cpu_seconds: float
-    num_starts: int
-    as_of: float
-
-
-class _Protocol(TypedDict, total=False):
-    contenders: dict[str, list[str]]
-    tuning: dict[str, dict[str, list[str]]]
-
-
-class _File(TypedDict):
-    version: int
-    is_running: bool
-    protocol: _Protocol
-    cost: NotRequired[_Cost]
-
-
 @dataclass(frozen=True)
 class Earlier:
     """What earlier starts of a study recorded. All results are read from the runs, so no record can forge one."""
@@ -79,15 +61,15 @@ def read_earlier(folder: Path) -> Earlier:
         "; restore it from a copy, or remove it, and the study continues from its runs. Then nothing checks its "
         "protocol (repeat its command exactly, else alpha does not hold), and the seconds that it has used are lost"
     )
-    content = read_json(folder / RESULT, _File, remedy)
+    content = read_study(folder, remedy)
     if content is None:
         return Earlier()
-    cost = content.get("cost") or {"wall_seconds": 0.0, "cpu_seconds": 0.0, "num_starts": 0, "as_of": 0.0}
+    cost = content["cost"]
     lost = 0.0
     if content["is_running"]:  # it was killed: its runs show how long it still lived
         newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
         lost = max(newest - cost["as_of"], 0.0)
-    used = {WALL: max(cost["wall_seconds"], 0.0) + lost, CPU: max(cost["cpu_seconds"], 0.0)}
+    used = {WALL: cost["wall_seconds"] + lost, CPU: cost["cpu_seconds"]}
     return Earlier({**content}, {**content["protocol"]}, used, cost["num_starts"])
 
 
@@ -227,7 +209,8 @@ class Record:
         name, best = tuned.contender.name, tuned.best(self.protocol)
         results = self.fresh.results.get(name, [])
         known = [value for value in results if value is not None]
-        mean = estimate(known, self.protocol.rule.alpha, [abs(value) for value in known]) if known else None
+        rule, sizes = self.protocol.rule, [abs(value) for value in known]
+        mean = estimate(known, rule.alpha, sizes, self._bounds()) if known else None
         setting = () if best is None else best
         runs = [self.trials.state(self.fresh.words(tuned, setting, seed)) for seed in range(len(results))]
         beaten_by, at = standing.beaten.get(name, (None, None))
@@ -249,6 +232,11 @@ class Record:
             "beaten_by": beaten_by,
             "beaten_after": at,
         }  # fmt: skip
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the range of the metric, in which intervals of means stay."""
+        values = [value for own in self.fresh.results.values() for value in own if value is not None]
+        return bounds_of(self.protocol.rule.metric, map(flatten, self._configs().values()), values)
 
     def _not_tried(self) -> list[str]:
         keys, texts = self.protocol.keys, list[str]()

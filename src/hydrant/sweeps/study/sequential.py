@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from hydrant.config.best import UNBOUNDED
+
 EFFECT_VARIANCE = 2.0
 """The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few
 pairs."""
@@ -40,7 +42,12 @@ MAX_PAIRS = 1_000
 _NUM_SIMULATED = 2_000
 
 
-def estimate(differences: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> Estimate:
+def estimate(
+    differences: Sequence[float],
+    alpha: float,
+    sizes: Sequence[float] = (),
+    ends: tuple[float, float] = UNBOUNDED,
+) -> Estimate:
     """Return the estimate after the last of one or more pairs.
 
     With a probability of at least `1 - alpha`, the intervals after every pair hold the true mean, if the differences
@@ -50,6 +57,7 @@ def estimate(differences: Sequence[float], alpha: float, sizes: Sequence[float] 
         differences: one for each pair, in their order.
         alpha: the probability of an error, such as 0.05.
         sizes: the larger absolute metric of each pair; differences that are equal up to its rounding bound nothing.
+        ends: the smallest and the largest mean that is possible; the interval is cut there.
 
     >>> found = estimate([0.1, 0.12, 0.09, 0.11, 0.1], 0.05)
     >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
@@ -59,7 +67,7 @@ def estimate(differences: Sequence[float], alpha: float, sizes: Sequence[float] 
     mean, std = math.fsum(differences) / num, spread(differences)
     rounding = _ROUNDING * max(sizes, default=0.0)
     half = math.inf if max(differences) - min(differences) <= rounding else _half_width(std, num, alpha)
-    bounds = (None, None) if math.isinf(half) else (mean - half, mean + half)
+    bounds = (None, None) if math.isinf(half) else (max(mean - half, ends[0]), min(mean + half, ends[1]))
     return Estimate(num, mean, *bounds)
 
 

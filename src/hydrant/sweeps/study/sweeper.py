@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from hydrant.config.best import resolve_best, unknown_mode
+from hydrant.config.best import check_logged, resolve_best, unknown_mode
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import flatten, redacted_yaml
@@ -82,7 +82,7 @@ class StudySweeper(GridSweeper):
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
                 say(line)
-            needed = (earlier.content.get("verdict") or {}).get("seeds_needed")
+            needed = earlier.content["verdict"]["seeds_needed"] if earlier.content else None
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
@@ -109,10 +109,7 @@ class StudySweeper(GridSweeper):
                 say(opening)
             fresh.run()
         except BudgetSpent:
-            fresh.why_ended = (
-                "budget",
-                f"no further round fits into the budget of {protocol.budget.describe()}",
-            )
+            fresh.why_ended = "budget"
         finally:
             write_record(self.folder, record, is_running=False)
             self.sweep.result = record.result(self.folder)  # also of a study that a signal stops
@@ -244,10 +241,9 @@ class StudySweeper(GridSweeper):
             message = f"nothing says whether a higher or a lower {self._judge} is better"
             remedy = f"to tune and judge by it, give --metric {self._judge} and best.mode=max or min"
             raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
-        if judge["metric"].startswith("test") and not all(config["test_at_end"] for config in configs):
-            raise ConfigError(
-                "test_at_end", f"is false, so no run has {judge['metric']}", remedy="give test_at_end=true"
-            )
+        for config in configs:
+            check_logged(best["metric"], config)
+            check_logged(judge["metric"], config)
         _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
         rule = Rule(
             judge["metric"], judge["mode"], self._alpha, self._power, self._min_difference, len(contenders)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +9,10 @@ from typing import Any, Literal
 
 from hydrant.errors import JobFailed, NonFiniteError
 from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
-from hydrant.runs.rows import read_metrics
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.preflight import is_finished
+from hydrant.sweeps.study.answer import ENDED, outcome_of
 from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, Amounts, Budget
-
-_ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
 
 
 class BudgetSpent(Exception):
@@ -111,20 +108,13 @@ class Trials:
                 f"several configs trained {job.folder.name}, as its summary.json says, so it has no result"
             )
             raise JobFailed(message)
-        values = [row[metric] for row in read_metrics(job.folder) if metric in row]
-        return float(values[-1]) if values and values[-1] is not None and math.isfinite(values[-1]) else None
+        found = outcome_of(run, metric)
+        return None if isinstance(found, str) else found
 
-    def why_none(self, words: Sequence[str]) -> str:
-        """Return why a run that has ended has no result: `diverged`, `stopped`, `refused` or `failed`."""
+    def outcome(self, words: Sequence[str], metric: str) -> float | str:
+        """Return the result of a run that has ended; if it has none, why: `diverged`, `stopped`, `refused` or so."""
         job = self.job(words)
-        if job is None:
-            return "refused"
-        run = self._run_of(job)
-        if run.status == RunStatus.STOPPED:
-            return "stopped"
-        error = (run.summary.get("error") or {}).get("type")
-        has_diverged = run.status == RunStatus.FINISHED or error == NonFiniteError.__name__
-        return "diverged" if has_diverged else "failed"
+        return "refused" if job is None else outcome_of(self._run_of(job), metric)
 
     def num_affordable(self, share: float = 1.0) -> float:
         """Return how many runs may begin within this share of the budget.
@@ -141,7 +131,7 @@ class Trials:
         """Return what the study has used, and what the next run is expected to cost; 0 where that is unknown."""
         runs = self._begun_runs()
         used = self._used_by(runs)
-        ended = [run for run in runs if run.status in _ENDED]
+        ended = [run for run in runs if run.status in ENDED]
         num = len(ended)
         cost = {WALL: used[WALL] / num, CPU: used[CPU] / num} if num else {WALL: 0.0, CPU: 0.0}
         return used, cost | {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
@@ -192,7 +182,7 @@ class Trials:
         if self.budget.lets_continue(self.used()):
             affordable += sum(map(self._is_begun, waiting))
         if self.budget.needs_measuring:  # half of what fits: others may cost more than those that have ended
-            is_measured = any(run.status in _ENDED for run in self._begun_runs())
+            is_measured = any(run.status in ENDED for run in self._begun_runs())
             num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
         return int(min(num, affordable, len(waiting)))
 

@@ -165,6 +165,36 @@ def _not_settled(standing: Standing) -> list[str]:
     return list(left)
 
 
+def question(contenders: Sequence[str], rule: Rule) -> str:
+    """Return what a study of these contenders asks."""
+    *names, last = contenders
+    better = "highest" if rule.mode == "max" else "lowest"
+    return f"Which of {', '.join(names)} and {last} has the {better} {rule.metric}?"
+
+
+def why_it_ended(reason: Reason | None, seeds: int, budget: str) -> tuple[Reason, str] | None:
+    """Return why a study ended with that reason in words; None if its results say it, or it has not ended."""
+    words: dict[Reason | None, str] = {
+        "seeds": f"all {seeds} seeds are used",
+        "budget": f"no further round fits into the budget of {budget}",
+        "failures": "no run of the tuning has a result",
+    }
+    return None if reason is None or reason not in words else (reason, words[reason])
+
+
+def failure(outcomes: Sequence[float | str], num: int) -> str:
+    """Return what happened to a contender in the test, such as `diverged with fresh seed 2`.
+
+    Args:
+        outcomes: of all of its fresh seeds that have ended; of those without a result, why.
+        num: the first one without a result, from 1 on.
+    """
+    what = outcomes[num - 1]
+    what = f"was {what}" if what in ("stopped", "refused") else what
+    is_each = len(outcomes) > 1 and all(isinstance(outcome, str) for outcome in outcomes)
+    return f"{what} with {f'each of its {len(outcomes)} fresh seeds' if is_each else f'fresh seed {num}'}"
+
+
 def find_verdict(
     standing: Standing, results: Results, rule: Rule, without: Mapping[str, str], why_ended: tuple[Reason, str] | None,
     why_failed: Mapping[str, str] | None = None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 
 from hydrant.commands.compare.comparison import Comparison
@@ -208,6 +209,16 @@ def planned(sweep: Path, optimizer: str, seed: int) -> PlannedJob:
     words = [f"optimizer={optimizer}", "scheduler=cosine", f"seed={seed}"]
     folder = sweep / "_".join(word.replace("=", "-") for word in words)
     return PlannedJob(folder, ["name=planted", *words])
+
+
+def runs_of(results: npt.NDArray[np.float64], factors: Sequence[str]) -> list[Run]:
+    """Return the runs of one sweep: results (values of each factor, ..., seeds)."""
+    runs: list[Run] = []
+    for place in np.ndindex(*results.shape):
+        config = {key: f"{key}{n}" for key, n in zip(factors, place, strict=False)} | {"seed": place[-1]}
+        series = {"val/accuracy": Series(np.array([100.0]), np.array([float(results[place])]))}
+        runs.append(Run(" ".join(map(str, config.values())), "finished", config, {}, {}, series))
+    return runs
 
 
 def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:

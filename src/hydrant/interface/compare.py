@@ -78,6 +78,17 @@ class Comparison:
             rows.append({"group": group["name"], **group["labels"], **counts, **floats})
         return data_frame(rows).set_index("group")
 
+    @property
+    def effects(self) -> pd.DataFrame:
+        """What each key of a sweep over several keys changes: a row for each value beside the `best` one of its `key`,
+        with the `mean` of the best minus the `other`, the corrected interval from `low` to `high`, `p`, `p_holm` and
+        `is_decided`. Empty for other sweeps, and where `by` is given. `to_dict` has the interactions.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return data_frame((self.to_dict()["factorial"] or {"effects": []})["effects"])
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves in plain types: what `hydrant compare --json --details` prints."""
         from hydrant.commands.compare.serialize import to_dict

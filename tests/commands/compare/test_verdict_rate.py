@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from marks import slow
+from planted import runs_of
 from scipy import stats
 
 from hydrant.commands.compare.evidence.noise import Spread
 from hydrant.commands.compare.groups import Group, Metric, group_runs
-from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.series import Series
 from hydrant.commands.compare.statistics import estimate
 from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
 from hydrant.commands.compare.verdicts.verdict import find_verdict
@@ -146,16 +145,6 @@ def test_seeds_that_are_added_until_it_is_decided_hardly_decide_by_chance(
     noise = 3 * (rate * (1 - rate) / NUM_SWEEPS) ** 0.5
     assert rates[0] <= rate + noise
     assert rates[1] == pytest.approx(uncorrected, abs=0.02) or not is_paired
-
-
-def runs_of(results: Array, factors: Sequence[str]) -> list[Run]:
-    """Return the runs of one sweep: results (values of each factor, ..., seeds)."""
-    runs: list[Run] = []
-    for place in np.ndindex(*results.shape):
-        config = {key: f"{key}{n}" for key, n in zip(factors, place, strict=False)} | {"seed": place[-1]}
-        series = {"val/accuracy": Series(np.array([100.0]), np.array([float(results[place])]))}
-        runs.append(Run(" ".join(map(str, config.values())), "finished", config, {}, {}, series))
-    return runs
 
 
 def test_near_copies_of_seeds_decide_nothing_more_often() -> None:

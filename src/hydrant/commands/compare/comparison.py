@@ -36,6 +36,7 @@ from hydrant.commands.compare.time_to_target import (
     workload_time,
 )
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
+from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
 from hydrant.config.best import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
@@ -73,6 +74,7 @@ class Comparison:
     choice: Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
+    factorial: Factorial | None  # for a sweep over several keys, unless `by` asks for some
     num_looks: int  # at the results while seeds were added; 1: none were
     study: StudyVerdict | None  # if all runs are those of a study
 
@@ -143,11 +145,22 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         or "seeds"
     )
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
+    factorial = (
+        find_factorial(grouped, by, other_keys, compared, repetitions, choice.num_tried, looks)
+        if question.by is None and study is None
+        else None
+    )
     num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
+    num_comparisons = num_comparisons if factorial is None else factorial.num_comparisons
     verdicts = find_verdicts(
         every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
     )
-    verdict = find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried, looks)
+    verdict = (
+        find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried, looks)
+        if factorial is None
+        else factorial.verdict
+    )
+    answered = verdict
     for of_runs, by_metric in ((grouped, compared), *([(given, validation)] if over else [])):
         verdict = of_one_quantity(verdict, of_runs, by_metric)
     return Comparison(
@@ -171,6 +184,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         choice=choice,
         verdicts=verdicts,
         verdict=limited(verdict, study, asked.name),
+        factorial=factorial if verdict is answered else None,
         num_looks=looks,
         study=study,
     )

@@ -37,15 +37,18 @@ def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -
     return [group for group in groups if group.without_result and metric.rank(group.estimate.mean) < limit]
 
 
-def with_differences(groups: Sequence[Group], baseline: Group, num_tried: int = 1) -> list[Group]:
+def with_differences(
+    groups: Sequence[Group], baseline: Group, num_tried: int = 1, beside: Sequence[float] = ()
+) -> list[Group]:
     """Return the groups with their differences from the baseline.
 
     Args:
         num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
+        beside: the p-values of other tests for which these are corrected too.
     """
     differences = [None if group is baseline else difference(group, baseline) for group in groups]
     tested = [d.p for d in differences if d is not None and d.p is not None]
-    corrected = (min(1.0, num_tried * p) for p in holm(tested))
+    corrected = (min(1.0, num_tried * p) for p in holm([*tested, *beside]))
     return [
         replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
         for g, d in zip(groups, differences, strict=True)
@@ -57,7 +60,7 @@ def difference(group: Group, other: Group) -> Difference:
 
     Without at least two such pairs, or with pairs for less than half of the smaller group, it is that of all results.
     """
-    shared, overlap = [labels for labels in group.results if labels in other.results], _overlap(group)
+    shared, overlap = [labels for labels in group.results if labels in other.results], overlap_of(group)
     smaller = min(len(group.results), len(other.results))
     if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
         return unpaired([*group.results.values()], [*other.results.values()], overlap)
@@ -65,7 +68,7 @@ def difference(group: Group, other: Group) -> Difference:
     return paired(values, others, overlap)
 
 
-def _overlap(group: Group) -> float:
+def overlap_of(group: Group) -> float:
     """Return how many validation samples a split has for each training sample; 0 if all runs have the same split."""
     runs = group.runs
     config = runs[0].config if runs else {}

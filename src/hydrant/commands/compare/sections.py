@@ -12,7 +12,7 @@ from hydrant.commands.compare.ranking import best_first, passed_over
 from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.time_to_target import UNITS
-from hydrant.commands.compare.verdict_sections import verdict_sections
+from hydrant.commands.compare.verdict_sections import factorial_section, verdict_sections
 from hydrant.terminal.numbers import digits_of, interval, number
 
 VERDICT, RUNS = "verdict", "runs"
@@ -31,6 +31,7 @@ def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
     sections = [Section(VERDICT, "Verdict", _verdict(c), has_heading=False)]
+    sections += [] if c.factorial is None else [factorial_section(c.factorial, c.repetitions)]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c)]
     verdicts = verdict_sections(c.verdicts, c.question)

@@ -16,6 +16,7 @@ from hydrant.commands.compare.section import Section
 from hydrant.commands.compare.sections import RUNS, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts import Verdicts
+from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.csv_text import as_csv
 
@@ -33,6 +34,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "test": "t-test, paired where there are pairs, corrected by Holm",
             "verdict": asdict(c.verdict),
             "study": None if c.study is None else asdict(c.study),
+            "factorial": None if c.factorial is None else _factorial(c.factorial),
             "keys": c.keys,
             "by": c.by,
             "best_over": None
@@ -69,7 +71,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     )
 
 
-_BRIEF = ("metric", "mode", "moment", "verdict", "study", "caution", "num_samples", "num_runs")
+_BRIEF = ("metric", "mode", "moment", "verdict", "study", "factorial", "caution", "num_samples", "num_runs")
 _BRIEF_GROUP = ("name", "num", "num_runs", "mean", "low", "high", "best", "shortfall")
 _MAX_BRIEF_GROUPS = 10
 _MAX_BRIEF_WARNINGS = 5
@@ -104,6 +106,17 @@ def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
         for line, entry in zip(verdicts.sensitivity.lines, plain["sensitivity"]["lines"], strict=True):
             if line.basin is not None:
                 entry["basin"]["factor"] = line.basin.factor
+    return plain
+
+
+def _factorial(found: Factorial) -> dict[str, Any]:
+    """Return the comparisons of a factorial sweep, each in one object."""
+    plain = asdict(found)
+    del plain["verdict"]
+    for name, field in (("effects", "lead"), ("interactions", "change")):
+        for row in plain[name]:
+            change = row.pop(field)
+            row |= {key: change[key] for key in ("num_pairs", "mean", "low", "high", "p", "p_holm")}
     return plain
 
 

@@ -54,6 +54,17 @@ class Difference:
         half = float(stats.t.isf(tail, self.degrees)) * self.error
         return self.mean - half, self.mean + half
 
+    def at_once(self, num_comparisons: int, *, is_shown: bool) -> Difference:
+        """Return the difference with the interval that holds with those of all comparisons.
+
+        Where Holm's test, which rejects more than this interval, has shown the difference, the interval ends at 0, as
+        those of Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
+        """
+        low, high = self.interval(num_comparisons) or (None, None)
+        if is_shown and low is not None and high is not None:
+            low, high = (max(low, 0.0), high) if (self.mean or 0.0) > 0 else (low, min(high, 0.0))
+        return replace(self, low=low, high=high)
+
     def negated(self) -> Difference:
         """Return the difference of the two in the other order."""
         mean, low, high = (None if value is None else -value for value in (self.mean, self.high, self.low))

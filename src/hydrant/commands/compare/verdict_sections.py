@@ -7,7 +7,9 @@ from dataclasses import replace
 from hydrant.commands.compare.numbers import corrected_for, p_value, signed
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.section import Section, Table
+from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.verdicts import Verdicts
+from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
 from hydrant.commands.compare.verdicts.sensitivity import Line, Sensitivity
 from hydrant.commands.compare.verdicts.target import TargetVerdict
@@ -25,6 +27,49 @@ def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
     if v.tuning is not None:
         sections.append(replace(_tuning(v.tuning), is_detail=asked.tuned is None))
     return sections
+
+
+def factorial_section(found: Factorial, repetitions: str) -> Section:
+    """Return what each key of a sweep changes, a line each, and which keys interact."""
+    titles = ["difference", "95 % interval", "p (Holm)", "verdict"]
+    effects = Table(
+        "effects", "The best value of each key beside its others, over the settings of the other keys.",
+        ["key", "best", "other", *titles],
+        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in found.effects], 3,
+        best=[place for place, e in enumerate(found.effects) if e.key in found.decided],
+    )  # fmt: skip
+    rows = [
+        [" and ".join(i.keys), " over ".join(i.lead_of), " for ".join(i.change_to),
+         *_difference(i.change, is_decided=i.is_decided)]
+        for i in found.interactions
+    ]  # fmt: skip
+    changes = Table(
+        "interactions", "How much the lead of a value changes with a value of another key.",
+        ["do they interact?", "lead of", "with", *titles], rows, 3,
+        best=[place for place, i in enumerate(found.interactions) if i.is_decided],
+    )  # fmt: skip
+    sentences = [
+        f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
+        f"corrected for all {found.num_comparisons} comparisons of these tables. --by {found.effects[0].key} asks for "
+        "one key alone: choose it before you see results."
+    ]
+    sentences += [
+        f"{' and '.join(i.keys)} interact, so the best value of one depends on the other: --by {','.join(i.keys)} "
+        "compares their settings."
+        for i in found.interactions
+        if i.is_decided
+    ]
+    if found.untested:
+        names = "; ".join(map(" and ".join, found.untested))
+        sentences.append(
+            f"Undecided, for two {repetitions} that all their values share are missing: {names}."
+        )
+    return Section("effects", "What each key changes", sentences, [effects, changes])
+
+
+def _difference(found: Difference, *, is_decided: bool) -> list[str]:
+    ends = interval(found.low, found.high)
+    return [signed(found.mean), ends, p_value(found.p_holm), "decided" if is_decided else "undecided"]
 
 
 def _noise(noise: NoiseFloor) -> Section:

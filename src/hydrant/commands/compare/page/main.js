@@ -51,7 +51,7 @@ function render() {
   showTitle();
   const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection];
   const asked = [profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection];
-  const comparing = [groupsSection, runsSection, ...figures, picturesSection, ...asked], alone = [curvesSection, runsSection, schedulesSection, picturesSection, ...asked];
+  const comparing = [() => drawSection("effects"), groupsSection, runsSection, ...figures, picturesSection, ...asked], alone = [curvesSection, runsSection, schedulesSection, picturesSection, ...asked];
   const results = DATA.message ? [] : [warningsSection, progressSection, ...(DATA.runs.length === 1 ? alone : comparing)];
   for (const draw of DATA.message ? [progressSection] : [verdictSection, ...results]) draw();
   showRun();

@@ -59,6 +59,15 @@ def find_noise_floor(
     num_comparisons: int = 1,
 ) -> NoiseFloor:  # fmt: skip
     """Return the noise floor. `best`: the winner and the runner-up, or as many as there are."""
+    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons)
+    if "fold" not in repetitions and floor.unpaired.std:  # nobody can add a fold
+        floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))
+    are_exact = all(len({*group.results.values()}) < 2 for group in groups)
+    return replace(floor, sentences=_sentences(floor, best, repetitions, metric, are_exact=are_exact))
+
+
+def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
+    """Return the noise alone, without what follows from it."""
     samples = {group.name: list(group.results.values()) for group in groups}
     pooled, p = spread(list(samples.values())), bartlett(list(samples.values()))
     scatter_alike = p is None or p >= SIGNIFICANCE
@@ -66,11 +75,7 @@ def find_noise_floor(
     unpaired = spread([samples[group.name] for group in compared])
     paired, names = _paired(compared), [group.name for group in compared]
     scatter = {name: spread([sample]) for name, sample in samples.items()}
-    floor = NoiseFloor(scatter, pooled, p, names, unpaired, paired, num_comparisons, [], [])
-    if "fold" not in repetitions and unpaired.std:  # nobody can add a fold
-        floor = replace(floor, needs=_needs(floor, unpaired.std, best, difference))
-    are_exact = all(len({*sample}) < 2 for sample in samples.values())
-    return replace(floor, sentences=_sentences(floor, best, repetitions, metric, are_exact=are_exact))
+    return NoiseFloor(scatter, pooled, p, names, unpaired, paired, 1, [], [])
 
 
 def _paired(groups: Sequence[Group]) -> Spread | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -53,13 +53,14 @@ class Verdict:
 
 def find_verdict(
     groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str, num_tried: int = 1,
-    num_looks: int = 1,
+    num_looks: int = 1, beside: Sequence[float] = (),
 ) -> Verdict:  # fmt: skip
     """Return the verdict about groups.
 
     Args:
         num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
         num_looks: at these results while they grew. The last one tests at 5 % / num_looks**2.
+        beside: the p-values of other tests for which these are corrected too.
     """
     leader = find_winner(groups, metric)
     if leader is None:
@@ -67,8 +68,8 @@ def find_verdict(
     if len(groups) == 1:
         return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = best_first(with_differences(rivals, leader, num_tried * num_looks**2), metric)
-    open_ones = [rival for rival in rivals if not _is_beaten(rival, metric)]
+    rivals = best_first(with_differences(rivals, leader, num_tried * num_looks**2, beside), metric)
+    open_ones = [rival for rival in rivals if not is_beaten(rival, metric)]
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
@@ -76,7 +77,7 @@ def find_verdict(
     assert rival.versus is not None
     is_decided = not open_ones and not leader.without_result
     beaten = [group for group in rivals if group is not rival and group not in open_ones]
-    num = len(rivals) * num_tried
+    num = (len(rivals) + len(beside)) * num_tried
     case = _Case(leader, rival, rival.versus, beaten, num, num_looks, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
@@ -119,12 +120,21 @@ def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Ve
     return Verdict("undecided", f"{sentence}. {remedy}{more}.")
 
 
-def _is_beaten(rival: Group, metric: Metric) -> bool:
+def is_beaten(rival: Group, metric: Metric) -> bool:
     """Return whether the leader is better than this group beyond chance."""
     found = rival.versus
     if found is None or found.mean is None or found.p_holm is None:
         return False
     return found.p_holm < SIGNIFICANCE and metric.is_better(0.0, found.mean)
+
+
+def corrected_lead(rival: Group, metric: Metric, num_comparisons: int) -> Difference:
+    """Return the leader minus the rival in units of the metric, below 0 where less is better; sentences turn the sign.
+
+    The rival has its difference from the leader. The interval is corrected for all comparisons.
+    """
+    assert rival.versus is not None
+    return rival.versus.negated().at_once(num_comparisons, is_shown=is_beaten(rival, metric))
 
 
 @dataclass(frozen=True)
@@ -156,16 +166,7 @@ class _Case:
 
     @property
     def lead(self) -> Difference:
-        """The leader minus the rival in units of the metric, below 0 where less is better; the sentence turns the sign.
-
-        The interval is Bonferroni's. Where Holm's test, which rejects more, finds the lead, it ends at 0, as those of
-        Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
-        """
-        lead = self.versus.negated()
-        low, high = lead.interval(self.num_counted) or (None, None)
-        if low is not None and high is not None and _is_beaten(self.rival, self.metric):
-            low, high = (max(low, 0.0), high) if (lead.mean or 0.0) > 0 else (low, min(high, 0.0))
-        return replace(lead, low=low, high=high)
+        return corrected_lead(self.rival, self.metric, self.num_counted)
 
     @property
     def decided(self) -> str:

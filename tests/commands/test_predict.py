@@ -1,4 +1,4 @@
-"""`hydrant predict` writes what a run predicts: the numbers of `evaluate`, with names, also after a kill."""
+"""`hydrant predict` writes what a run predicts: the numbers of `evaluate`, with names."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import csv
 import importlib
 import io
 import json
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from marks import slow_but
 from PIL import Image
 
 import hydrant
 from hydrant import cli
-from hydrant.runs.prediction.partial_file import PartialFile
+from hydrant.runs.prediction.prediction import Prediction
 from hydrant.training.prediction import Arrays
 
 digits_module = importlib.import_module("hydrant.data.digits")
@@ -98,49 +96,36 @@ def test_probabilities_of_classes(digits: hydrant.Run, predict: Predict) -> None
         assert [np.float32(content[f"probability/{name}"]) for name in range(10)] == row.tolist()
 
 
-@pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.npz"])
-@pytest.mark.parametrize("num_lost_bytes", slow_but((5,), [0, 5]))
-def test_a_command_that_was_stopped_continues(
-    out: str, num_lost_bytes: int, digits: hydrant.Run, predict: Predict, monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("out", "first"), [("out.csv", None), ("out.jsonl", None), ("out.npz", None), ("out.csv", 5)]
+)
+def test_a_command_that_fails_leaves_the_file_that_was_there(
+    out: str, first: int | None, digits: hydrant.Run, predict: Predict, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    whole = predict(digits, "val", out=f"whole_{out}")
-    append = PartialFile.append
+    """Stopped after two batches, or if a batch has another shape than the first one."""
+    file, batches = predict(digits, "val", out=out), Prediction.batches
+    before = file.read_bytes()
 
-    def stop_at_the_third(partial: PartialFile, arrays: Arrays) -> None:
-        append(partial, arrays)
-        if partial.num_rows == 300:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PartialFile, "append", stop_at_the_third)
-        stopped = predict(digits, "val", out=out, status=130)
-    assert not stopped.exists()
-    partial = stopped.with_name(f"{out}.partial")
-    assert "300 predictions are in" in capsys.readouterr().err
-    partial.write_bytes(partial.read_bytes()[: partial.stat().st_size - num_lost_bytes])
-    predict(digits, "val", out=out)
-    assert f"continues after {200 if num_lost_bytes else 300} of 360" in capsys.readouterr().err
-    assert stopped.read_bytes() == whole.read_bytes()
-    assert {file.name for file in stopped.parent.iterdir()} == {out, whole.name}
-
-
-def test_a_partial_file_of_something_else_is_left(
-    digits: hydrant.Run, predict: Predict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object) -> None:
+    def two(prediction: Prediction) -> Iterator[Arrays]:
+        whole = batches(prediction)
+        yield next(whole)
+        second = next(whole)
+        if first:
+            second["probabilities"] = second["probabilities"][:, :first]
+        yield second
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("hydrant.runs.prediction.output.replacing", fail)
-        predict(digits, "val", status=130)
-    capsys.readouterr()
-    rows = rows_of(predict(digits, "val", "--weights", "ema", "--batch-size", "90"))
-    assert (
-        "out.csv.partial was made with other weights and batch size; starting again"
-        in capsys.readouterr().err
+    monkeypatch.setattr(Prediction, "batches", two)
+    predict(digits, "val", out=out, status=2 if first else 130)
+    error = (
+        "'probabilities' of a sample is float32 [10] in one batch and float32 [5]"
+        if first
+        else "stopped by SIGINT"
     )
-    assert len(rows) == 360
+    assert error in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_tensors_are_prepared_as_in_an_evaluation(
@@ -190,12 +175,10 @@ def test_a_damaged_image_is_left_out_if_the_data_say_so(
         (folder / f"{name}.png").write_bytes(b"damaged" if name == "c" else good)
     predict(pets, "photos", "--batch-size", "2", status=1)
     printed = capsys.readouterr().err
-    assert "2 predictions are in out.csv.partial" in printed
     assert "photos/c.png cannot be read as an image" in printed
     out = predict(pets, "photos", "--batch-size", "2", "data.on_error=skip")
     assert [row["file"] for row in rows_of(out)] == [f"photos/{name}.png" for name in "abde"]
     printed = capsys.readouterr()
-    assert "continues after 2 of 5 samples" in printed.err
     assert "4 predictions of 5 files, without 1 damaged" in printed.out
 
 
@@ -236,35 +219,6 @@ def test_a_run_with_renamed_classes_continues_only_if_it_is_told_to(
     assert cli.main(["train", *words]) == 2
     assert "data: the data have other classes than the run learned: class 1 was" in capsys.readouterr().err
     assert cli.main(["train", *words, "resume_strict=false"]) == 0
-
-
-@pytest.mark.parametrize("run", ["digits", "pets"])
-def test_a_partial_file_of_a_split_that_changed_is_left(
-    run: str, request: pytest.FixtureRequest, predict: Predict, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], tmp_path: Path,
-) -> None:  # fmt: skip
-    trained, words = request.getfixturevalue(run), ["val", "--batch-size", "4"]
-    if run == "pets":
-        shutil.copytree(Path(trained.config["data"]["root"]), tmp_path / "pets")
-        words.append(f"data.root={tmp_path / 'pets'}")
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def resumed() -> str:
-        with monkeypatch.context() as patch:
-            patch.setattr("hydrant.runs.prediction.output.replacing", stop)
-            predict(trained, *words, status=130)
-        return capsys.readouterr().err
-
-    assert "continues" not in resumed()
-    assert "continues after" in resumed()
-    if run == "pets":
-        os.utime(tmp_path / "pets" / "val" / "cat" / "0.png", (1, 1))
-    else:
-        table = digits_module._table()
-        monkeypatch.setattr(digits_module, "_table", lambda: (table + table[:, -1:]).clamp(max=9))
-    assert "out.csv.partial was made with other inputs; starting again" in resumed()
 
 
 def test_without_a_file_the_same_rows_are_printed(
@@ -310,12 +264,4 @@ def test_what_cannot_be_predicted_is_named(
     np.save("int.npy", np.zeros((3, 1, 8, 8), dtype=np.int64))
     assert cli.main(["predict", str(digits.folder), *words]) == 2
     assert message in capsys.readouterr().err
-    assert not list(tmp_path.glob("*.partial"))
-
-
-def test_a_file_that_another_process_writes_is_refused(
-    digits: hydrant.Run, predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with PartialFile.open(tmp_path / "out.csv.partial", {}):
-        predict(digits, "val", status=2)
-    assert "--out: another process is writing out.csv.partial" in capsys.readouterr().err
+    assert not list(tmp_path.glob(".*.tmp"))

@@ -29,7 +29,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def predict(
-    task: Any, source: Source, spec: StreamSpec, batch_size: int, precision: Precision, *, first: int = 0
+    task: Any, source: Source, spec: StreamSpec, batch_size: int, precision: Precision
 ) -> Iterator[Arrays]:
     """Yield the arrays of each batch: `numbers`, `target` if it is a tensor, and what the task predicts.
 
@@ -42,30 +42,15 @@ def predict(
         spec: which samples this rank reads.
         batch_size: how many samples are predicted at once.
         precision: autocasts the forward pass.
-        first: the number of the first sample, a multiple of the batch size. Earlier ones are not predicted.
 
     Raises:
         ConfigError: the task predicts something else than tensors with an entry for each sample.
     """
-    rest, offset = _from(source, first)
     with eval_mode(task):
-        for numbers, batch in numbered_batches(rest, spec, batch_size):
-            numbers += offset
-            if numbers[0] < first:
-                continue
+        for numbers, batch in numbered_batches(source, spec, batch_size):
             seeding.seed_evaluation(int(numbers[0]) // batch_size, spec.device)
             arrays = {NUMBERS: numbers.numpy(), **_targets(batch, len(numbers))}
             yield arrays | _predict_batch(task, batch, precision)
-
-
-def _from(source: Source, first: int) -> tuple[Source, int]:
-    """Return the samples from `first` on and `first`; or all and 0, if the source cannot begin there."""
-    if not first:
-        return source, 0
-    try:
-        return source.subset(range(first, source.num_samples)), first
-    except ConfigError:
-        return source, 0
 
 
 @torch.no_grad()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from hydrant.data import InMemorySource, LoaderSource
+from hydrant.data import InMemorySource
 from hydrant.errors import ConfigError
-from hydrant.runs.prediction.inputs import Inputs, check_not_read, find_inputs
+from hydrant.runs.prediction.inputs import Inputs, check_not_read
 
-INPUTS = Inputs(InMemorySource(torch.zeros(1), ()), "the given inputs", None)
+INPUTS = Inputs(InMemorySource(torch.zeros(1), ()), "the given inputs")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "train/a.csv", "a.jsonl", "train/a.jsonl", "a.npy", "a.parquet"])
@@ -27,25 +27,3 @@ def test_samples_in_a_folder_of_the_settings_are_not_replaced(name: str, tmp_pat
     check_not_read(other, INPUTS, plan)
     with pytest.raises(ConfigError, match=r"holds samples, which the predictions would replace"):
         check_not_read(out, INPUTS, plan)
-
-
-class Rows:
-    """A data set of one's own, whose file nothing names."""
-
-    def __init__(self, first: float) -> None:
-        self.first = first
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.tensor([self.first + index]), 0
-
-
-def test_other_samples_of_a_data_set_of_one_s_own_are_other_inputs() -> None:
-    def identity(first: float) -> Any:
-        source = LoaderSource(Rows(first), torch.as_tensor, torch.as_tensor, (), (), num_workers=0)
-        plan: Any = SimpleNamespace(splits={"val": SimpleNamespace(source=source)}, config={"data": {}})
-        return find_inputs(plan, ["val"]).identity
-
-    assert identity(0) == identity(0) != identity(1)

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
-from hydrant.data.base import ON_HOST, changes_samples, digest_of_samples, rounded
+from hydrant.data.base import changes_samples, rounded
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs
 from hydrant.errors import ConfigError, log
@@ -24,18 +23,23 @@ from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import notice
 from hydrant.training.plan import Plan
 
-_NUM_HASHED = 16
-"""Samples of a data set that are read to see whether it has changed."""
-
 _MARGIN = 0.01  # by which rounding may leave 0..1
 
 KEY = "inputs"
 """Names the inputs in error messages."""
 
-_DATA_FILES = ("*.npy", "*.bin", "*.arrow", "*/*.arrow", "*.parquet")
-"""The files with samples in a folder that the settings of the data name. Used for data that do not name their files."""
-_TEXT_FILES = ("*.csv", "*/*.csv", "*.jsonl", "*/*.jsonl")
-"""Those that may hold samples or other texts."""
+_DATA_FILES = (
+    "*.npy",
+    "*.bin",
+    "*.arrow",
+    "*/*.arrow",
+    "*.parquet",
+    "*.csv",
+    "*/*.csv",
+    "*.jsonl",
+    "*/*.jsonl",
+)
+"""The files that may hold samples, in a folder that the settings of the data name."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,6 @@ class Inputs:
     Args:
         source: the samples.
         title: what they are, for people.
-        identity: JSON that identifies the samples: it changes if they do.
         file_of: returns the file of a sample; None: samples are named by their number.
         has_targets: whether the targets of the source are known ones.
         files: the files that were given.
@@ -53,7 +56,6 @@ class Inputs:
 
     source: Source
     title: str
-    identity: Any
     file_of: Callable[[int], str] | None = None
     has_targets: bool = False
     files: Sequence[Path] = ()
@@ -85,7 +87,7 @@ def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
             raise ConfigError(KEY, f"there is no file or folder {word}, nor such a split; splits: {splits}")
     if len(words) == 1 and Path(words[0]).suffix.lower() in TENSOR_FILES and _reader(plan).tensors:
         path = Path(words[0])
-        tensors = of_tensors(plan, read_inputs(path, KEY), str(path), [_identity(path)])
+        tensors = of_tensors(plan, read_inputs(path, KEY), str(path))
         return dataclasses.replace(tensors, files=(path,))
     return _of_files(_reader(plan), words, plan)
 
@@ -96,13 +98,13 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    files = (*inputs.files, *_files_of_settings(plan.config["data"], (*_DATA_FILES, *_TEXT_FILES)))
+    files = (*inputs.files, *_files_of_settings(plan.config["data"]))
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         message = f"{out} holds samples, which the predictions would replace"
         raise ConfigError("--out", message, remedy="give another file")
 
 
-def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", identity: Any = None) -> Inputs:
+def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> Inputs:
     """Return inputs in memory as samples.
 
     Raises:
@@ -121,7 +123,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
         raise ConfigError(KEY, f"{title} has no samples")
     _check_types(plan, source, title)
     _warn_of_range(plan, source, title)
-    return Inputs(source, title, identity)
+    return Inputs(source, title)
 
 
 def _check_types(plan: Plan, source: Source, title: str) -> None:
@@ -165,37 +167,21 @@ def _kind(dtype: torch.dtype) -> str:
 def _of_split(plan: Plan, name: str) -> Inputs:
     source = plan.splits[name].source
     file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
-    identity = [name, source.num_samples, _content(source, plan.config["data"])]
-    return Inputs(source, f"the split {name}", identity, file_of, has_targets=True)
+    return Inputs(source, f"the split {name}", file_of, has_targets=True)
 
 
-def _content(source: Source, settings: Mapping[str, Any]) -> Any:
-    """Return a value that changes with the samples of a split: a hash of samples in memory; else size and time of each
-    sample's file or, if these are unknown, of the files that the settings of the data name, with a hash of some
-    samples, as a data set of one's own may read other files."""
-    if isinstance(source, InMemorySource):
-        return digest_of_samples([Batch(source.inputs, source.targets)])
-    if isinstance(source, LoaderSource) and source.names_are_files:
-        return [_identity(Path(source.name_of(number))) for number in range(source.num_samples)]
-    files = [_identity(file) for file in _files_of_settings(settings)]
-    if not isinstance(source, LoaderSource):
-        return files
-    places = np.unique(np.linspace(0, source.num_samples - 1, _NUM_HASHED).astype(int))
-    return [*files, digest_of_samples(source.subset(places).batches(ON_HOST, 1))]
-
-
-def _files_of_settings(settings: Mapping[str, Any], patterns: Sequence[str] = _DATA_FILES) -> list[Path]:
+def _files_of_settings(settings: Mapping[str, Any]) -> list[Path]:
     texts = sorted(value for value in flatten(settings).values() if isinstance(value, str))
-    return [file for text in texts for file in _data_files(text, patterns)]
+    return [file for text in texts for file in _data_files(text)]
 
 
-def _data_files(text: str, patterns: Sequence[str]) -> list[Path]:
-    """Return the file with this name, or the files of these patterns in the folder with this name; else nothing."""
+def _data_files(text: str) -> list[Path]:
+    """Return the file with this name, or the files of samples in the folder with this name; else nothing."""
     if os.path.isfile(text):  # noqa: PTH113  # of any length
         return [Path(text)]
     if not os.path.isdir(text):  # noqa: PTH112
         return []
-    return sorted(file for pattern in patterns for file in Path(text).glob(pattern))
+    return sorted(file for pattern in _DATA_FILES for file in Path(text).glob(pattern))
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
@@ -203,13 +189,13 @@ def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
         raise ConfigError(KEY, f"this run cannot read {words[0]}; {_offers(plan)}")
     files = [file for word in words for file in _files_of(Path(word), reader, plan)]
     title = str(files[0]) if len(files) == 1 else f"{len(files):,} files"
-    source, identity = reader.files(files), [_identity(file) for file in files]
+    source = reader.files(files)
     if not reader.is_sample_per_file:
-        return Inputs(source, title, identity, files=files)
+        return Inputs(source, title, files=files)
     if source.num_samples != len(files):
         message = f"gives {source.num_samples} samples for {len(files)} files; one for each is needed"
         raise ConfigError("data", message)
-    return Inputs(source, title, identity, lambda number: str(files[number]), files=files)
+    return Inputs(source, title, lambda number: str(files[number]), files=files)
 
 
 def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
@@ -224,14 +210,6 @@ def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(KEY, f"this run cannot read {path}; {_offers(plan)}")
     return [path]
-
-
-def _identity(file: Path) -> list[Any]:
-    try:
-        status = file.stat()
-    except (OSError, ValueError):  # no file
-        return [str(file)]
-    return [str(file), status.st_size, status.st_mtime_ns]
 
 
 def _reader(plan: Plan) -> Reader:

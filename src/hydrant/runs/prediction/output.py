@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.command_line import writing_to
-from hydrant.errors import DataError
+from hydrant.errors import ConfigError, DataError
 from hydrant.files.atomic_write import replacing
-from hydrant.runs.prediction.formats import Format, csv_text, format_of
+from hydrant.runs.prediction.formats import csv_text, format_of
 from hydrant.runs.prediction.inputs import check_not_read
-from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.runs.prediction.prediction import Prediction
 from hydrant.runs.prediction.table import Table
-from hydrant.terminal.console import emit, notice, output_status, relative
+from hydrant.terminal.console import emit, output_status
 from hydrant.terminal.progress_bar import ProgressBar
+from hydrant.training.prediction import NUMBERS, Arrays
 
 
 def print_predictions(prediction: Prediction) -> int:
@@ -56,50 +57,47 @@ def predictions_of(prediction: Prediction) -> tuple[list[str], list[list[Any]]]:
 def write_predictions(prediction: Prediction, out: Path) -> int:
     """Write the predictions into a file, and return their number.
 
-    Until the file is complete, they are in a file beside it; the same command continues after its last batch.
-
     Raises:
         ConfigError: the file cannot be written, cannot hold these predictions, or holds samples that are read.
         DataError: a sample cannot be read, or none can.
     """
-    file_format, path = format_of(out), out.resolve()  # write through a link instead of replacing it
+    write, path = format_of(out), out.resolve()  # write through a link instead of replacing it
     check_not_read(path, prediction.inputs, prediction.saved.plan)
-    partial_path = path.with_name(f"{path.name}.partial")
-    with writing_to("--out", out), PartialFile.open(partial_path, prediction.identity) as partial:
-        try:
-            _fill(partial, prediction, file_format)
-        except BaseException:
-            if partial.num_rows:
-                done, name = f"{partial.num_rows:,} predictions", relative(partial_path)
-                notice(f"{done} are in {name}; the same command continues there")
-            else:
-                partial_path.unlink()
-            raise
-        with replacing(path) as file:
-            file_format.write(file, partial, prediction)
-        partial_path.unlink()
-        return partial.num_rows
+    with writing_to("--out", out), replacing(path) as file:
+        return write(file, prediction, _batches(prediction))
 
 
-def _fill(partial: PartialFile, prediction: Prediction, file_format: Format) -> None:
-    """Add the batches that are missing."""
-    total, size = prediction.inputs.source.num_samples, prediction.batch_size
-    first = min(-(-partial.next_number // size) * size, total)
-    if partial.num_rows:
-        file_format.check(prediction, partial.last)
-        notice(f"continues after {first:,} of {total:,} samples")
-    bar = ProgressBar.start(total, first, unit="samples")
+def _batches(prediction: Prediction) -> Generator[Arrays]:
+    """Yield the arrays of each batch, and show the progress.
+
+    Raises:
+        ConfigError: the arrays of a batch have other types or shapes than those of the first one.
+        DataError: no sample can be read.
+    """
+    bar = ProgressBar.start(prediction.inputs.source.num_samples, 0, unit="samples")
+    first, num_done = Arrays(), 0
     try:
-        for arrays in prediction.batches(first) if first < total else ():
-            if not partial.num_rows:
-                file_format.check(prediction, arrays)
-            partial.append(arrays)
-            bar.advance(partial.next_number - first)
-            first = partial.next_number
+        for arrays in prediction.batches():
+            first = first or arrays
+            _check_alike(first, arrays)
+            yield arrays
+            bar.advance(int(arrays[NUMBERS][-1]) + 1 - num_done)
+            num_done = int(arrays[NUMBERS][-1]) + 1
     finally:
         bar.close()
-    if not partial.num_rows:
+    if not first:
         raise _no_samples(prediction)
+
+
+def _check_alike(first: Arrays, arrays: Arrays) -> None:
+    for name in first.keys() | arrays.keys():
+        shapes = [
+            f"{part[name].dtype} {list(part[name].shape[1:])}" if name in part else "missing"
+            for part in (first, arrays)
+        ]
+        if shapes[0] != shapes[1]:
+            message = f"{name!r} of a sample is {shapes[0]} in one batch and {shapes[1]} in the next"
+            raise ConfigError("task", f"{message}; pad all samples to one length")
 
 
 def _no_samples(prediction: Prediction) -> DataError:

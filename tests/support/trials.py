@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hydrant.data import Data
+from hydrant.training.distributed.world import World
 from hydrant.training.prepare.dry_run import Trials
 
 
@@ -16,6 +17,7 @@ def trials_of(task: Any, data: Data, **settings: Any) -> Trials:
         "global_batch_size": 4,
         "micro_batch_size": None,
         "limit_train_samples": None,
+        "seed": 0,
     }
     precision: Any = SimpleNamespace(around=lambda forward: forward)
-    return Trials(task, data, precision, config | settings)
+    return Trials(task, data, precision, config | settings, World.from_launcher())

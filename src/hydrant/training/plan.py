@@ -15,6 +15,7 @@ from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hooks import Hooks
@@ -38,6 +39,7 @@ class Plan:
     flops_per_sample: int  # of a forward pass in training
     uncounted: str  # what `flops_per_sample` leaves out, for users; "" if nothing
     targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
+    collectives: Sequence[Collective]  # of a forward pass in training
     written_buffers: Sequence[str]  # that training changes, besides the statistics of batch norms
     intervals: Intervals
     schedules: Schedules

@@ -17,7 +17,7 @@ from training_runs import Train, UserModule
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data.packed import with_cuts
-from hydrant.training.profiling import Flops, count_flops
+from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
@@ -39,10 +39,10 @@ class Call(nn.Module):
         return Outcome({"loss": loss}, {}, None, torch.tensor(batch.num_samples))
 
 
-def count(model: nn.Module, *shape: int) -> Flops:
+def count(model: nn.Module, *shape: int) -> tuple[int, str]:
     task = Call(model)
     with training_trial(task):
-        return count_flops(task, Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)), task)[0]
+        return count_flops(task, Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)), task)[0][:2]
 
 
 class Frozen(nn.Module):

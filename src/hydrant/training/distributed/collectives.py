@@ -38,6 +38,8 @@ class Collective:
 class CollectiveRecorder(TorchDispatchMode):
     """A context that records every collective in `collectives`."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.collectives: list[Collective] = []
@@ -45,7 +47,8 @@ class CollectiveRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        namespace, _, operator = func._schema.name.partition("::")
+        schema = getattr(func, "_schema", None)  # a higher order operator has none
+        namespace, _, operator = getattr(schema, "name", "").partition("::")
         if namespace in _NAMESPACES and not operator.startswith(("wait", "_wrap")):
             is_in_place, name = operator.endswith("_"), operator.rstrip("_")
             changes_gradient = is_in_place and torch.is_grad_enabled() and _requires_grad(args)

@@ -53,7 +53,6 @@ from hydrant.training.prepare.dry_run import (
     Trials,
     check_batch_norm,
     check_best,
-    dry_collectives,
     dry_forward,
     dry_mixing,
     eval_metrics,
@@ -146,7 +145,7 @@ def _prepare(
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data, precision)
     warn_of_own_draws(data)
-    trials = Trials(task, data, precision, config, run_world.world_size)
+    trials = Trials(task, data, precision, config, run_world)
     dry = dry_forward(trials)
     if "divided" in config["data"]:  # a stream
         check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
@@ -170,7 +169,7 @@ def _prepare(
     check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
-    compilation.check_fits(task, dry_collectives(trials, dry.train_batch) if compilation.is_on else [])
+    compilation.check_fits(task, dry.collectives)
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
         check_batch_norm(trials, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
@@ -193,8 +192,8 @@ def _prepare(
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
-        dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks,
-        eval_metrics(prefixes, dry), pictured_classes, optimizers, split_digests(config["data"]),
+        dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing,
+        profiler, hooks, eval_metrics(prefixes, dry), pictured_classes, optimizers, split_digests(config["data"]),
     )  # fmt: skip
 
 

@@ -15,13 +15,13 @@ from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.best import unknown_mode
-from hydrant.config.user_errors import is_in_user_code, place
+from hydrant.config.user_errors import place
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.base import ON_HOST
 from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.tasks.base import eval_mode
-from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
+from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
@@ -45,14 +45,8 @@ def make_stream_spec(
         ConfigError: they cannot be divided.
     """
     batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
-    micro = _micro_batch_size(config, world.world_size, num_samples, batch_sizes.values)
-    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, world.world_size, world.device, doubles)
-
-
-def _micro_batch_size(
-    config: Mapping[str, Any], ranks: int, num_samples: int, batch_sizes: Sequence[int]
-) -> int:
-    for batch_size in batch_sizes:
+    micro, ranks = config["micro_batch_size"], world.world_size
+    for batch_size in batch_sizes.values:
         if batch_size > num_samples:
             limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
             message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
@@ -64,14 +58,14 @@ def _micro_batch_size(
             if config[key] is None:  # there are no more samples
                 near = below or f"no number below {ranks}"
             raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    shared, micro = math.gcd(*batch_sizes) // ranks, config["micro_batch_size"]
+    shared = math.gcd(*batch_sizes.values) // ranks
     micro = shared if micro in (None, "auto") else micro
     if shared % micro:
         divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
-        sizes = ", ".join(map(str, batch_sizes))
+        sizes = ", ".join(map(str, batch_sizes.values))
         message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
         raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
-    return micro
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device, doubles)
 
 
 def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
@@ -129,6 +123,7 @@ class DryForward(NamedTuple):
 
     flops: int  # of a sample in training
     uncounted: str  # what `flops` leaves out
+    collectives: Sequence[Collective]  # of a forward pass in training
     batch: Batch  # of validation samples
     outcome: Outcome
     metric_names: list[str]  # of the values of the task's metrics
@@ -178,14 +173,14 @@ class Trials:
         data: of the run.
         precision: of the run.
         config: of the run.
-        num_ranks: of the run.
+        world: of the run.
     """
 
     task: Any
     data: Data
     precision: Precision
     config: Mapping[str, Any]
-    num_ranks: int = 1
+    world: World
 
     def evaluate(self, source: Source, split: str = "") -> tuple[Batch, Outcome]:
         """Return samples of a source, and the outcome for them in an evaluation.
@@ -193,7 +188,7 @@ class Trials:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        size = min(self.config["eval_batch_size"], source.num_samples // self.num_ranks)
+        size = min(self.config["eval_batch_size"], max(source.num_samples // self.world.world_size, 1))
         return self._try(f"an evaluation{split and f' of {split}'}", source, lambda: size, self.outcome)
 
     def train(self) -> tuple[Batch, tuple[Flops, list[str]]]:
@@ -202,14 +197,16 @@ class Trials:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        num_samples, batch_size = self.data.train.num_samples, self.config["global_batch_size"]
+        source, any_costs = (
+            self.data.train,
+            SampleCosts(1, 1),
+        )  # these say when a batch grows, not to which size
 
         def size() -> int:
-            sizes = batch_size.values() if isinstance(batch_size, Mapping) else [batch_size]
-            sizes = [num_samples if size == "all" else size for size in sizes]
-            return _micro_batch_size(self.config, self.num_ranks, num_samples, sizes)
+            spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
+            return spec.micro_batch_size
 
-        return self._try("training", self.data.train, size, self._train)
+        return self._try("training", source, size, self._train)
 
     def forward(self, batch: Batch) -> Outcome:
         """Return the outcome for a batch in the precision of the run."""
@@ -235,7 +232,7 @@ class Trials:
                 raise ConfigError("model", f"{message} (at {place(error)})", remedy=remedy) from error
 
     def _train(self, batch: Batch) -> tuple[Flops, list[str]]:
-        flops = Flops(0, "")
+        flops = Flops(0, "", [])
 
         def forward() -> Outcome:
             nonlocal flops
@@ -300,22 +297,6 @@ def _values_read(task: Any) -> Generator[None]:
         yield
     finally:
         del task.reads_values  # the class says False; lanes of a stack must have the same attributes
-
-
-def dry_collectives(trials: Trials, batch: Batch) -> list[Collective]:
-    """Return the collectives of a forward in training, found on the host.
-
-    Raises:
-        ConfigError: the forward fails.
-    """
-    try:
-        with training_trial(trials.task), CollectiveRecorder() as recorder:
-            trials.forward(batch)
-    except Exception as error:  # a user's model may raise anything
-        message = f"fails in training: {typed_line(error)} (at {place(error)})"
-        remedy = "" if is_in_user_code(error) else "; compile=eager shows the traceback"
-        raise ConfigError("model", f"{message}{remedy}") from error
-    return recorder.collectives
 
 
 def check_batch_norm(trials: Trials, micro_batch_size: int) -> None:

@@ -13,7 +13,6 @@ from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.dry_run import Trials, dry_collectives, read_samples
 from hydrant.training.prepare.scratch import scratch_trainer
 
 # Trials are eager: compiling for each size takes minutes, and a compiled task mostly needs less memory.
@@ -34,11 +33,10 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
         OutOfMemory: not even one sample fits.
     """
     plan = prepare(config)
-    several = world.world_size > 1
-    trials = Trials(plan.task, plan.data, plan.precision, config)
-    collectives = dry_collectives(trials, read_samples(plan.data, plan.train, 2)) if several else []
-    if collectives:
-        message = f"auto tries on one rank, where {collectives[0]} would wait for the others; give a number"
+    if plan.collectives and world.world_size > 1:
+        message = (
+            f"auto tries on one rank, where {plan.collectives[0]} would wait for the others; give a number"
+        )
         raise ConfigError("micro_batch_size", message)
     largest, total = plan.spec.micro_batch_size, max(plan.spec.batch_sizes.values)
     size = world.broadcast_from_rank_zero(lambda: _largest_that_fits(config, largest))

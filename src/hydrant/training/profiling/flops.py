@@ -18,6 +18,7 @@ from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.data.packed import with_cuts
 from hydrant.errors import first_few, typed_line
 from hydrant.terminal.numbers import percent
+from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 
 _aten: Any = torch.ops.aten
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class Flops(NamedTuple):
 
     per_sample: int
     uncounted: str  # what the number leaves out, for users; "" if nothing
+    collectives: Sequence[Collective]  # that the pass calls
 
 
 def count_flops(task: nn.Module, batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
@@ -45,16 +47,15 @@ def count_flops(task: nn.Module, batch: Batch, forward: Callable[[Batch], T]) ->
 
     counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     counter.mod_tracker = _NoModules()
-    weights = _WeightTracker(task, counter.flop_registry)
+    weights, recorder = _WeightTracker(task, counter.flop_registry), CollectiveRecorder()
     try:
-        with _unfused_attention(), weights, counter:
+        with _unfused_attention(), recorder, weights, counter:
             output = forward(_with_whole_documents(batch))
+        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, weights.describe_uncounted()
     except Exception as error:  # of the model, or of the way in which its operations are counted
         output = forward(batch)
-        return Flops(
-            0, f"flops_per_sample is 0, because torch cannot count them: {typed_line(error)}"
-        ), output
-    return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted()), output
+        per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
+    return Flops(per_sample, uncounted, recorder.collectives), output
 
 
 class _NoModules(contextlib.nullcontext[None]):

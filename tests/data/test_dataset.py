@@ -12,9 +12,10 @@ import torch
 from marks import slow
 from run_folders import assert_same_state, rows, weights
 from sources import joined, spec
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from training_runs import Train, whole_and_resumed
 
-from hydrant.data import Data, dataset, tensors
+from hydrant.data import Data, dataset, dataset_source, tensors
 from hydrant.errors import ConfigError, DataError, HydrantError
 from hydrant.training.prepare.check_samples import check_labels, warn_of_own_draws
 
@@ -127,6 +128,39 @@ def test_items_are_pairs_or_dicts() -> None:
         _ = read(("a", "b")).num_samples
     with pytest.raises(ConfigError, match=r"data.train: has no samples"):
         read()
+    assert read((1.0, np.uint64(3)), (2.0, np.uint64(0))).targets.tolist() == [3, 0]
+
+
+class Forwards(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield torch.ones(2), 0
+
+
+PAIRS = TensorDataset(torch.ones(3, 2), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (
+            Forwards(),
+            r"a Forwards has no .*; hydrant\.data\.Data\(hydrant\.data\.IterableSource\(train_set, num",
+        ),
+        (DataLoader(PAIRS), r"a DataLoader has no .*; give its \.dataset; global_batch_size is the size"),
+        (
+            (torch.ones(3, 2), torch.zeros(3)),
+            r"sample 0 is a Tensor, .* by torch\.utils\.data\.TensorDataset\(inputs",
+        ),
+        (
+            TensorDataset(torch.ones(3, 2)),
+            r"sample 0 is a tuple of 1, .*; a sample without a target is \(input, \(\)\)",
+        ),
+        (TensorDataset(*3 * [torch.ones(3)]), r"sample 0 is a tuple of 3, .* such as \(\(x, weight\), y\)"),
+    ],
+)
+def test_what_is_no_data_set_of_pairs_is_told_what_to_give(items: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^data: {message}"):
+        next(iter(dataset_source(items).batches(spec(), 1)))
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (5,)])

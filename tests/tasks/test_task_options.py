@@ -177,7 +177,13 @@ def test_a_resume_between_two_log_points_is_exact(
 @pytest.mark.parametrize(
     ("make", "words", "key", "message"),
     [
-        (labels, MLP, "task", "several labels for a sample need task.multi_label=true"),
+        (labels, MLP, "task", "need task.multi_label=true, targets that are one-hot give .*: targets.argmax"),
+        (
+            classes,
+            (*MLP, "model.num_classes=2"),
+            "data.num_classes",
+            "; subtract 1 from labels that begin with 1",
+        ),
         (
             tokens,
             (*OWN, "model._target_=task_parts.Tokens"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from torch.utils.data import default_collate
 
@@ -112,7 +113,14 @@ def map_style_source(
     """
     if not is_map_style(items):
         message = f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
-        raise ConfigError(key, message)
+        stream = (
+            "hydrant.data.Data(hydrant.data.IterableSource(train_set, num_samples), "
+            "hydrant.data.dataset_source(val_set)) reads a training set in its order"
+        )
+        remedy = stream if key == "data" else "data=stream reads a training set in its order"
+        if hasattr(items, "dataset"):
+            remedy = "give its .dataset; global_batch_size is the size of a batch"
+        raise ConfigError(key, message, remedy=remedy)
     if not len(items):
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
@@ -150,7 +158,9 @@ def _same(sample: Any) -> Any:
 
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     """Make a batch as torch's `default_collate` does. Images of Pillow become pixels in 0..1."""
-    return tuple(default_collate([(_as_floats(inputs), targets) for inputs, targets in samples]))
+    # torch makes no tensor of unsigned 64-bit integers, which NumPy counts classes by
+    pairs = [(_as_floats(x), int(y) if isinstance(y, np.uint64) else y) for x, y in samples]
+    return tuple(default_collate(pairs))
 
 
 def _as_floats(inputs: Any) -> Any:
@@ -208,8 +218,16 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
         return {key: value for key, value in fields.items() if key != target}, fields[target]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
-    message = f"is a {type(item).__name__}, but a pair (input, target) or a dict is needed"
-    raise ConfigError("data", f"{name} {message}")
+    size = len(item) if isinstance(item, tuple | list) else 0
+    remedies = {0: "tensors of all samples are a data set by torch.utils.data.TensorDataset(inputs, targets)",
+                1: "a sample without a target is (input, ()), for a task that needs none"}  # fmt: skip
+    remedy = remedies.get(
+        size, "put all but the target into the input, such as ((x, weight), y), for a task of yours"
+    )
+    kind = f"{type(item).__name__}{f' of {size}' if size else ''}"
+    raise ConfigError(
+        "data", f"{name} is a {kind}, but a pair (input, target) or a dict is needed", remedy=remedy
+    )
 
 
 def tensors(

@@ -205,7 +205,8 @@ class Classification(Task):
                 return f"{message}; these targets need the same shape"
             return f"{message}; give one number for each class, or the class as an integer: int(label)"
         if given == shape:
-            return f"{message}; several labels for a sample need task.multi_label=true"
+            one_hot = "targets that are one-hot give the class alone: targets.argmax(-1)"
+            return f"{message}; several labels for a sample need task.multi_label=true, {one_hot}"
         if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):
             tokens = ", and task=language_modeling is for next tokens" if self._class_dim == 1 else ""
             return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes{tokens}"

@@ -82,9 +82,10 @@ def explain_unknown_class() -> Generator[None]:
         if not (match := _OUT_OF_BOUNDS.search(str(error))):
             raise
         index = int(match[1])
-        needed = f"data.num_classes={index + 1} or more, and a model with as many outputs"
-        remedy = "task.ignore_index, if such targets do not count" if index < 0 else needed
-        message = f"a sample has the class {index}, for which the model has no output; give {remedy}"
+        outputs = f"data.num_classes={index + 1} or more, and a model with as many outputs"
+        needed = f"subtract 1 from labels that begin with 1, as classes count from 0; else give {outputs}"
+        remedy = "give task.ignore_index, if such targets do not count" if index < 0 else needed
+        message = f"a sample has the class {index}, for which the model has no output; {remedy}"
         raise ConfigError("data.num_classes", message) from error
 
 

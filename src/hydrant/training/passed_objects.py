@@ -143,9 +143,8 @@ def _model_node(passed: Any) -> dict[str, Any]:
                 "model", f"{name} is not a tensor, so no checkpoint can hold it", remedy="make it a buffer"
             )
         if is_lazy(weight):
-            raise ConfigError(
-                "model", f"{name} has no shape yet", remedy="call the model once with a batch first"
-            )
+            remedy = "call the model once with a batch first, a class in __init__: self(torch.zeros(1, 4))"
+            raise ConfigError("model", f"{name} has no shape yet", remedy=remedy)
     structure = _hash(repr(model), *(f"{name} {tuple(weight.shape)}" for name, weight in weights.items()))
     return {"_target_": f"{PREFIX}model", "type": class_path(passed), "structure": structure}
 

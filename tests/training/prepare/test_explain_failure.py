@@ -103,6 +103,13 @@ def test_a_layer_of_the_wrong_size_is_named_with_both_sizes(given: str) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
+def test_inputs_of_another_type_than_the_weights_are_named_by_it(dtype: torch.dtype) -> None:
+    message = refusal(nn.Sequential(nn.Linear(4, 2)), lambda inputs, label: (inputs.to(dtype), label))
+    assert f"gets a tensor of shape [4, 4] and type {dtype}: " in message
+    assert message.endswith("Convert the inputs to the type of its weights: inputs.to(torch.float32)")
+
+
 def test_samples_that_are_dicts_are_explained_to_who_passes_them_and_to_who_names_them() -> None:
     model = nn.Sequential(nn.Linear(4, 2))
     named = refusal(model, fields)

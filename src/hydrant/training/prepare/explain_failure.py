@@ -79,9 +79,15 @@ def _model_fails(
     if not is_own and argument is batch.inputs and _has_no_target(batch):
         return _without_target(batch.inputs, f", and the model fails on them: {typed_line(error)}")
     is_inner = bool(name) and type(module).__module__.startswith("torch.nn.")
+    weight = next(module.parameters(recurse=False), None)
     if is_inner and isinstance(argument, torch.Tensor):
         layer_text = " ".join(repr(module).split())
         message = f"{message}: its layer {name}, {layer_text}, gets a tensor of shape {list(argument.shape)}"
+        takes_indices = isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        if weight is not None and weight.dtype != argument.dtype and not takes_indices:
+            message = f"{message} and type {argument.dtype}: {typed_line(error)}"
+            remedy = f"Convert the inputs to the type of its weights: inputs.to({weight.dtype})"
+            return ConfigError("model", message, remedy=remedy)
     at = f" (at {place(error)})" if is_own or not is_inner else ""
     if is_inner and isinstance(batch.inputs, Mapping) and argument is batch.inputs:
         remedy = "Return a pair (input, target) in __getitem__, or take the dict in the model's forward"

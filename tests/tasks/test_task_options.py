@@ -68,6 +68,10 @@ def classes() -> None:
     save(images(), torch.arange(NUM_SAMPLES) % 3)
 
 
+def from_one() -> None:
+    save(images(), torch.arange(NUM_SAMPLES) % 2 + 1)
+
+
 def labels() -> None:
     save(images(), torch.randint(2, (NUM_SAMPLES, 3)))
 
@@ -179,7 +183,7 @@ def test_a_resume_between_two_log_points_is_exact(
     [
         (labels, MLP, "task", "need task.multi_label=true, targets that are one-hot give .*: targets.argmax"),
         (
-            classes,
+            from_one,
             (*MLP, "model.num_classes=2"),
             "data.num_classes",
             "; subtract 1 from labels that begin with 1",

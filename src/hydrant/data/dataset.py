@@ -158,8 +158,8 @@ def _same(sample: Any) -> Any:
 
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     """Make a batch as torch's `default_collate` does. Images of Pillow become pixels in 0..1."""
-    # torch makes no tensor of unsigned 64-bit integers, which NumPy counts classes by
-    pairs = [(_as_floats(x), int(y) if isinstance(y, np.uint64) else y) for x, y in samples]
+    # torch makes no tensor of uint64, in which some libraries number classes
+    pairs = [(_as_floats(x), int(y) if isinstance(y, np.unsignedinteger) else y) for x, y in samples]
     return tuple(default_collate(pairs))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+import torch
+
+from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError
 
@@ -22,3 +26,15 @@ def test_a_number_is_no_argument(target: str) -> None:
     node = {"_target_": target, "_partial_": True, 1: "x"}
     with pytest.raises(ConfigError, match=r"part\.1: .* has no argument 1"):
         check_signatures({"part": node})
+
+
+def test_a_whole_number_becomes_a_float_where_one_is_needed() -> None:
+    """torch refuses betas of (0, 0.99), of which GANs make use."""
+    node = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 1, "betas": [0, 0.99], "weight_decay": 0}
+    stepped = {"_target_": "torch.optim.lr_scheduler.ExponentialLR", "_partial_": True, "gamma": 1}
+    config: dict[str, Any] = {"optimizer": node, "scheduler": stepped}
+    check_signatures(config)
+    assert repr(node["betas"]) == "[0.0, 0.99]"
+    assert (type(node["lr"]), type(node["weight_decay"])) == (float, float)
+    instantiate_node(node)([torch.nn.Parameter(torch.zeros(2))])
+    assert repr(stepped["gamma"]) == "1"  # may be a duration

@@ -11,7 +11,7 @@ from hydrant.clock import Duration, converted
 from hydrant.config.foreign_words import own_words
 from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import check_value, hints_of
+from hydrant.files.plain_values import check_value, hints_of, with_floats
 from hydrant.safety.targets import LIBRARIES, lies_under, locate, positional_arguments, target_nodes
 
 _HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
@@ -20,7 +20,7 @@ _HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursiv
 
 
 def check_signatures(config: Mapping[str, Any]) -> None:
-    """Refuse arguments that the targets of a config do not take, or take with another type.
+    """Refuse arguments that the targets of a config do not take, or take with another type; write 0.0 for a float 0.
 
     Raises:
         ConfigError: Names the key.
@@ -30,7 +30,7 @@ def check_signatures(config: Mapping[str, Any]) -> None:
 
 
 def check_arguments(key: str, node: Mapping[str, Any]) -> None:
-    """Refuse arguments that a node's target does not take, or takes with another type.
+    """Refuse arguments that a node's target does not take, or takes with another type; write 0.0 for a float 0.
 
     Raises:
         ConfigError: Names the key.
@@ -57,9 +57,8 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
         return
     hints = type_hints_of(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    if _awaits_optimizer(target, parameters, node):
-        node = _of_stepped(key, node, parameters)
-    for name, value in node.items():
+    checked = _of_stepped(key, node, parameters) if _awaits_optimizer(target, parameters, node) else node
+    for name, value in checked.items():
         if name in _HYDRA_KEYS:
             check_value(f"{key}.{name}", _HYDRA_KEYS[name], value)
             continue
@@ -69,6 +68,8 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)
+            if checked is node and isinstance(node, dict):
+                node[name] = with_floats(hints[name], value)
     for index, (name, value) in enumerate(positional_arguments(node, parameters).items()):
         if name in hints:
             check_value(f"{key}._args_.{index}", hints[name], value)

@@ -100,6 +100,21 @@ def accepts(hint: Any, value: Any) -> bool:
     return not is_torch_class(hint)  # only a _target_ can create its objects
 
 
+def with_floats(hint: Any, value: Any) -> Any:
+    """Return a value that fits a hint, with 0.0 in place of 0 wherever the hint asks for a float.
+
+    >>> with_floats(tuple[float, float] | None, [0, 0.99]), with_floats(float, 1), with_floats(int | float, 1)
+    ([0.0, 0.99], 1.0, 1)
+    """
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in _UNIONS and type(value) not in arguments:
+        return with_floats(next((a for a in arguments if accepts(a, value)), None), value)
+    if origin in (tuple, list, Sequence) and arguments and isinstance(value, list):
+        is_fixed = origin is tuple and Ellipsis not in arguments
+        return [with_floats(arguments[n if is_fixed else 0], item) for n, item in enumerate(value)]
+    return float(value) if hint is float and type(value) is int else value
+
+
 def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:
     if origin is tuple and arguments and Ellipsis not in arguments:
         return len(items) == len(arguments) and all(map(accepts, arguments, items))

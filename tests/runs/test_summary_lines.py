@@ -98,10 +98,12 @@ def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:
     assert training_seconds(rows, after=200) == 4
     assert training_seconds(rows, after=300) is None
     job, summary = tiny_job(Path("outputs/first")), {"perf": {"updates_per_second": 107.0}}
-    assert end_lines(job, 14.0, summary, 6.0)["duration"] == "0:06 training of 0:14, median 107 updates/s"
-    assert end_lines(job, 14.0, summary)["duration"] == "0:14, median 107 updates/s"
-    fast = end_lines(job, 14.0, {"perf": {"updates_per_second": 1306.2}})
-    assert fast["duration"] == "0:14, median 1306 updates/s"
+    assert end_lines(job, 14.0, summary, rows)["duration"] == "0:07 training of 0:14, median 25 updates/s"
+    assert end_lines(job, 14.0, summary)["duration"] == "0:14"
+    resumed = end_lines(
+        job, 14.0, summary, [*rows, {"num_updates": 301, "perf/updates_per_second": 1306.2}], 200
+    )
+    assert resumed["duration"] == "0:05 training of 0:14, median 1306 updates/s since update 200"
 
 
 @pytest.mark.parametrize(("num", "text"), [(1, "1 update"), (2, "2 updates")])

@@ -49,6 +49,11 @@ class ScheduledField:
         assert base is not None
         return cls(optimizer, group_idx, name, place, schedule, base)
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether a weight of the group is trained, not frozen."""
+        return any(p.requires_grad for p in self.optimizer.param_groups[self.group_idx]["params"])
+
     def value(self, update: int) -> float:
         return float(self.base * self.ratio(update))  # a user's function may return a number of numpy
 
@@ -80,7 +85,7 @@ class FieldSchedules:
         self.fields: dict[str, ScheduledField] = {}
         """The scheduled fields by `optimizer.group.field`, with the group's position: `main.0.lr`."""
         self.metric_names: dict[str, str] = {}
-        """The metric name of each field: `lr`; `lr/head` for later groups; `critic/lr` for other optimizers."""
+        """The metric name of each field: `lr`; `lr/head` of one of several groups; `critic/lr` of another optimizer."""
         self._configured_as: dict[str, str] = {}
         """The key for which the schedule of each field is configured: `lr`, `head/lr`."""
         self._pure: list[str] = []
@@ -161,12 +166,28 @@ class FieldSchedules:
             field.write(num_updates)
 
     def values(self, update: int) -> dict[str, float]:
-        """Return the value of every field in an update, by its name in the metrics."""
-        return {self.metric_names[key]: field.value(update) for key, field in self.fields.items()}
+        """Return the value of every field in an update, by its name in the metrics; `lr` as in `curves`."""
+        values = {self.metric_names[key]: [field.value(update)] for key, field in self.fields.items()}
+        return {name: value for name, (value,) in self._with_largest(values).items()}
 
     def curves(self, updates: Sequence[int]) -> dict[str, list[float]]:
-        """Return the values in these updates by metric name, without the fields that depend on metrics."""
-        return {self.metric_names[key]: [self.fields[key].value(n) for n in updates] for key in self._pure}
+        """Return the values in these updates by metric name, without the fields that depend on metrics.
+
+        Of an optimizer with several groups, `lr` is the largest of those whose weights are trained.
+        """
+        values = {self.metric_names[key]: [self.fields[key].value(n) for n in updates] for key in self._pure}
+        return self._with_largest(values)
+
+    def _with_largest(self, values: dict[str, list[float]]) -> dict[str, list[float]]:
+        rates = dict[str, list[list[float]]]()
+        for key, field in self.fields.items():
+            optimizer, _, field_name = key.split(".", 2)
+            shared, name = f"{metric_prefix(optimizer)}lr", self.metric_names[key]
+            if field_name == "lr" and name != shared and name in values and field.is_trained:
+                rates.setdefault(shared, []).append(values[name])
+        return {
+            name: list(map(max, zip(*of_groups, strict=True))) for name, of_groups in rates.items()
+        } | values
 
     def observe(self, row: Mapping[str, float]) -> None:
         """Pass the metrics of an evaluation to the schedules that depend on them."""
@@ -238,4 +259,5 @@ def metric_prefix(optimizer: str) -> str:
 def _metric_name(optimizer: str, groups: list[str | None], group_idx: int, field: str) -> str:
     title = groups[group_idx]
     suffix = str(group_idx) if title is None or Counter(groups)[title] > 1 else title
-    return metric_prefix(optimizer) + field + ("" if group_idx == 0 else f"/{suffix}")
+    is_plain = group_idx == 0 and (field != "lr" or len(groups) == 1)
+    return metric_prefix(optimizer) + field + ("" if is_plain else f"/{suffix}")

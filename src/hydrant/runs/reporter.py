@@ -36,7 +36,7 @@ from hydrant.runs.folder import (
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
-from hydrant.runs.measurements import figures, measurements, training_seconds
+from hydrant.runs.measurements import figures, measurements
 from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.process_settings import seconds_of_call
@@ -263,8 +263,8 @@ class RunReporter(RunLogger, Rows):
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
                 log.info("here: %s", performance_text(self._record.summary))
-            trained = training_seconds(rows, after=self._first_update)
-            log_fields(end_lines(self._job, time.monotonic() - self._began, self._record.summary, trained))
+            seconds, summary = time.monotonic() - self._began, self._record.summary
+            log_fields(end_lines(self._job, seconds, summary, rows, self._first_update))
 
     def close(self, result: RunResult) -> None:
         """Write the plots and reports and finish the trackers, even if one of them fails.

@@ -15,7 +15,8 @@ from hydrant.errors import first_few
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
-from hydrant.runs.record import last_values
+from hydrant.runs.measurements import training_seconds
+from hydrant.runs.record import last_values, typical_value
 from hydrant.terminal.console import relative
 from hydrant.terminal.numbers import format_metric, number
 from hydrant.terminal.styled import format_duration
@@ -88,22 +89,30 @@ def _hidden_evaluations(plan: Plan) -> str:
 
 
 def end_lines(
-    job: Job, seconds: float, summary: Mapping[str, Any], trained_seconds: float | None = None
+    job: Job,
+    seconds: float,
+    summary: Mapping[str, Any],
+    rows: Sequence[dict[str, Any]] = (),
+    start: int = 0,
 ) -> dict[str, str]:
     """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
 
     Args:
         seconds: since the command began.
         summary: summary.json.
-        trained_seconds: of the updates since then; None: unknown.
+        rows: of metrics.jsonl.
+        start: the update where the command began.
     """
-    folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
+    folder, since = relative(job.folder), [row for row in rows if row["num_updates"] > start]
+    rate, trained_since = typical_value(since, "perf/updates_per_second"), training_seconds(since, start)
     speed = "" if rate is None else f", median {number(rate, 3)} updates/s"
+    speed += f" since update {start}" if start and rate is not None else ""
     trained = (summary.get("perf") or {}).get("training_seconds")
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:
-        speed += f"; trained for {number(trained)} s, asked for {number(float(asked.amount))} s"
-    training = "" if trained_seconds is None else f"{format_duration(trained_seconds)} training of "
+        in_all = " in all" if start else ""
+        speed += f"; trained for {number(trained)} s{in_all}, asked for {number(float(asked.amount))} s"
+    training = "" if trained_since is None else f"{format_duration(trained_since)} training of "
     lines = {"duration": training + format_duration(seconds) + speed, "run folder": folder}
     has_curves = summary.get("metrics") and not job.sweep_folder
     lines |= {"curves": f"{folder}/{CURVES_PICTURE}"} if has_curves else {}
@@ -200,10 +209,10 @@ def _schedule(job: Job, optimizer: str, curves: Mapping[str, Sequence[float]]) -
             fields.setdefault(name.removeprefix(prefix).partition("/")[0], []).append(curve)
     text = f"{optimizer} {_scheduler(job, optimizer)}" if prefix else _scheduler(job, optimizer)
     if lrs := fields.pop("lr", []):
-        largest = max(lrs, key=max)
+        largest, *of_groups = lrs
         ends = dict.fromkeys(f"{value:.3g}" for value in (largest[0], max(largest), largest[-1]))
         text += f": lr {' -> '.join(ends)}"
-        text += f", the largest of {len(lrs)} groups" if any(lr != lrs[0] for lr in lrs) else ""
+        text += f", the largest of {len(of_groups)} groups" if any(lr != largest for lr in of_groups) else ""
     return text + (f", also {', '.join(fields)}" if fields else "")
 
 

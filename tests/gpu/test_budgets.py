@@ -20,9 +20,10 @@ from hydrant.training.trainer import Trainer
 Train = Callable[..., Path]
 TrainRecorded = Callable[..., list[gpu.Calls]]
 
-DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "max_grad_norm=1", "averaging=ema")
+DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "max_grad_norm=1", "averaging=ema",
+          "limit_train_samples=640", "global_batch_size=32")  # fmt: skip
 NUM_UPDATES = 30
-"""More than an epoch, so that the order of the next epoch is copied to the GPU."""
+"""More than the 20 of an epoch, so that the order of the next epoch is copied to the GPU."""
 
 OPTIMIZERS = sorted(
     {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
@@ -100,6 +101,24 @@ def test_decompositions_are_not_waited_for(
 ) -> None:
     recorded = train_recorded(f"optimizer={optimizer}", f"precision={precision}")
     assert_waits(recorded, optimizer, precision)
+
+
+@pytest.mark.cuda(level="calls")
+def test_an_evaluation_waits_once_for_each_weights(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches it has: for the means of the task, and for those of the average."""
+    evaluate_run, recorded = loop.evaluate_run, list[gpu.Calls]()
+
+    def record(trainer: Trainer) -> dict[str, float]:
+        with gpu.calls() as calls:
+            row = evaluate_run(trainer)
+        recorded.append(calls)
+        return row
+
+    monkeypatch.setattr(loop, "evaluate_run", record)
+    train(*DIGITS, "duration=2", "eval_every=2", "eval_batch_size=45")
+    first, later = recorded
+    assert (later.waits, len(later.of("copy", "D2H")), len(later.of("copy", "H2D"))) == (2, 2, 0)
+    assert first.launches > 8 * 2 * 4
 
 
 @pytest.mark.cuda(level="calls")

@@ -1,16 +1,22 @@
-"""The stub shows faults of CUDA code that no run on a CPU can meet: each is planted in a model here."""
+"""Faults of CUDA code that no run on a CPU can meet: those of a model, and of a run on the second GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import gpu
 import pytest
 import torch
 import torch.distributed as dist
+from run_folders import rows, weights
 
+import hydrant
+from hydrant import seeding
 from hydrant.training import loop
+from hydrant.training.checkpoint import storage
+from hydrant.training.distributed.world import World
 
 pytestmark = pytest.mark.cuda(devices=2, stub=True)
 
@@ -122,3 +128,66 @@ def test_a_call_that_one_version_of_torch_lacks(
     lacks = not hasattr(nccl, "_set_default_timeout")
     train_planted("SetsTimeout", "parallel.num_processes=2", status=int(lacks))
     assert ("has no attribute '_set_default_timeout'" in capfd.readouterr().err) == lacks
+
+
+WORDS_OF_MLP = ("tracker=local", "data=digits", "model.hidden=[16]", "model.dropout=0.5", "duration=6", "log_every=1",
+                "eval_every=6", "save_every=6")  # fmt: skip
+
+
+@pytest.fixture
+def second_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """Let a run of one rank use the second GPU, as a later rank does; CUDA is initialized before it."""
+    for number in range(2):
+        torch.cuda.manual_seed_all(number)
+        torch.randn(1, device=f"cuda:{number}")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    World.from_launcher().set_device()  # as a rank does when it meets the others
+    yield torch.device("cuda:1")
+    torch.cuda.set_device(0)
+
+
+def test_a_run_on_the_second_gpu_equals_that_on_the_first(
+    train: Train, second_gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also its dropout; it leaves the first one alone, and the thread that writes checkpoints does too."""
+    used, write = set[int](), storage.write
+
+    def note(*args: Any) -> None:
+        used.add(torch.cuda.current_device())
+        write(*args)
+
+    monkeypatch.setattr(storage, "write", note)
+    before = torch.cuda.memory_stats(0)["allocation.all.allocated"]
+    on_second = train(*WORDS_OF_MLP, name="second")
+    assert used == {torch.cuda.current_device()} == {second_gpu.index}
+    assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == before
+    monkeypatch.delenv("LOCAL_RANK")
+    torch.cuda.set_device(0)
+    on_first = train(*WORDS_OF_MLP, name="first")
+    assert rows(on_second) == rows(on_first)
+    assert weights(on_second).keys() == weights(on_first).keys()
+    assert all(torch.equal(value, weights(on_first)[name]) for name, value in weights(on_second).items())
+
+
+def test_drawn_numbers_are_those_of_the_run_s_gpu(second_gpu: torch.device) -> None:
+    where = (0, 3, 1, second_gpu)
+    draws: dict[str, Callable[[], object]] = {
+        "none": lambda: None,
+        "on the first GPU": lambda: torch.randn(2, device="cuda:0"),
+        "on the CPU": lambda: torch.randn(2),
+        "on the GPU": lambda: torch.nn.functional.dropout(torch.ones(64, device=second_gpu)),
+    }
+    drawn = dict[str, bool]()
+    for name, draw in draws.items():
+        seeding.seed_micro_step(*where)
+        draw()
+        drawn[name] = seeding.has_drawn(*where)
+    assert drawn == {"none": False, "on the first GPU": False, "on the CPU": True, "on the GPU": True}
+
+
+@pytest.mark.usefixtures("second_gpu", "workdir")
+def test_a_call_from_python_leaves_the_generators_of_all_gpus() -> None:
+    before = [torch.cuda.get_rng_state(number) for number in range(2)]
+    hydrant.train(hydrant.compose([*WORDS_OF_MLP, "name=run"]))
+    after = [torch.cuda.get_rng_state(number) for number in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))

@@ -13,8 +13,11 @@ import pytest
 import torch
 from marks import slow
 from repository import ROOT
-from run_folders import rows
+from run_folders import rows, summary
 from safetensors.torch import load_file
+
+from hydrant.training.memory import release_memory
+from hydrant.training.prepare import verify_compile
 
 Train = Callable[..., Path]
 
@@ -130,6 +133,41 @@ def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
     assert_equal(*DIGITS, *SETTINGS[name])
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize(
+    ("precision", "matmul"), [("tf32", "high"), ("fp32", "highest"), ("bf16", "highest")]
+)
+def test_the_format_of_float32_products_is_set(precision: str, matmul: str, train: Train) -> None:
+    torch.set_float32_matmul_precision("highest" if matmul == "high" else "high")
+    torch.backends.cudnn.allow_tf32 = matmul != "high"
+    train(*DIGITS, f"precision={precision}", "duration=1", "eval_every=null")
+    assert torch.get_float32_matmul_precision() == matmul
+    assert torch.backends.cudnn.allow_tf32 == (matmul == "high")
+
+
+LARGE = 2**26
+"""Bytes that none of these runs needs."""
+
+
+def take_memory(*_: object, **__: object) -> None:
+    torch.empty(LARGE, dtype=torch.uint8, device="cuda")
+
+
+@pytest.mark.cuda(stub=True)
+def test_the_peak_of_memory_is_that_of_the_run(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of an earlier run in the process, of the check of compiled code, or of trials."""
+    take_memory()
+    words = (*DIGITS, "duration=2", "eval_every=null")
+    compiled = (*words, "compile=default", "compile.backend=eager")
+    monkeypatch.setattr(verify_compile, "check_compiled", take_memory)
+    assert 0 < summary(train(*words, name="plain"))["perf"]["peak_memory_gib"] < LARGE / 2**30
+    assert 0 < summary(train(*compiled, name="compiled"))["perf"]["peak_memory_gib"] < LARGE / 2**30
+    take_memory()
+    release_memory()
+    assert torch.cuda.max_memory_allocated() < LARGE
+    assert torch.cuda.memory_reserved() < LARGE
 
 
 @pytest.mark.cuda(stub=True)

@@ -112,7 +112,7 @@ class Meter:
         if not self._names:  # the same on every rank
             return {}
         self._fold()
-        weight = torch.as_tensor(self._weight, dtype=torch.float64, device=self._device).reshape(1)
+        weight = self._sums.new_ones(1) * self._weight  # a copy of a number from the host would be waited for
         weighted = torch.cat([self._sums, weight])
         extra = [v.detach().to(self._device, torch.float64).reshape(1) for v in unreduced.values()]
         numbers: list[float] = torch.cat([self._all_reduce(weighted), *extra]).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from training_runs import train_in_child
 
 from hydrant.errors import HydrantError
-from hydrant.training.distributed.ddp import explained
+from hydrant.training.distributed.ddp import Ddp, explained
+from hydrant.training.distributed.world import World
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 
@@ -45,6 +46,26 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_gradients_are_exchanged_in_the_last_micro_batch_alone(static_graph: bool) -> None:
+    """Exchanging them in each gives the same numbers, so only the number of exchanges shows it."""
+    entered = list[str]()
+
+    class Task(nn.Module):
+        def no_sync(self) -> AbstractContextManager[None]:
+            entered.append("no_sync")
+            return nullcontext()
+
+    settings = {"num_processes": 2, "max_restarts": 0, "timeout_seconds": 9.0, "sync_batch_norm": False,
+                "bucket_cap_mb": 25.0, "gradient_as_bucket_view": True, "find_unused_parameters": False,
+                "split_muon": False, "static_graph": static_graph}  # fmt: skip
+    ddp = Ddp(World(0, 0, 2, torch.device("cpu")), **settings)
+    for is_last in (False, False, True):
+        with ddp.gradient_sync(Task(), is_last):
+            pass
+    assert entered == ([] if static_graph else ["no_sync"] * 2)
 
 
 @pytest.mark.usefixtures("group")

@@ -64,7 +64,7 @@ from hydrant.training.prepare.memory_format import (
     uses_channels_last,
 )
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
-from hydrant.training.profiling import Profiler
+from hydrant.training.profiling import Profiler, reset_peak_memory
 from hydrant.training.pruning import Pruning
 from hydrant.training.splits import (
     TEST,
@@ -298,6 +298,7 @@ def _prepare_process(plan: Plan) -> None:
     seeding.time_convolutions(plan.config["cudnn_benchmark"], deterministic=deterministic)
     plan.precision.activate()
     plan.world.set_device()
+    reset_peak_memory(plan.world.device)  # of an earlier run in this process
     if plan.world.device.type == "cpu":
         keep_freed_memory()
 

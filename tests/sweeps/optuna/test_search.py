@@ -162,6 +162,29 @@ def test_a_study_fails_only_after_max_failures(workdir: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("num_jobs", [1, 3])
+def test_five_trials_of_two_combinations_are_two_runs(num_jobs: int, workdir: Path) -> None:
+    """Also if they are drawn at once: who draws the parameters of a trial that runs waits for its result."""
+    words = (
+        "-m",
+        "hydra/sweeper=optuna",
+        *TINY,
+        "name=study",
+        "hydra.sweeper.n_trials=5",
+        "optimizer=adamw,sgd",
+    )
+    words += ("hydra/launcher=local", f"hydra.launcher.num_jobs={num_jobs}")
+    swept = run_command(*words, cwd=workdir)
+    assert swept.returncode == 0, swept.stderr
+    study = workdir / "multirun" / "study"
+    assert len(sweep_table(study)) == 2
+    trials = outcome(study)
+    assert [state for _, _, state, *_ in trials] == [TrialState.COMPLETE] * 5
+    assert len({(params["optimizer"], *values) for _, params, _, values, _ in trials}) == 2
+    assert swept.stdout.count("whose result it takes") == 3
+
+
+@pytest.mark.slow
 def test_several_objectives_give_a_pareto_front(workdir: Path) -> None:
     objectives = "[{metric: val/loss, mode: min}, {metric: num_parameters, mode: min}]"
     swept = run_command(

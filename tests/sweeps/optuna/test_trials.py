@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from optuna import load_study
 from searches import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
 
 from hydrant.errors import ConfigError
-from hydrant.runs.optuna_trial import FILES
+from hydrant.runs.optuna_trial import FILES, open_storage
 from hydrant.sweeps.optuna.objectives import Objective
 from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
 
@@ -48,6 +49,21 @@ def test_a_killed_study_draws_the_trials_of_one_that_was_not(sampler: str, tmp_p
     assert [a.number for a in killed if a.has_begun] == [0, 7, 14]
     assert len({str(trial.params) for trial in whole}) == 15
     assert len({trial.params["b"] for trial in whole}) > 1
+
+
+def test_of_two_combinations_five_trials_train_two(tmp_path: Path) -> None:
+    """The others take the result of the ended one; that of a failed one, or of one that runs, nobody takes."""
+    trials, trained = Trials(tmp_path, "journal", search_of("tpe", "a=choice(0.1,0.2)")), list[PendingTrial]()
+    failed, running = trials.ask(), trials.ask()
+    trials.tell(failed.number, None)
+    for trial in (running, *(trials.ask() for _ in range(4))):
+        if trials.take_known(trial) is None:
+            trained.append(trial)
+            trials.tell(trial.number, [float(trial.params["a"])])
+    assert sorted(trial.params["a"] for trial in trained) == ["0.1", "0.2"]
+    assert trials.num_finished == 5
+    loaded = load_study(study_name=tmp_path.name, storage=open_storage("journal", tmp_path)).trials
+    assert all(t.values == [float(t.params["a"])] for t in loaded if t.number != failed.number)
 
 
 def test_a_grid_draws_each_combination_once(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class SearchLoop:
         self._begin = begin
         self._space, self._objectives = trials.search.space, trials.search.objectives
         self._pending: dict[int, PendingTrial] = {}  # the trials that run, by number
+        self._waiting: list[int] = []  # the trials with the parameters of one that runs
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
         self._stopped_status = 0  # exit status of a trial that received a signal itself
 
@@ -104,10 +105,18 @@ class SearchLoop:
             raise JobFailed(f"{num} trial{'s' * (num != 1)} failed, more than {limit}: {reasons}")
 
     def _draw(self, signals: SignalForwarding) -> list[SweepJob]:
-        """Draw trials until `n_jobs` run, and return their jobs."""
+        """Draw trials until `n_jobs` run, and return their jobs. The same parameters train once."""
         drawn = list[SweepJob]()
-        while signals.signum is None and self._needs_more(len(self._pending)):
+        self._trials.interrupted += self._waiting
+        self._waiting = []
+        while signals.signum is None and self._needs_more():
             trial = self._trials.ask()
+            if (known := self._trials.take_known(trial)) is not None:
+                say(f"trial {trial.number}: the parameters of trial {known}, whose result it takes")
+                continue
+            if any(running.params == trial.params for running in self._pending.values()):
+                self._waiting.append(trial.number)
+                continue
             try:
                 drawn.append(self._compose_job(trial))
             except ConfigError as error:
@@ -116,11 +125,11 @@ class SearchLoop:
                 self._pending[trial.number] = trial
         return drawn
 
-    def _needs_more(self, num_running: int) -> bool:
-        limits = self._limits
+    def _needs_more(self) -> bool:
+        limits, num_running = self._limits, len(self._pending)
         if num_running >= limits.n_jobs or self._stopped_status or len(self._failures) > limits.max_failures:
             return False
-        if self._trials.num_finished + num_running >= limits.n_trials:
+        if self._trials.num_finished + num_running + len(self._waiting) >= limits.n_trials:
             return False
         return bool(self._trials.interrupted) or not self._trials.is_exhausted
 

@@ -98,6 +98,19 @@ class Trials:
             _suggest(trial, key, distribution)
         return PendingTrial(number, trial.params, has_begun=begun is not None)
 
+    def take_known(self, trial: PendingTrial) -> int | None:
+        """Record for a trial what an ended one with its parameters reached, which would train the same.
+
+        Returns:
+            the number of that one; None if there is none.
+        """
+        ended = self._all(TrialState.COMPLETE, TrialState.PRUNED)
+        known = next((one for one in ended if one.params == trial.params), None)
+        if known is None:
+            return None
+        self.tell(trial.number, known.values, is_pruned=known.state == TrialState.PRUNED)
+        return known.number
+
     def for_job(self, trial: PendingTrial) -> Trial:
         """Return what the job of a trial needs to report to the study."""
         objectives = [asdict(objective) for objective in self.search.objectives]

@@ -59,7 +59,7 @@ def test_parts_in_evaluation_mode_and_written_buffers_are_named() -> None:
     plan.task.model.get_submodule("stages").eval()
     spec = replace(plan.spec, world_size=2)
     lines = start_lines(job := Job(plan.config, Path("run"), {}, {}, [], None), plan)
-    assert lines["model"].endswith("parameters; as it was made, stages trains in evaluation mode")
+    assert lines["model"].endswith("parameters; in evaluation mode: stages")
     assert "buffers" not in lines
     written = replace(plan, spec=spec, written_buffers=["model.state"])
     assert start_lines(job, written)["buffers"] == (

@@ -47,6 +47,6 @@ def training_seconds(rows: Sequence[Mapping[str, Any]], after: int = 0) -> float
 
 def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
     peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
-    if peak is None or rate is None:
+    if peak is None or rate is None or not plan.flops_per_sample:
         return {}
     return {"perf/mfu": 3 * plan.flops_per_sample * rate / plan.world.world_size / peak}

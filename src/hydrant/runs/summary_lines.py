@@ -51,7 +51,7 @@ def start_lines(job: Job, plan: Plan) -> dict[str, str]:
 def _resting(plan: Plan) -> str:
     names = [name for name, module in plan.task.model.named_modules() if not module.training]
     outermost = [name for name in names if name.rpartition(".")[0] not in names]
-    return f"; as it was made, {first_few(outermost)} trains in evaluation mode" if outermost else ""
+    return f"; in evaluation mode: {first_few(outermost)}" if outermost else ""
 
 
 def _buffers(plan: Plan) -> dict[str, str]:

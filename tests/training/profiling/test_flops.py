@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from run_folders import summary
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
@@ -127,6 +128,19 @@ def test_weights_that_are_not_counted_are_named() -> None:
     assert uncounted == (
         "flops_per_sample is too small: torch does not count aten._trilinear, which uses 89% of the parameters "
         "(model.pair.weight); durations in FLOPs and perf/mfu leave it out"
+    )
+
+
+def test_a_count_that_fails_is_missing() -> None:
+    class Unwatched(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            if _get_current_dispatch_mode() is not None:
+                raise ValueError("watched")
+            return super().forward(inputs)
+
+    assert count(Unwatched(WIDTH, 2), WIDTH) == (
+        0,
+        "flops_per_sample is 0: torch cannot count them (ValueError: watched)",
     )
 
 

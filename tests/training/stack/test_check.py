@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import functools
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -149,13 +149,33 @@ class Own(nn.Module):
         return self.linear(inputs.flatten(1)) * self.settings["scale"]
 
 
-@pytest.mark.parametrize("kind", ["reassigned", "hidden"])
-def test_the_trial_finds_what_trains_otherwise(kind: str) -> None:
+class Deriving(nn.Linear):
+    """Takes a derivative in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.flatten(1).detach().requires_grad_(True)
+        logits = super().forward(inputs)
+        slope = torch.autograd.grad(logits.square().sum(), inputs, create_graph=True)[0]
+        return logits + slope.mean()
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda n: Reassigning(), ""),
+        (lambda n: Own([1.0, 5.0][n % 2]), ""),
+        (lambda n: Deriving(), r"Deriving\) cannot run for several runs at once \(.*requires_grad_"),
+    ],
+)
+def test_the_trial_finds_what_trains_otherwise(make: Callable[[int], nn.Module], reason: str) -> None:
     plans = plans_to_try()
     for n, plan in enumerate(plans):
         torch.manual_seed(n % 2)
-        plan.task.model = Reassigning() if kind == "reassigned" else Own([1.0, 5.0][n % 2])
-    with pytest.raises(CannotStack):
+        plan.task.model = make(n)
+    with pytest.raises(CannotStack, match=reason):
         try_lanes(plans)
 
 

@@ -165,8 +165,8 @@ class Deriving(nn.Linear):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda n: Reassigning(), ""),
-        (lambda n: Own([1.0, 5.0][n % 2]), ""),
+        (lambda n: Reassigning(), "."),
+        (lambda n: Own([1.0, 5.0][n % 2]), "."),
         (lambda n: Deriving(), r"Deriving\) cannot run for several runs at once \(.*requires_grad_"),
     ],
 )

@@ -385,7 +385,10 @@ def test_a_finished_run_without_a_checkpoint_is_not_repeated(
             "resume: the weights in .* belong to another model: hidden.0.0.weight is (16, 64) in the file",
         ),
         (["optimizer=sgd"], "update_00000006 holds the state of AdamW, which is no state of SGD"),
-        (["param_groups.no_decay=true"], "has other param groups of AdamW than this run"),
+        (
+            ["param_groups.no_decay=true"],
+            "AdamW has model..* in group 0 there where this run has model..* in group ",
+        ),
         (["+optimizers.all.parts=null"], "has the optimizers main; here are all"),
         (["scheduler=plateau"], "does not fit this run: KeyError: 'main.lr'"),
     ],
@@ -399,6 +402,32 @@ def test_a_checkpoint_that_does_not_fit_is_refused_without_resume_strict(
     last = capsys.readouterr().err.splitlines()[-1]
     assert all(part in last for part in message.split(".*"))
     assert {path: path.read_bytes() for path in before} == before
+
+
+SWAPPING = """from torch import nn
+class Net(nn.Sequential):
+    def __init__(self, names):
+        super().__init__()
+        for name in names:
+            self.add_module(name, nn.Linear(64, 64))
+        self.out = nn.Linear(64, 10)
+    def forward(self, x):
+        return self.out(self.b(self.a(x.flatten(1))))
+"""
+
+
+def test_layers_that_are_made_in_another_order_are_named(
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "swapping.py").write_text(SWAPPING)
+    parts = ("hidden", "dropout", "input_shape", "num_classes")
+    words = ("tracker=local", "eval_every=null", "model._target_=swapping.Net", *(f"~model.{part}" for part in parts),
+             "allow_targets=[swapping]", "resume_strict=false")  # fmt: skip
+    train(*words, "duration=1", "+model.names=[a,b]", name="net")
+    train(*words, "duration=2", "+model.names=[b,a]", name="net", status=2)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "AdamW has model.a.weight in group 0 there where this run has model.b.weight in group 0" in error
+    assert "the code makes layers in another order" in error
 
 
 def test_initial_weights_from_a_file(train: Train, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,9 +40,15 @@ _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
     re.compile(r"Cannot find primary config '(?P<value>[^']+)'(?P<key>)"): (
         "--config-name: no config {value!r} in the config folders; see --info searchpath"
     ),
+    re.compile(
+        "(?P<key>)list indices must be integers"
+    ): "an item of a list cannot be removed; write the list without it",
 }
 _INCLUDE = "_create_defaults_tree_impl"
 """The function of Hydra that reads a config file and those in its defaults list."""
+
+_APPLY = "_apply_overrides_to_config"
+"""The function of Hydra that changes the config by the overrides."""
 
 _LIST_FOR_MAPPING = re.compile("Cannot merge (DictConfig with ListConfig|incompatible container types)")
 """How OmegaConf 2.3 and 2.4 say that a list stands where a mapping is needed."""
@@ -70,14 +76,14 @@ def explain(error: BaseException) -> HydrantError:
     if causes:  # the innermost may have no key yet and name it in its text as $KEY
         cause = next((link for link in causes if link.full_key), causes[-1])
         return ConfigError(str(cause.full_key or ""), first_line(cause))
-    return _reworded(" ".join(str(error).split()) or type(error).__name__)
+    return _reworded(" ".join(str(error).split()) or type(error).__name__, _override_in(chain)[0])
 
 
-def _reworded(text: str) -> ConfigError:
+def _reworded(text: str, key: str = "") -> ConfigError:
     for pattern, wording in _WORDINGS.items():
         if match := pattern.search(text):
-            return ConfigError(match["key"], wording.format(**match.groupdict()))
-    return ConfigError("", text)
+            return ConfigError(match["key"] or key, wording.format(**match.groupdict()))
+    return ConfigError(key, text)
 
 
 def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
@@ -145,10 +151,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _override_in(chain: Iterable[BaseException]) -> tuple[str, str]:
-    """Return key and value of the override that Hydra could not apply, from its message; empty if there is none."""
-    found = (re.search(r"To append to your config use \+([^=\s]+)=(.*)", str(link)) for link in chain)
-    match = next(filter(None, found), None)
-    return (match[1], match[2]) if match else ("", "")
+    """Return key and value of the override that Hydra could not apply; empty if there is none."""
+    frames = (frame for link in chain for frame, _ in walk_tb(link.__traceback__))
+    override = next((f.f_locals.get("override") for f in frames if f.f_code.co_name == _APPLY), None)
+    return (override.key_or_group, str(override.input_line).partition("=")[2]) if override else ("", "")
 
 
 def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -127,11 +128,22 @@ def check_optimizers(checkpoint: SavedCheckpoint, task: nn.Module, optimizers: O
             if state["type"] != kind:
                 message = f"{checkpoint.path} holds the state of {state['type']}, which is no state of {kind}"
                 raise ConfigError("resume", message)
-            groups = [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
-            if _has_torch_format(state) and groups != [group["params"] for group in state["param_groups"]]:
-                raise ConfigError(
-                    "resume", f"{checkpoint.path} has other param groups of {kind} than this run"
-                )
+            if not _has_torch_format(state):
+                continue
+            here = _in_order(
+                [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
+            )
+            there = _in_order([group["params"] for group in state["param_groups"]])
+            pairs = zip_longest(there, here, fillvalue="no weight")
+            if pair := next((pair for pair in pairs if pair[0] != pair[1]), None):
+                message = f"{kind} has {pair[0]} there where this run has {pair[1]}"
+                reason = "the code makes layers in another order, or the param groups are others"
+                remedy = "change that back, or begin with the weights alone: init_from=<run> and a new name"
+                raise ConfigError("resume", f"{checkpoint.path}: {message}; {reason}", remedy=remedy)
+
+
+def _in_order(groups: Sequence[Sequence[str]]) -> list[str]:
+    return [f"{name} in group {n}" for n, group in enumerate(groups) for name in group]
 
 
 def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] = ()) -> None:

@@ -142,10 +142,8 @@ def _model_node(passed: Any) -> dict[str, Any]:
             raise ConfigError(
                 "model", f"{name} is not a tensor, so no checkpoint can hold it", remedy="make it a buffer"
             )
-        if is_lazy(weight):
-            remedy = "call the model once with a batch first, a class in __init__: self(torch.zeros(1, 4))"
-            raise ConfigError("model", f"{name} has no shape yet", remedy=remedy)
-    structure = _hash(repr(model), *(f"{name} {tuple(weight.shape)}" for name, weight in weights.items()))
+    shapes = {name: () if is_lazy(weight) else tuple(weight.shape) for name, weight in weights.items()}
+    structure = _hash(repr(model), *(f"{name} {shape}" for name, shape in shapes.items()))
     return {"_target_": f"{PREFIX}model", "type": class_path(passed), "structure": structure}
 
 

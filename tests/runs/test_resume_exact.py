@@ -46,7 +46,7 @@ class Scaled(Classification):
 
 
 def test_parameters_and_buffers_of_the_task_resume(
-    train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
+    train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user_module("scaled_task", TASK)
     words = (*DIGITS, "task._target_=scaled_task.Scaled", "allow_targets=[scaled_task]", "duration=10")
@@ -54,6 +54,15 @@ def test_parameters_and_buffers_of_the_task_resume(
     assert rows(whole) == rows(resumed)
     assert_same_state(saved(whole, "training"), saved(resumed, "training"))
     assert float(saved(whole, "training")["task"]["count"]) == 10
+    capsys.readouterr()
+    tuned = train(*words, "duration=1", "optimizer.lr=0", f"init_from={whole}", name="tuned")
+    temperatures = [saved(run, "training")["task"]["temperature"] for run in (whole, tuned)]
+    assert float(temperatures[0]) == float(temperatures[1]) != 1
+    assert "weights of the task itself from" in capsys.readouterr().out
+    plain = train(*DIGITS, "duration=1", name="plain")
+    anew = train(*words, "duration=1", "optimizer.lr=0", f"init_from={plain}", name="anew")
+    assert float(saved(anew, "training")["task"]["temperature"]) == 1
+    assert "begin anew: temperature" in capsys.readouterr().out
 
 
 def test_resume_from_another_run_and_weights_only(train: Train) -> None:

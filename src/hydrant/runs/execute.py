@@ -10,8 +10,6 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from hydrant.config.passed import is_passed
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
@@ -46,7 +44,7 @@ from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
-from hydrant.training.train_state import check_optimizers
+from hydrant.training.train_state import check_optimizers, take_trained_outside_model
 from hydrant.training.trainer import TrainState
 
 
@@ -127,7 +125,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         ConfigError: they belong to another run, or another config would train no update of it.
     """
     config = plan.config
-    _prepare_weights(start, plan.task.model, config)
+    _prepare_weights(start, plan.task, config)
     learned = loaded_parts(config)
     if start.weights is not None and (source := start.weights.checkpoint) is not None:
         learned["init_from"] = source
@@ -176,15 +174,17 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 
-def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) -> None:
-    """Load the initial weights, if any, into a model on the host; check that a checkpoint fits the model.
+def _prepare_weights(start: Start, task: Any, config: Mapping[str, Any]) -> None:
+    """Load the initial weights, if any, into a task on the host; check that a checkpoint fits its model.
 
     Raises:
         ConfigError: the weights or the checkpoint belong to another model.
     """
     if start.weights is not None:
-        start.weights.load(model, "init_from", strict=config["init_strict"])
+        start.weights.load(task.model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights)
-    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, model)):
+        if (checkpoint := start.weights.checkpoint) is not None:
+            take_trained_outside_model(task, SavedCheckpoint(checkpoint))
+    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, task.model)):
         message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
         raise ConfigError("resume", message, remedy="choose that model")

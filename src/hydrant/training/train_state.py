@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.data import PositionedStream
-from hydrant.errors import CheckpointError, ConfigError, HydrantError, log, typed_line
+from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
@@ -188,6 +188,28 @@ def restore_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
     with _explain_misfit(saved.path):
         owners = {f"task.{name}": value for name, value in _state_outside_model(task).items()}
         task.load_state_dict(saved.read_state("task", owners.get), strict=False)
+
+
+def take_trained_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
+    """Load what the task trains besides the model, such as a loss with weights, where it fits; log what begins anew."""
+    trained = {name.partition(".")[0] for name, p in task.named_parameters() if p.requires_grad}
+    own = {
+        name: (value.shape, value.is_complex())
+        for name, value in _state_outside_model(task).items()
+        if name.partition(".")[0] in trained and isinstance(value, Tensor)
+    }
+    if not own:
+        return
+    state = {name: v for name, v in saved.read_state("task").items() if isinstance(v, Tensor)}
+    fitting = {name: v for name, v in state.items() if own.get(name) == (v.shape, v.is_complex())}
+    with _explain_misfit(saved.path):
+        task.load_state_dict(fitting, strict=False)
+    if fitting:
+        log.info("weights of the task itself from %s: %s", saved.path, first_few([*fitting]))
+    if anew := [name for name in own if name not in fitting]:
+        log.warning(
+            "weights of the task itself that are not in %s begin anew: %s", saved.path, first_few(anew)
+        )
 
 
 def _shard_owner(model: nn.Module) -> Owner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import sys
@@ -247,7 +248,7 @@ def test_near_copies_of_a_seed_are_one_result(
     assert comparison.verdicts.against is not None
     assert {test.num for test in comparison.verdicts.against.tests.values()} == {3}
     lines = to_text(comparison, None).splitlines()
-    assert lines[1].startswith(
+    assert lines[2].startswith(
         "Each of the seeds counts once, by its mean over 4 settings of micro_batch_size"
     )
     assert sum(" 3/3 " in line for line in lines) == 2
@@ -268,6 +269,36 @@ def test_near_copies_of_a_seed_are_one_result(
 
 def approx5(value: float) -> Any:
     return pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("rates", "asked", "line"),
+    [
+        ({"adamw": [0.001], "sgd": [0.1]}, {},
+         "Not tuned: each optimizer has one optimizer.lr (adamw 0.001, sgd 0.1), and other rates may reverse this."),
+        ({"adamw": [0.1], "sgd": [0.1]}, {}, "Not tuned: each optimizer has one optimizer.lr (adamw 0.1, sgd 0.1)"),
+        ({"adamw": [0.01, 0.1], "sgd": [0.01, 0.1]}, {}, "Not tuned: the optimizers are not compared at the best"),
+        ({"adamw": [0.01, 0.1], "sgd": [0.1, 1.0]}, {"by": ["optimizer"]},
+         "Not tuned: the optimizers are not compared at the best of their optimizer.lr (adamw 0.01 and 0.1, sgd 0.1"),
+        ({"adamw": [0.01, 0.1], "sgd": [0.2, 1.0]}, {}, None),  # each rate is a setting
+        ({"adamw": [0.01, 0.1], "sgd": [0.1, 1.0]}, {"by": ["optimizer"], "best_over": ["optimizer.lr"]}, None),
+    ],
+)  # fmt: skip
+def test_the_second_line_says_that_no_learning_rate_was_tuned(
+    rates: Mapping[str, Sequence[float]],
+    asked: dict[str, Any],
+    line: str | None,
+    tmp_path: Path,
+    comparing: Compare,
+) -> None:
+    for optimizer, lrs in rates.items():
+        for lr, seed in itertools.product(lrs, range(3)):
+            keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+            write_run(
+                tmp_path / f"{optimizer}-{lr}-{seed}", keys, 0.8 + len(optimizer) / 100 + lr * seed / 100
+            )
+    second = to_text(comparing(tmp_path, **asked), None).splitlines()[1]
+    assert second.startswith(line) if line else not second.startswith("Not tuned")
 
 
 def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comparing: Compare) -> None:
@@ -351,7 +382,7 @@ def test_json_python_and_csv_of_the_verdict(
     assert (found["leader"], found["rival"]) == ("optimizer=adamw", "optimizer=sgd")
     assert (found["num_comparisons"], found["seeds_needed"]) == (2, None)
     assert found["lead"]["p_holm"] < 0.001
-    assert record["sections"][0]["sentences"] == [found["sentence"]]
+    assert record["sections"][0]["sentences"][0] == found["sentence"]
     verdict = hydrant.compare("sweep").verdict
     assert str(verdict) == verdict.sentence == found["sentence"]
     write_sweep(tmp_path / "tie", SWEEPS["a tie"][0])

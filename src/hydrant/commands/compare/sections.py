@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
-from hydrant.commands.compare.config_keys import differing_settings
+from hydrant.commands.compare.config_keys import differing_settings, label
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.numbers import corrected_for, p_value, signed
 from hydrant.commands.compare.ranking import best_first, passed_over
@@ -13,6 +13,7 @@ from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.section import Section, Table
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdict_sections import factorial_section, verdict_sections
+from hydrant.commands.compare.verdicts.sensitivity import LR
 from hydrant.terminal.numbers import digits_of, interval, number
 
 VERDICT, RUNS = "verdict", "runs"
@@ -172,7 +173,27 @@ def _verdict(c: Comparison) -> list[str]:
     chosen = [c.choice.sentence] if c.choice.sentence else []
     others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
-    return [*verdict, *_averaged(c), *chosen, *lines]
+    return [*verdict, *_untuned(c), *_averaged(c), *chosen, *lines]
+
+
+def _untuned(c: Comparison) -> list[str]:
+    """Return a line if the verdict is about optimizers whose learning rates were not chosen by these runs."""
+    rates = dict[str, set[str]]()
+    for run in (run for group in c.groups for run in group.runs):
+        rates.setdefault(label(run, "optimizer"), set()).add(label(run, LR))
+    is_chosen = c.study is not None or LR in (c.question.best_over or ())
+    if is_chosen or "optimizer" not in c.by or len(rates) < 2 or {"-"} in rates.values():
+        return []
+    shown = ", ".join(f"{name} {' and '.join(sorted(values))}" for name, values in rates.items())
+    if all(len(values) == 1 for values in rates.values()):
+        remedy = f"Sweep several and add --best-over {LR}, or run hydrant study with --tune {LR}."
+        return [
+            f"Not tuned: each optimizer has one {LR} ({shown}), and other rates may reverse this. {remedy}"
+        ]
+    if LR in c.by and c.factorial is None:
+        return []  # each rate is a setting of its own
+    text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})"
+    return [f"{text}; --best-over {LR} does that."]
 
 
 def _averaged(c: Comparison) -> list[str]:

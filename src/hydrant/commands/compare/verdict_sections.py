@@ -48,9 +48,10 @@ def factorial_section(found: Factorial, repetitions: str) -> Section:
         ["do they interact?", "lead of", "with", *titles], rows, 3,
         best=[place for place, i in enumerate(found.interactions) if i.is_decided],
     )  # fmt: skip
+    asked = str(found.verdict.leader).partition("=")[0]
     sentences = [
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
-        f"corrected for all {found.num_comparisons} comparisons of these tables. --by {found.effects[0].key} asks for "
+        f"corrected for all {found.num_comparisons} comparisons of these tables. --by {asked} asks for "
         "one key alone: choose it before you see results."
     ]
     sentences += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from studies import protocol_of
 
 from hydrant.config.groups import conf_dir
 from hydrant.editor.option_files import read_option
@@ -26,6 +27,14 @@ def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         read_budget(text)
     assert raised.value.key == "hydra.sweeper.budget"
+
+
+def test_the_early_warning_names_fewer_rounds_if_they_pay_for_more_seeds() -> None:
+    """Ten runs, and four of each finer round if they fit into 60 % of the budget; the rest for two contenders."""
+    [warning] = protocol_of(2, "30runs").warnings(None)
+    assert warning.endswith("pays for 6 of 20 fresh seeds; --rounds 0 for 10, --budget 58runs for all of them")
+    [warning] = protocol_of(2, "22runs").warnings(None)
+    assert warning.endswith("pays for 6 of 20 fresh seeds; --budget 58runs for all of them"), "no round fits"
 
 
 def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> None:

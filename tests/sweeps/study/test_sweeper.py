@@ -307,14 +307,32 @@ def test_a_study_whose_start_uses_its_budget_says_how_to_continue(study: Study) 
     assert "To continue: hydrant study " in text
 
 
-def test_a_budget_in_updates_is_kept(study: Study) -> None:
-    assert study(WrittenRuns(accuracy), *TUNED, "--budget", "100updates")[0] == 0
-    assert 80 < record()["cost"]["updates"] <= 104
+@pytest.mark.parametrize(("budget", "updates", "num_rounds"), [(100, 80, 0), (143, 112, 1)])
+def test_a_budget_that_pays_for_no_decision_begins_no_test(
+    budget: int, updates: int, num_rounds: int, study: Study
+) -> None:
+    """A run has 8 updates. What the first 10 runs leave pays for 4 of a finer round, but not for 8 of a test."""
+    status, text = study(WrittenRuns(accuracy), *TUNED, "--budget", f"{budget}updates")
+    assert (status, record()["cost"]["updates"], record()["tuning"]["num_rounds"]) == (0, updates, num_rounds)
+    left = (budget - updates) // 8 // 2
+    assert f"the budget pays for about {left} fresh seeds, and a decision needs 4, so none begins." in text
+    assert [row["results"] for row in record()["contenders"]] == [[], []]
     assert record()["verdict"]["ended_by"] == "budget"
+    assert record()["verdict"]["sentence"].endswith("; a decision needs 4 fresh seeds of each.")
     found, again = record(), WrittenRuns(accuracy)
-    assert study(again, *TUNED, "--budget", "100updates")[0] == 0
+    assert study(again, *TUNED, "--budget", f"{budget}updates")[0] == 0
     assert again.jobs == []
     assert without_times(record()) == without_times(found)
+    assert study(again, *shlex.split(found["continue"])[2:])[0] == 0
+    assert (record()["verdict"]["status"], record()["tuning"]["num_rounds"]) == ("decided", 2)
+
+
+@pytest.mark.parametrize("budget", ["147updates", "200updates"])
+def test_a_budget_in_updates_is_kept(budget: str, study: Study) -> None:
+    """Of a test, or of a finer round and a test."""
+    assert study(WrittenRuns(accuracy), *TUNED, "--budget", budget)[0] == 0
+    assert record()["cost"]["updates"] <= int(budget.removesuffix("updates"))
+    assert record()["verdict"]["status"] == "decided"
 
 
 @pytest.mark.parametrize("budget", ["20runs,10updates,0.001s,0.001cpu-s", "26runs,210updates"])

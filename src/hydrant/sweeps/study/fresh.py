@@ -55,9 +55,14 @@ class FreshSeeds:
         names = [tuned.described(setting) for tuned, setting in chosen]
         affordable = self._trials.num_affordable() // max(len(chosen), 1)
         is_new = not self._trials.has_other_seeds(self._protocol.first_seed)
-        seeds = f"; the budget pays for about {affordable:.0f} fresh seeds"
-        paid = seeds if is_new and math.isfinite(affordable) else ""
-        return f"Test of {', '.join(names)}{paid}." if chosen else ""
+        least = self._protocol.least_seeds
+        paid = f"; the budget pays for about {affordable:.0f} fresh seeds"
+        paid += f", and a decision needs {least}, so none begins" if affordable < least else ""
+        return (
+            f"Test of {', '.join(names)}{paid if is_new and math.isfinite(affordable) else ''}."
+            if chosen
+            else ""
+        )
 
     def chosen(self) -> list[tuple[Tuned, Setting]]:
         """Return the contenders with a best setting. Without tuning, all of them."""
@@ -109,7 +114,7 @@ class FreshSeeds:
         """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
 
         Raises:
-            BudgetSpent: the next seed does not fit into the budget.
+            BudgetSpent: the next seed, or the first ones that can decide, do not fit into the budget.
         """
         active, num = self._read_ended(chosen)
         if not active or num >= self._protocol.seeds:
@@ -121,7 +126,7 @@ class FreshSeeds:
             if self._trials.num_new([*found, *words]) > affordable:
                 break
             found += words
-        if not found:
+        if not found or (num < self._protocol.least_seeds and len(found) < sum(map(len, rounds))):
             raise BudgetSpent
         return found
 

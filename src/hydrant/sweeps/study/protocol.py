@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hydrant.config.flat import is_neutral
@@ -109,10 +109,10 @@ class Protocol:
         paid = self.paid_seeds
         found = list[str]()
         if paid is not None and paid < self.seeds:
-            found.append(
-                f"the budget pays for {paid} of {self.seeds} fresh seeds; --budget {self.most_runs}runs pays for all "
-                "of them"
-            )
+            untuned = replace(self, rounds=0).paid_seeds or 0
+            rounds = f"--rounds 0 for {untuned}, " if untuned > paid else ""
+            enough = f"{rounds}--budget {self.most_runs}runs for all of them"
+            found.append(f"the budget pays for {paid} of {self.seeds} fresh seeds; {enough}")
         if seeds_needed is not None and seeds_needed > self.seeds:
             found.append(
                 f"about {seeds_needed} fresh seeds would show it, by the results so far; give --seeds {seeds_needed}"

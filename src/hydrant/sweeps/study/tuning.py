@@ -9,7 +9,6 @@ from typing import Any
 
 from hydrant.sweeps.study.protocol import TUNING_SHARE, Contender, Protocol
 from hydrant.sweeps.study.ranges import Setting, finer_settings, first_settings, is_at_end
-from hydrant.sweeps.study.sequential import min_pairs
 from hydrant.sweeps.study.trials import Trials
 from hydrant.terminal.numbers import digits_of
 
@@ -135,7 +134,8 @@ class Tuning:
     def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
         """Return the settings of a finer round; none if none follows.
 
-        One follows if it fits into its share of the budget and leaves enough for the test. After the test has begun,
+        One follows if it fits into its share of the budget and leaves enough for the test; into all that is left, if
+        that does not pay for a test. After the test has begun,
         none does but those that have ended before, as more tuning after the test was seen would be unfair.
         """
         protocol, trials = self._protocol, self._trials
@@ -148,9 +148,10 @@ class Tuning:
             self.why_ended = "fewer than two contenders had a result"
             return []
         num_new = trials.num_new(self._words([(tuned, setting) for tuned, own in finer for setting in own]))
-        of_test = len(finer) * min(min_pairs(protocol.rule.pair_alpha), protocol.seeds)
-        fits = trials.num_affordable(TUNING_SHARE) >= num_new and trials.num_affordable() >= num_new + of_test
-        if num_new and (not fits or trials.has_other_seeds(protocol.first_seed)):
+        affordable, of_test = trials.num_affordable(), len(finer) * protocol.least_seeds
+        if affordable >= of_test:  # else no test can follow
+            affordable = min(trials.num_affordable(TUNING_SHARE), affordable - of_test)
+        if num_new and (affordable < num_new or trials.has_other_seeds(protocol.first_seed)):
             self.why_ended = "the next one did not fit into the budget before the test"
             return []
         return finer

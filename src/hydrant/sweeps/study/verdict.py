@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
-from hydrant.sweeps.study.sequential import MAX_PAIRS, Estimate, estimate, pairs_needed, spread
+from hydrant.sweeps.study.sequential import MAX_PAIRS, Estimate, estimate, min_pairs, pairs_needed, spread
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of each contender with the fresh seeds, in their order; None: the run failed, or ended without one."""
@@ -220,6 +220,8 @@ def find_verdict(
     if leader is None:
         why = "no contender has results with fresh seeds" if standing.failed else "no result yet"
         why = why if why_ended is None else f"no result; {why_ended[1]}"
+        if ended == "budget":
+            why += f"; a decision needs {min_pairs(rule.pair_alpha)} fresh seeds of each"
         return Verdict("undecided", f"Undecided: {why}{silent}.", ended, None, None, None, None, None)
     rival = _rival(leader, standing, means, rule)
     if rival is None:

@@ -30,11 +30,9 @@ from hydrant.runs.lock import (
     is_in_use,
     must_wait,
     note_no_lock,
-    remove_dead_lease,
     shared,
     wait_until_free,
 )
-from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.sweeps.sweep import Sweep
 
 WORDS = (
@@ -60,21 +58,6 @@ def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def test_a_lease_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    def leave_lease() -> None:
-        lock = exclusive(tmp_path)
-        lock.__enter__()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    os.waitpid(fork(leave_lease), 0)
-    assert (tmp_path / LEASE).exists()
-    remove_dead_lease(tmp_path)
-    assert not (tmp_path / LEASE).exists()
-    with exclusive(tmp_path):
-        remove_dead_lease(tmp_path)
-        assert (tmp_path / LEASE).exists(), "it is held"
 
 
 def test_a_lock_is_shared_or_exclusive(tmp_path: Path) -> None:
@@ -270,13 +253,12 @@ def test_what_is_not_locked_for_want_of_locks_is_named_once(
     for _ in range(2):
         with exclusive(workdir / "runs" / "a"), exclusive(workdir / "runs" / "b"):
             pass
-        with Sweep().active(workdir, {}), PartialFile.open(Path("out.partial"), {}):
+        with Sweep().active(workdir, {}):
             pass
     assert capfd.readouterr().err.splitlines() == [
         f"{workdir}/runs is not locked (the file system has no locks): only leases keep other processes out",
         f"{workdir}/.sweep.lock is not locked (Operation not supported): if the sweep is started twice at once, "
         "some seconds may not be counted",
-        "out.partial is not locked (Operation not supported): start no other process that writes it",
     ]
 
 

@@ -141,7 +141,7 @@ def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:
     try:
         has_ended = ask_to_stop(folder, pid, now=now, seconds=_WAIT_SECONDS)
     except OSError as error:
-        raise CannotStop(f"{name}/.stop cannot be written ({error.strerror}), so nothing was sent") from error
+        raise CannotStop(f"{name} cannot be written ({error.strerror}), so nothing was sent") from error
     state = RunFolder(folder).state if is_run_folder(folder) else ""
     if has_ended is None:
         return Stopped(name, "idle", [], [], state)

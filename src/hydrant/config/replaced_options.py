@@ -68,9 +68,7 @@ def replacing(options: Mapping[str, Replaced], words: Sequence[str]) -> Generato
             _print(f"with {place}={replaced.chosen}, the experiment's {', '.join(gone)} is left out, {own}")
 
 
-@cache
-def _print(line: str) -> None:
-    notice(line)
+_print = cache(notice)
 
 
 def take_replaced(content: Mapping[str, Any], path: str) -> None:

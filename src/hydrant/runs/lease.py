@@ -136,11 +136,6 @@ def owner(folder: int) -> str:
     return ""
 
 
-def was_taken_here(folder: Path) -> bool:
-    """Return whether the lease on a folder is, or was, that of a process of this machine."""
-    return _line(_content(folder), 0) == this_machine()
-
-
 def leasing_process(folder: Path) -> int | None:
     """Return the process id in the lease on a folder, if it is one of this machine. Anybody may have written it."""
     content = _content(folder)

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
-from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
+from hydrant.runs.lease import Lease, is_recent, owner
 from hydrant.runs.lock_holder import locking_ancestor
 from hydrant.terminal.console import notice
 
@@ -148,13 +148,6 @@ def check_held(folder: Path) -> None:
         message = f"{folder} was taken over by {host}, because this process did not answer in time"
         raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
-
-
-def remove_dead_lease(folder: Path) -> None:
-    """Remove the lease that a killed process of this machine has left in a folder that is not used again."""
-    if was_taken_here(folder):
-        with contextlib.suppress(ConfigError), exclusive(folder):
-            pass
 
 
 def is_held(folder: Path) -> bool:

@@ -2,8 +2,8 @@
 
 A file names the process, but anybody may have written it, and process ids are used again. So a handle of the process
 is opened (a pidfd), then the kernel is asked whether that process holds the lock of the folder, and the signal goes to
-the handle. A second request sends no second signal, because a run takes that for "at once": `.stop` in the folder
-names the processes that were asked.
+the handle. A second request sends no second signal, because a run takes that for "at once": a file in the folder such
+as `.stop.1234.56789` says that this process was asked.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
 from hydrant.errors import HydrantError
-from hydrant.files.atomic_write import locked
 from hydrant.runs.lock_holder import locks
 
 ASKED = ".stop"
-_MAX_ASKED = 20  # of the processes that were asked before
 _BETWEEN_SECONDS = 0.5  # in which a process takes the first signal
 
 
@@ -40,31 +38,30 @@ def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | 
 
     Raises:
         CannotStop: this machine or the user may not signal the process.
-        OSError: `.stop` cannot be written.
+        OSError: the folder cannot be written.
     """
+    is_first = False
     with _handle(pid) as handle:
         if handle is None or pid == os.getpid() or not locks(pid, folder):
             return None
+        asked = folder / f"{ASKED}.{pid}.{_started(pid)}"
+        with suppress(FileExistsError):
+            asked.touch(exist_ok=False)
+            is_first = True
         try:
-            with _asked(folder, process := f"{pid} {_started(pid)}") as is_first:
-                if is_first:
-                    signal.pidfd_send_signal(handle, signal.SIGTERM)
-                # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
-                if now and not (is_first and _has_ended(handle, _BETWEEN_SECONDS)):
-                    signal.pidfd_send_signal(handle, signal.SIGINT)
+            if is_first:
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
+            # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
+            if now and not (is_first and _has_ended(handle, _BETWEEN_SECONDS)):
+                signal.pidfd_send_signal(handle, signal.SIGINT)
+            has_ended = _has_ended(handle, seconds)
         except ProcessLookupError:  # it has just ended
-            return True
+            has_ended = True
         except PermissionError as error:
-            if error.filename is not None:  # of `.stop`
-                raise
+            asked.unlink()
             raise CannotStop(f"process {pid} belongs to another user; ask that user to stop it") from error
-        has_ended = _has_ended(handle, seconds)
     if has_ended:
-        with suppress(OSError), locked(folder / ASKED) as descriptor:
-            others = [other for other in _asked_before(descriptor) if other != process]
-            _write_asked(descriptor, others)
-            if not others:  # else another process of a sweep still saves
-                (folder / ASKED).unlink()
+        asked.unlink(missing_ok=True)
     return has_ended
 
 
@@ -87,25 +84,6 @@ def _handle(pid: int) -> Generator[int | None]:
         yield handle
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def _asked(folder: Path, process: str) -> Generator[bool]:
-    """Yield whether a process has not been asked before. Others that ask wait until the block ends."""
-    with locked(folder / ASKED) as descriptor:
-        asked = _asked_before(descriptor)
-        if is_first := process not in asked:
-            _write_asked(descriptor, [*asked[-_MAX_ASKED:], process])
-        yield is_first
-
-
-def _asked_before(descriptor: int) -> list[str]:
-    return os.pread(descriptor, 4096, 0).decode(errors="replace").splitlines()
-
-
-def _write_asked(descriptor: int, processes: Sequence[str]) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, "\n".join(processes).encode(), 0)
 
 
 def _started(pid: int) -> str:

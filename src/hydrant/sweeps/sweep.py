@@ -26,7 +26,7 @@ from hydrant.runs.folder import (
     remove_if_empty,
 )
 from hydrant.runs.job import Job
-from hydrant.runs.lock import exclusive, remove_dead_lease
+from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
@@ -319,7 +319,6 @@ def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
     job = sweep_job.job
     if not is_finished(job.config, RunFolder(job.folder)):
         return None
-    remove_dead_lease(job.folder)
     if not sweep_job.in_table:
         say(f"job {sweep_job.number}: already finished: {relative(job.folder)}")
     return result_from_folder(job, "")

@@ -32,13 +32,7 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
-from hydrant.trackers.wandb_names import (
-    checked_project,
-    files_folder,
-    name_or_default,
-    tags_or_default,
-    with_variables,
-)
+from hydrant.trackers.wandb_names import files_folder, names_of
 from hydrant.trackers.wandb_process import SERVICE, stop_core, turn_off_analytics, without_launch
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
@@ -128,16 +122,10 @@ class WandbTracker(Tracker):
         self._best = identity.best
         self._path: str | None = None
         self._sync_command = ""
-        given = {"project": project, "group": group, "job_type": job_type, "name": name, "tags": tags}
-        given = with_variables(given | {"notes": notes}, identity.config)
+        settings = {"project": project, "group": group, "job_type": job_type, "name": name, "tags": tags}
         arguments: dict[str, Any] = {
-            "project": checked_project("hydrant" if given["project"] is None else given["project"]),
+            **names_of(settings | {"notes": notes}, identity),
             "entity": entity,
-            "group": name_or_default("group", given["group"], identity.group),
-            "job_type": name_or_default("job_type", given["job_type"], identity.job_type),
-            "name": name_or_default("name", given["name"], identity.name),
-            "tags": tags_or_default(given["tags"], identity.tags),
-            "notes": identity.notes if given["notes"] is None else given["notes"],
             "config": dict(identity.config),
             "save_code": save_code,
         }

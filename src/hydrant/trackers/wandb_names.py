@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, log
+from hydrant.trackers.base import RunIdentity
 
 MAX_NAME = 128  # characters that W&B accepts for a project, run, group or job type
 MAX_TAG = 64
@@ -19,48 +21,44 @@ VARIABLES = {"project": "WANDB_PROJECT", "group": "WANDB_RUN_GROUP", "job_type":
 """Key -> W&B's own variable for it, which counts where the key is left at null."""
 
 
-def with_variables(settings: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with W&B's variables for those that are None. Log, in one line, which variables do not count.
+def names_of(settings: Mapping[str, Any], identity: RunIdentity) -> dict[str, Any]:
+    """Return what a W&B run is called: by its settings, else by W&B's variables, else by the run's identity, cut.
+
+    Log, in one line, which variables do not count. The run's own keys `tags` and `notes` count before a variable.
 
     Args:
         settings: the keys of the tracker that have a variable.
-        config: of the run, whose own `tags` and `notes` count before a variable.
+
+    Raises:
+        ConfigError: W&B rejects a name that is no default.
     """
-    values, overruled = dict(settings), list[str]()
+    defaults = {"project": "hydrant"} | vars(identity)
+    names, overruled = dict[str, Any](), list[str]()
     for key, variable in VARIABLES.items():
-        of_run = key if key in ("tags", "notes") and config.get(key) else ""
-        if not (text := os.environ.get(variable)):
-            continue
-        if settings[key] is None and not of_run:
-            values[key] = text.split(",") if key == "tags" else text
+        value: Any = settings[key]
+        text = os.environ.get(variable)
+        is_of_run = value is None and key in ("tags", "notes") and identity.config.get(key)
+        if text and (value is not None or is_of_run):
+            overruled.append(f"{variable} ({key if is_of_run else f'tracker.{key}'} is set)")
+        elif text:
+            value = text.split(",") if key == "tags" else text
+        fit = _cut if value is None else partial(_checked, f"tracker.{key}")
+        value = defaults[key] if value is None else value
+        if key == "tags":
+            names[key] = [fit(tag, MAX_TAG) for tag in value if tag]
         else:
-            overruled.append(f"{variable} ({of_run if settings[key] is None else f'tracker.{key}'} is set)")
+            names[key] = value if key == "notes" else fit(value, MAX_NAME)
     if overruled:
         log.info("W&B: these variables do not count: %s", ", ".join(overruled))
-    return values
+    if re.search(r"[/\\#?%:]", names["project"]):
+        message = rf"{names['project']!r} has a character that W&B does not accept; leave out / \ # ? % :"
+        raise ConfigError("tracker.project", message)
+    return names
 
 
 def files_folder(folder: Path) -> Path:
     """Return where W&B keeps the files of a run: in WANDB_DIR, or else in its folder."""
     return Path(os.environ.get("WANDB_DIR") or folder).resolve()
-
-
-def checked_project(project: str) -> str:
-    if re.search(r"[/\\#?%:]", _checked("tracker.project", project, MAX_NAME)):
-        message = rf"{project!r} has a character that W&B does not accept; leave out / \ # ? % :"
-        raise ConfigError("tracker.project", message)
-    return str(project)
-
-
-def name_or_default(key: str, name: str | None, default: str) -> str:
-    """Return a configured name, or the default cut to W&B's limit."""
-    return _cut(default, MAX_NAME) if name is None else _checked(f"tracker.{key}", name, MAX_NAME)
-
-
-def tags_or_default(tags: Sequence[str] | None, defaults: Sequence[str]) -> list[str]:
-    if tags is None:
-        return [_cut(tag, MAX_TAG) for tag in defaults if tag]
-    return [_checked("tracker.tags", tag, MAX_TAG) for tag in tags]
 
 
 def _checked(key: str, value: str, limit: int) -> str:

@@ -74,7 +74,7 @@ def _unbalanced(groups: Sequence[Group]) -> list[ComparisonWarning]:
         )
         warnings.append(ComparisonWarning("groups", f"{text}: {remedy}"))
     if left_out := list(dict.fromkeys(cell for group in groups for cell in group.left_out)):
-        text = f"not in the means, because a group or a seed has no result there: {_listed(left_out, _MAX_NAMES)}"
+        text = f"not in the means, which take what all groups and seeds have: {_listed(left_out, _MAX_NAMES)}"
         warnings.append(ComparisonWarning("groups", text))
     return warnings
 

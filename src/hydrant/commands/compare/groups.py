@@ -104,8 +104,8 @@ class Group:
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
     num_seeds: int = 1  # that its runs have, or folds
     averaged_over: Sequence[str] = ()  # the keys in which the runs of one seed differ
-    cells: Sequence[str] = ()  # the settings of these keys that count, and those that do not
-    left_out: Sequence[str] = ()
+    cells: Sequence[str] = ()  # the settings of these keys that count
+    left_out: Sequence[str] = ()  # settings and seeds with results that do not
     # Seeds (and folds) that most other groups have, as `seed 1 fold 2`.
     missing_repetitions: Sequence[str] = ()
     versus: Difference | None = None  # from the baseline
@@ -281,9 +281,13 @@ def _group(
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
+    lacking = dict.fromkeys(seed for cell in cells for seed in table[cell] if seed not in counted)
+    left_out = [cell for cell in table if cell not in cells] + [
+        f"{' '.join(seed_keys)} {seed}" for seed in lacking
+    ]
     return Group(
         labels, runs, counted, results, estimate(values, metric.bounds), metric.best(values), states, num_seeds,
-        varied, cells, [cell for cell in table if cell not in cells],
+        varied, cells, left_out,
     )  # fmt: skip
 
 

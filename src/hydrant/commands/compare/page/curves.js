@@ -34,7 +34,7 @@ function curvesSection() {
     log: false, whole: false, smoothing: 0, x: [], heights: {},
   });
   const shown = section("curves", "Curves", h("p", { class: "note" },
-    isOneRun ? "" : "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. ",
+    isOneRun ? "" : "The mean over the seeds of a group with a result, and its 95 % interval at each point (Student's t); or every run. ",
     "Seconds count training and compilation, but not evaluation and saving. The curves begin where they differ visibly, or at the start. Drag over a part to enlarge it; a double click shows all again.",
     DATA.curves.is_thinned ? ` Curves with more than ${DATA.curves.limit} points are reduced to the minimum and maximum of each interval.` : ""));
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };

@@ -19,7 +19,7 @@ from training_runs import Train, train_in_child
 
 from hydrant.batch import Batch, mean_loss
 from hydrant.errors import ConfigError
-from hydrant.tasks import Classification, Supervised
+from hydrant.tasks import Classification, Regression, Supervised
 from hydrant.tasks.losses import MeanOfValid, checked_loss
 
 NUM_CLASSES = 3
@@ -255,3 +255,20 @@ def test_a_softmax_before_the_cross_entropy_is_warned_of(
     task.reads_values = True
     task(Batch(LOGITS, CLASSES.clamp(min=0)))
     assert ("as after a softmax" in caplog.text) == ends_in_softmax
+
+
+@pytest.mark.parametrize("make_task", [Supervised, partial(Regression, delta=1.0)])
+def test_a_loss_of_the_user_gets_what_the_model_returns(make_task: Any) -> None:
+    """Outputs (B, 1) lose their last dimension for torch's losses alone, which would broadcast targets (B,)."""
+    outputs, targets = torch.tensor([[1.0], [2.0]]), torch.tensor([1.0, 4.0])
+    shapes = list[torch.Size]()
+
+    def of_column(outputs: Tensor, targets: Tensor) -> Tensor:
+        shapes.append(outputs.shape)
+        return F.mse_loss(outputs[:, 0], targets)
+
+    for loss in (of_column, partial(of_column), nn.MSELoss(), F.mse_loss, partial(F.mse_loss)):
+        outcome = make_task(nn.Identity(), loss=loss, metrics={})(Batch(outputs, targets))
+        assert outcome.total_loss() == 2
+        assert outcome.predictions.shape == (2,)
+    assert shapes == [(2, 1), (2, 1)]

@@ -32,7 +32,9 @@ def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
 def test_the_early_warning_names_fewer_rounds_if_they_pay_for_more_seeds() -> None:
     """Ten runs, and four of each finer round if they fit into 60 % of the budget; the rest for two contenders."""
     [warning] = protocol_of(2, "30runs").warnings(None)
-    assert warning.endswith("pays for 6 of 20 fresh seeds; --rounds 0 for 10, --budget 58runs for all of them")
+    assert warning.endswith(
+        "pays for 6 of 20 fresh seeds; --rounds 0 for 10, --budget 58runs for all of them"
+    )
     [warning] = protocol_of(2, "22runs").warnings(None)
     assert warning.endswith("pays for 6 of 20 fresh seeds; --budget 58runs for all of them"), "no round fits"
 

@@ -31,6 +31,7 @@ from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError, log
 from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers.wandb_names import files_folder
 
 
 def test_an_online_run_arrives_completely(
@@ -350,6 +351,8 @@ def test_variables_of_wandb_count_for_keys_that_are_not_set(
     [line] = [line for line in caplog.messages if "do not count" in line]
     reasons = ("PROJECT (tracker.project", "RUN_GROUP (tracker.group", "TAGS (tags")
     assert line.endswith(", ".join(f"WANDB_{reason} is set)" for reason in reasons))
+    monkeypatch.setenv("WANDB_DIR", str(Path.cwd()))  # as `wandb agent` does, where nobody has
+    assert files_folder(identity.folder) == identity.folder.resolve()
 
 
 @pytest.mark.parametrize("service", ["", "3-1-unix-/nonexistent/socket"])

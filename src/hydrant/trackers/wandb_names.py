@@ -57,8 +57,12 @@ def names_of(settings: Mapping[str, Any], identity: RunIdentity) -> dict[str, An
 
 
 def files_folder(folder: Path) -> Path:
-    """Return where W&B keeps the files of a run: in WANDB_DIR, or else in its folder."""
-    return Path(os.environ.get("WANDB_DIR") or folder).resolve()
+    """Return where W&B keeps the files of a run: in its folder, or in WANDB_DIR.
+
+    `wandb agent` sets WANDB_DIR to W&B's default, the working folder, which nobody has chosen.
+    """
+    chosen = Path(os.environ.get("WANDB_DIR") or ".").resolve()
+    return folder.resolve() if chosen == Path.cwd() else chosen
 
 
 def _checked(key: str, value: str, limit: int) -> str:

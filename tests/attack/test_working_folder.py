@@ -47,7 +47,6 @@ READING = [
     ["compare", "run", "--html=page.html"],
     ["sync", "--dry-run", "."],
     ["stop", "run"],
-    ["watch", "run", "--host=192.0.2.1", "--no-browser"],  # no address of any machine: it ends
     ["docs", "sweeps"],
     ["list"],
     ["explain", "optimizer=adamw"],

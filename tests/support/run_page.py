@@ -47,10 +47,6 @@ ELSEWHERE = {
     "uv run scripts/kill_runs --kills 100 --updates 500 --output kills.json",
     "uv run scripts/kill_sweep --launcher basic slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
-    "uv run hydrant watch multirun/lr_study",  # they serve until Ctrl-C: tests/commands/watch/test_command.py
-    "uv run hydrant watch outputs --by optimizer --port 8000 --no-browser",
-    "uv run hydrant watch multirun/lr_study --host 0.0.0.0",
-    "ssh -L 8460:127.0.0.1:8460 me@train-box hydrant watch multirun/lr_study --port 8460 --no-browser",
     "uv run tests/support/gpu/run python train.py optimizer=adamw duration=100",  # tests/gpu/test_command_line.py
     "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py"
     " parallel.num_processes=2",

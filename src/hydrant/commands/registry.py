@@ -44,7 +44,6 @@ _COMMANDS = (
             writes=True),
     Command("status", "show the progress of a sweep's runs", runs_own_code=False),
     Command("stop", "ask a run or a sweep to save and end", writes=True, runs_own_code=False),
-    Command("watch", "show runs in the browser while they train: the page of compare, live", runs_own_code=False),
     Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
     Command("log", "list what was asked and what came out, a line for each run, sweep and study",
             runs_own_code=False),
@@ -61,13 +60,14 @@ COMMANDS = {command.name: command for command in _COMMANDS}
 
 RETIRED = {
     "agent": "`wandb agent` trains the runs of a W&B sweep; `hydrant docs wandb_sweeps` has the files",
+    "watch": "`hydrant compare RUNS --html FILE --follow` writes the page again while runs train",
     "eject": "`hydrant docs own-loop` shows how to train a saved run by a loop of your own",
 }
 """By the name of a command of the version before: what takes its place."""
 
 _FIRST = {
     "Start": ("init", "train", "preview"),
-    "Look": ("status", "watch", "compare", "log", "stop"),
+    "Look": ("status", "compare", "log", "stop"),
     "Use": ("evaluate", "predict", "export"),
 }
 

@@ -21,6 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
     options, words = _parse(arguments)
     from hydrant.commands.compare.comparison import compare  # slow: imports scipy
+    from hydrant.commands.compare.follow import follow
     from hydrant.commands.compare.page import write_page
     from hydrant.commands.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.commands.compare.sources import read_runs
@@ -30,7 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.wandb:
         check_login()
     question = question_of(options)
-    comparison = compare(read_runs(words, question.varied), question)
+    if options.follow:
+        with writing_to("--html", options.html, ".html"):
+            comparison = follow(words, question, options.html)
+    else:
+        comparison = compare(read_runs(words, question.varied), question)
     if options.html is not None:
         with writing_to("--html", options.html, ".html"):
             write_page(comparison, options.html)
@@ -68,13 +73,15 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser = Flags("compare")
     add_question_flags(parser)
     parser.add_argument("--html", type=Path)
-    for flag in ("--csv", "--details", "--wandb"):
+    for flag in ("--follow", "--csv", "--details", "--wandb"):
         parser.add_argument(flag, action="store_true")
     options, words = parser.split(arguments)
     if options.csv and wants_json():
         raise ConfigError(
             "--csv", "prints a table for programs, as --json prints an object", remedy="give one of them"
         )
+    if options.follow and options.html is None:
+        raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
     return options, words
 
 

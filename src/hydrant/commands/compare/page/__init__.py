@@ -1,6 +1,6 @@
 """A comparison as one HTML page. It contains its data, and the scripts and styles of this folder.
 
-As a file, it works offline. `hydrant watch` serves the same page, and sends it the parts of the data that change.
+It works offline. With `--follow`, it is written again while runs train, and loads itself again.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import html
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -23,24 +22,26 @@ from hydrant.commands.compare.page.packing import packed
 from hydrant.commands.compare.page.pictures import embedded_pictures
 from hydrant.commands.compare.page.progress import progress
 from hydrant.commands.compare.serialize import to_dict
+from hydrant.files.atomic_write import replace_file
 
 SCRIPTS = (
     "dom", "scales", "state", "choices", "filter", "tables", "figure", "saving", "axes", "groups", "panels", "curves",
     "schedules", "scatter", "history", "heatmap", "brush", "parallel", "profile", "noise", "sensitivity",
-    "tuning", "progress", "pictures", "run", "live", "main",
+    "tuning", "progress", "pictures", "run", "follow", "main",
 )  # fmt: skip
 """The scripts in the order of their dependencies."""
 
 _FOLDER = Path(__file__).parent
 
 
-def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the page to a file."""
+def write_page(comparison: Comparison, path: Path, reload_seconds: float = 0.0) -> None:
+    """Write the page to a file, whole or not at all. An open page loads itself again after so many seconds, if any."""
     parts: dict[str, Any] = page_data(comparison) | {
         "progress": progress(comparison.runs),
         "pictures": embedded_pictures(comparison.runs),
     }
-    path.write_text(page({name: encoded(part) for name, part in parts.items()}), encoding="utf-8")
+    text = page({name: encoded(part) for name, part in parts.items()}, reload_seconds)
+    replace_file(path.resolve(), text)  # write through a link instead of replacing it
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:
@@ -58,20 +59,14 @@ def encoded(part: Any) -> str:
     return base64.b64encode(gzip.compress(text, mtime=0)).decode()
 
 
-def page(parts: Mapping[str, str], events: str = "") -> str:
-    """Return the page.
-
-    Args:
-        parts: the encoded data by name.
-        events: the address from which a live page gets newer parts; "": none.
-    """
-    script, sources = _script(), "connect-src 'self'; img-src 'self' data: blob:" if events else ""
+def page(parts: Mapping[str, str], reload_seconds: float) -> str:
+    """Return the page with its encoded data by name."""
+    script = _script()
     return Template(_read("page.html")).substitute(
         hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        sources=sources or "img-src data: blob:",
         style=_read("page.css"),
         figure_style=_read("figure.css"),
-        events=html.escape(events),
+        reload=f"{reload_seconds:g}",
         data=json.dumps(parts),  # base64 cannot end the script
         script=script,
     )

@@ -52,9 +52,12 @@ function keepAddress() {
   isWritten = false;
   setTimeout(() => {
     isWritten = true;
-    const text = ADDRESS.toString();
-    history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+    history.replaceState(null, "", address());
   }, 100); // browsers refuse many changes in a short time
+}
+
+function address() {
+  return ADDRESS.size ? `#${ADDRESS}` : location.pathname + location.search;
 }
 
 /** The choices that concern the whole page. */

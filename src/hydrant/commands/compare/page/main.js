@@ -1,7 +1,7 @@
 // The page, from top to bottom.
 
 function warningsSection() {
-  const texts = [...DATA.warnings.map(({ about, text }) => [h("b", {}, about), `: ${text}`]), ...(DATA.notes || []).map((text) => [text])];
+  const texts = [...DATA.warnings.map(({ about, text }) => [h("b", {}, about), `: ${text}`])];
   if (!texts.length) return;
   const shown = section("warnings", "Warnings", h("ul", {}, texts.map((parts) => h("li", {}, parts))));
   shown.classList.add("warnings");
@@ -35,15 +35,15 @@ function chooseTheme() {
 function showTitle() {
   const counts = new Map();
   for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 1);
-  const num = DATA.runs.length, title = DATA.message ? "No results yet" : `${DATA.metric} of ${num} run${num === 1 ? "" : "s"}`;
+  const num = DATA.runs.length, title = `${DATA.metric} of ${num} run${num === 1 ? "" : "s"}`;
   document.title = document.getElementById("title").textContent = title;
-  document.getElementById("states").textContent = DATA.message
-    || `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${IS_MAX ? "higher" : "lower"} is better`;
+  document.getElementById("states").textContent =
+    `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${IS_MAX ? "higher" : "lower"} is better`;
 }
 
 /** Draws everything from the data and the choices of the reader. Focus and scroll positions stay. */
 function render() {
-  const restore = position();
+  const place = placeOfReader();
   STATE.listeners = [];
   WAITING.clear();
   document.getElementById("nav").replaceChildren();
@@ -52,27 +52,31 @@ function render() {
   const figures = [curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection];
   const asked = [profileSection, noiseSection, () => drawSection("against"), sensitivitySection, tuningSection];
   const comparing = [() => drawSection("effects"), groupsSection, runsSection, ...figures, picturesSection, ...asked], alone = [curvesSection, runsSection, schedulesSection, picturesSection, ...asked];
-  const results = DATA.message ? [] : [warningsSection, progressSection, ...(DATA.runs.length === 1 ? alone : comparing)];
-  for (const draw of DATA.message ? [progressSection] : [verdictSection, ...results]) draw();
+  for (const draw of [verdictSection, warningsSection, progressSection, ...(DATA.runs.length === 1 ? alone : comparing)]) draw();
   showRun();
-  restore();
+  goToPlace(place);
   if (!WAITING.size) document.documentElement.dataset.drawn = String(Math.round(performance.now()));
   document.documentElement.dataset.painted ||= String(Math.round(performance.now()));
 }
 
-/** Returns the function that restores what has the focus and how far everything is scrolled. */
-function position() {
-  const main = document.getElementById("main"), focused = document.activeElement, top = scrollY;
-  const nameOf = (element) => element.id || element.getAttribute("aria-label") || element.labels?.[0]?.textContent || element.textContent;
+const nameOf = (element) => element.id || element.getAttribute("aria-label") || element.labels?.[0]?.textContent || element.textContent;
+
+/** What has the focus, and how far everything is scrolled, as plain data. */
+function placeOfReader() {
+  const main = document.getElementById("main"), focused = document.activeElement;
   const where = main.contains(focused) && focused !== main && { section: focused.closest("section").id, tag: focused.tagName, name: nameOf(focused), range: focused.type === "search" ? [focused.selectionStart, focused.selectionEnd] : null };
   const scrolled = [...main.querySelectorAll(".scroll")].map((region) => [region.getAttribute("aria-label"), region.scrollLeft, region.scrollTop]);
-  return () => {
-    for (const [label, left, down] of scrolled) main.querySelector(`.scroll[aria-label="${CSS.escape(label)}"]`)?.scrollTo(left, down);
-    const found = where && [...main.querySelectorAll(`#${where.section} ${where.tag}`)].find((element) => nameOf(element) === where.name);
-    if (found) found.focus({ preventScroll: true });
-    if (found && where.range) found.setSelectionRange(...where.range);
-    if (scrollY !== top) scrollTo(0, top);
-  };
+  return { where, scrolled, top: scrollY, down: RUN.scrollTop };
+}
+
+function goToPlace({ where, scrolled, top, down }) {
+  const main = document.getElementById("main");
+  for (const [label, left, low] of scrolled) main.querySelector(`.scroll[aria-label="${CSS.escape(label)}"]`)?.scrollTo(left, low);
+  const found = where && [...main.querySelectorAll(`#${where.section} ${where.tag}`)].find((element) => nameOf(element) === where.name);
+  if (found) found.focus({ preventScroll: true });
+  if (found && where.range) found.setSelectionRange(...where.range);
+  if (scrollY !== top) scrollTo(0, top);
+  RUN.scrollTop = down;
 }
 
 /** Decodes parts of the data and uses them. */
@@ -85,16 +89,16 @@ async function useParts(parts) {
 async function begin() {
   chooseTheme();
   readAddress();
-  const { version, ...parts } = JSON.parse(document.getElementById("data").textContent);
-  STATE.version = version;
-  await useParts(parts);
+  const place = history.state;
+  showFollowing(); // before the scroll, because it is a line at the top
+  await useParts(JSON.parse(document.getElementById("data").textContent));
   render();
+  if (place) goToPlace(place);
   const part = location.hash.slice(1);
   if (part && !part.includes("=")) document.getElementById(part)?.scrollIntoView();
   document.querySelector(".skip").addEventListener("click", (event) => goTo(event, "main"));
   addEventListener("hashchange", () => { readAddress(); render(); });
-  watchReader();
-  connect();
+  followRuns();
 }
 
 begin();

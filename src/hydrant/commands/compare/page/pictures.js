@@ -21,7 +21,7 @@ function picturesSection() {
     list.replaceChildren(...cards.slice(0, MAX_PICTURES));
     hint.textContent = [
       cards.length > MAX_PICTURES ? `The first ${MAX_PICTURES} of ${cards.length} runs; the filter chooses others.` : cards.length ? "" : "No visible run has such a picture.",
-      DATA.pictures.left_out ? `${DATA.pictures.left_out} pictures are too large for this file; hydrant watch shows all.` : "",
+      DATA.pictures.left_out ? `${DATA.pictures.left_out} pictures are too large for this file.` : "",
     ].filter(Boolean).join(" ");
   };
   const pick = (field) => (value) => { chosen[field] = value; show(); };
@@ -34,10 +34,5 @@ function picturesSection() {
 function pictureCard({ name, after, source }, run) {
   const title = `${labelOf(run)}${after === null ? "" : `, after ${countText(after)} updates`}`;
   return h("li", {}, h("a", { href: "#", onclick: (event) => { event.preventDefault(); openRun(run.name); } },
-    h("img", { src: sourceOf(source), alt: `${name} of ${title}`, loading: "lazy" })), h("span", {}, title));
-}
-
-/** The address of a picture: data in the page, or a path of the server. */
-function sourceOf(source) {
-  return typeof source === "string" ? source : addressOf("picture", source);
+    h("img", { src: source, alt: `${name} of ${title}`, loading: "lazy" })), h("span", {}, title));
 }

@@ -1,4 +1,4 @@
-"""The pictures that runs have drawn, for the page: in it, or by an address of `hydrant watch`."""
+"""The pictures that runs have drawn, as data in the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,39 +41,25 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def embedded_pictures(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the latest picture of each name, as data in the page, until `MAX_BYTES`; and how many are left out."""
-    room, left_out = MAX_BYTES, 0
+    """Return the latest picture of each name of each run, until `MAX_BYTES`; and how many are left out.
 
-    def source(run: Run, file: str, path: Path) -> str | None:
-        nonlocal room, left_out
-        size = path.stat().st_size
-        if size > room:
-            left_out += 1
-            return None
-        room -= size
-        return f"data:{PICTURE_TYPES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
-
-    found = listed_pictures(runs, source, only_latest=True)
-    return {"runs": found, "left_out": left_out}
-
-
-def listed_pictures(
-    runs: Sequence[Run], source: Callable[[Run, str, Path], str | None], *, only_latest: bool = False
-) -> list[list[dict[str, Any]]]:
-    """Return the pictures of each run: `name`, the update `after` which it was drawn (None: unknown), and `source`."""
-    shown: list[list[dict[str, Any]]] = []
+    A picture has `name`, the update `after` which it was drawn (None: unknown), `file` and `source`.
+    """
+    room, left_out, shown = MAX_BYTES, 0, list[list[dict[str, Any]]]()
     for run in runs:
+        shown.append([])
         pictures = pictures_of(run.folder)
-        if only_latest:
-            latest = {file.rpartition("/")[0]: file for file in pictures}
-            pictures = {file: pictures[file] for file in latest.values()}
-        entries = list[dict[str, Any]]()
-        for file, path in pictures.items():
-            name, _, rest = file.rpartition("/")
-            number = re.search(r"\d+", rest)
+        latest = {file.rpartition("/")[0]: file for file in pictures}
+        for name, file in latest.items():
+            number = re.search(r"\d+", rest := file.rpartition("/")[2])
             with suppress(OSError):  # it was just removed
-                if (address := source(run, file, path)) is not None:
-                    after = number and int(number[0])
-                    entries.append({"name": name, "after": after, "file": rest, "source": address})
-        shown.append(entries)
-    return shown
+                size = pictures[file].stat().st_size
+                if size > room:
+                    left_out += 1
+                    continue
+                content = base64.b64encode(pictures[file].read_bytes()).decode()
+                source = f"data:{PICTURE_TYPES[pictures[file].suffix]};base64,{content}"
+                after = int(number[0]) if number else None
+                shown[-1].append({"name": name, "after": after, "file": rest, "source": source})
+                room -= size
+    return {"runs": shown, "left_out": left_out}

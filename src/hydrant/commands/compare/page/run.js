@@ -1,4 +1,4 @@
-// One run, alone or beside another one: facts, config, pictures and the end of its log.
+// One run, alone or beside another one: facts, config and pictures.
 
 const RUN = document.getElementById("run");
 
@@ -26,7 +26,7 @@ function showRun() {
   RUN.replaceChildren(
     h("div", { class: "head" }, h("h2", { id: "run-title" }, run.name), h("button", { type: "button", id: "run-close", "aria-label": "Close", onclick: closeRun }, "×")),
     h("p", { class: "note" }, h("span", { class: `state ${run.state.replace(" ", "-")}` }, run.state), run.error ? `  ${run.error}` : ""),
-    besideControl(run), configTable(place, other), picturesBeside(place, other), logOf(run),
+    besideControl(run), configTable(place, other), picturesBeside(place, other),
   );
   if (!RUN.open) RUN.showModal();
   RUN.scrollTop = top;
@@ -77,36 +77,4 @@ function picturesBeside(place, other) {
     return picture ? pictureCard(picture, run) : h("li", {}, h("span", {}, `${labelOf(run)} has no picture ${name}.`));
   };
   return names.length ? h("div", {}, h("h3", {}, "Pictures"), names.map((name) => h("ul", { class: "pictures beside", "aria-label": name }, places.map((one) => card(one, name))))) : null;
-}
-
-const LOGS = new Map(); // the texts that were read, by run
-
-/** The end of the log, which only a live page can show. */
-function logOf(run) {
-  if (!EVENTS) return null;
-  const text = h("pre", { id: "run-log", tabindex: 0, "aria-label": "End of the log" }, LOGS.get(run.name) || "");
-  readLog(run.name, text);
-  return h("div", {}, h("h3", {}, "End of the log"), text);
-}
-
-async function readLog(name, text) {
-  const show = (lines) => {
-    if (lines === text.textContent) return;
-    const isAtEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
-    text.textContent = lines;
-    if (isAtEnd) text.scrollTop = text.scrollHeight;
-  };
-  try {
-    const answer = await fetch(addressOf("log", { run: name })), lines = answer.ok ? await answer.text() : "";
-    LOGS.set(name, lines);
-    show(lines || "There is no log.");
-  } catch {
-    show("hydrant watch does not answer.");
-  }
-}
-
-/** Reads the log of the open run again, unless that would disturb the reader. */
-function followLog() {
-  const text = document.getElementById("run-log");
-  if (RUN.open && text && source?.readyState === EventSource.OPEN && !isReaderBusy()) readLog(CHOSEN.run, text);
 }

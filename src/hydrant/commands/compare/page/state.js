@@ -2,7 +2,7 @@
 
 let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, UNITS = [], DIGITS = 4; // DIGITS: of results
 
-const STATE = { parts: {}, shown: [], listeners: [], version: "" };
+const STATE = { parts: {}, shown: [], listeners: [] };
 
 /** A part of the data, decoded: JSON in gzip in base64. */
 async function decoded(text) {

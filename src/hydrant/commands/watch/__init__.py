@@ -1,3 +1,0 @@
-"""`hydrant watch`: the comparison page, live."""
-
-from hydrant.commands.watch.command import main as main

@@ -78,7 +78,7 @@ _MAX_BRIEF_WARNINGS = 5
 
 
 def to_brief(comparison: Comparison) -> dict[str, Any]:
-    """Return the verdict, the best groups and the first warnings: at most 4 KiB for 20 runs with usual names."""
+    """Return the verdict, the best groups and the first warnings: 4 KiB for 20 runs, and 200 bytes a pair of keys."""
     everything: dict[str, Any] = {**to_dict(comparison), "num_runs": len(comparison.runs)}
     warnings, groups = everything["warnings"], everything["groups"]
     best_first = sorted(groups, key=lambda group: comparison.metric.rank(group["mean"]))[:_MAX_BRIEF_GROUPS]

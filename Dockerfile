@@ -1,5 +1,6 @@
 # docker build -t hydrant .
-# docker run --gpus all --user "$(id -u):$(id -g)" -v "$PWD:/workspace" hydrant train optimizer=adamw scheduler=cosine
+# docker run --gpus all --shm-size=8g --user "$(id -u):$(id -g)" -v "$PWD:/workspace" hydrant train optimizer=adamw scheduler=cosine
+# Data workers send batches through /dev/shm, of which Docker gives 64 MiB without --shm-size.
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04
 
 # A compiler and Python's headers are for torch.compile; torch brings the CUDA libraries itself.

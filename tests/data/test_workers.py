@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,49 @@ def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
     ):
         list(itertools.chain.from_iterable(map(make_source(Deadly()).stream(SPEC).micro_batches, range(13))))
     assert signal.getsignal(signal.SIGCHLD) is handler
+
+
+LARGE = """
+import torch
+from hydrant.data import dataset_source
+from hydrant.data.base import ON_HOST
+from hydrant.errors import OutOfMemory
+
+class Large:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.zeros(2**18), index
+
+def own(samples):
+    return torch.stack([inputs for inputs, _ in samples]), torch.zeros(len(samples))
+
+for collate in (None, own):
+    try:
+        next(iter(dataset_source(Large(), collate=collate, num_workers=1).batches(ON_HOST, 4)))
+    except OutOfMemory as error:
+        print(error)
+"""
+
+
+def test_a_full_shared_memory_is_named_also_for_a_collate_function_of_the_user() -> None:
+    """As in a container of Docker, which has 64 MiB."""
+    mounted = "mount -t tmpfs -o size=3m tmpfs /dev/shm"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mounted], check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount")
+    command = ["unshare", "-m", "sh", "-c", f'{mounted} && exec "$@"', "sh", sys.executable, "-c", LARGE]
+    output = subprocess.run(
+        command,
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=100,
+    ).stdout
+    message = "/dev/shm (3 MiB) is full: a batch of 4 samples takes 4 MiB, and each data worker keeps several"
+    lines = output.splitlines()
+    assert [line[: len(message)] for line in lines] == [message, message]
+    assert all("docker run --shm-size=8g" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
@@ -19,7 +19,14 @@ from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.labels import as_labels
 from hydrant.data.reused import ReusedFloats
-from hydrant.data.workers import WorkerLoader, WorkerProgress, iterate_loader, preserve_rngs, seed_rngs
+from hydrant.data.workers import (
+    WorkerLoader,
+    WorkerProgress,
+    full_shared_memory,
+    iterate_loader,
+    preserve_rngs,
+    seed_rngs,
+)
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensors]
@@ -295,17 +302,26 @@ def collated(
 
     Raises:
         ConfigError: the function fails, or returns something else.
+        OutOfMemory: /dev/shm is full, where a worker puts the batch.
     """
     try:
         batch: Any = source.collate(samples)
+        if source.rounds_doubles:
+            batch = rounded(batch, spec.doubles)
+        if get_worker_info() is not None:  # else a thread of its own would fail to, for which nobody waits
+            for tensor in tensors_of(batch):
+                if tensor.layout is torch.strided:
+                    tensor.share_memory_()
     except Exception as error:  # a user's function raises anything
+        if "No space left on device" in str(error):
+            raise full_shared_memory(samples) from error
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"
         raise ConfigError("data.collate", message, remedy=remedy) from error
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
         raise ConfigError("data.collate", message)
-    return rounded(tuple(batch), spec.doubles) if source.rounds_doubles else (batch[0], batch[1])
+    return batch[0], batch[1]
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,26 @@ import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from hydrant.errors import ConfigError, DataError, first_line
+from hydrant.batch import tensors_of
+from hydrant.errors import ConfigError, DataError, OutOfMemory, first_line
 
 T = TypeVar("T")
 
+_SHARED = Path("/dev/shm")
 _DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long before its process has ended
 
 
@@ -110,6 +114,19 @@ class WorkerProgress:
                     f"a data worker (pid {pid}) died {when}: either it was killed, for example because memory or "
                     "/dev/shm is full (lower data.num_workers or micro_batch_size), or the file crashes its reader"
                 ) from cause
+
+
+def full_shared_memory(samples: Sequence[Any]) -> OutOfMemory:
+    """Return the error of a worker that has no room for the batch of these samples in the shared memory."""
+    size, room = sum(tensor.nbytes for tensor in tensors_of(list(samples))), shutil.disk_usage(_SHARED).total
+    batch = f"a batch of {len(samples)} samples" + (f" takes {size / 2**20:,.0f} MiB" if size else "")
+    message = (
+        f"{_SHARED} ({room / 2**20:,.0f} MiB) is full: {batch}, and each data worker keeps several there"
+    )
+    remedy = (
+        "start a container with more (docker run --shm-size=8g), or lower data.num_workers or the batch size"
+    )
+    return OutOfMemory(message, remedy=remedy)
 
 
 def iterate_loader(

@@ -16,7 +16,8 @@ from training_runs import interrupt_at
 
 import hydrant
 from hydrant import cli, seeding
-from hydrant.tasks import Supervised
+from hydrant.batch import Batch, Outcome
+from hydrant.tasks import Supervised, Task
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
@@ -136,6 +137,33 @@ def test_a_derivative_in_an_evaluation_needs_gradients() -> None:
     message = r"^model: takes a derivative, but evaluations .* \(at test_right.*enable_grad"
     with pytest.raises(hydrant.ConfigError, match=message):
         train(Unguarded, forces)
+
+
+class Equation(Task):
+    """Has a derivative in its loss, as networks that solve differential equations do."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        with torch.enable_grad():
+            points = batch.inputs.requires_grad_(True)
+            outputs = self.model(points)
+            slope = torch.autograd.grad(outputs.sum(), points, create_graph=True)[0]
+            loss = (slope + outputs - batch.targets).square().mean()
+        return Outcome({"loss": loss}, {}, outputs.detach(), len(outputs))
+
+
+def test_a_task_that_takes_a_derivative() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    run = train(make, forces, task=Equation)
+    seeding.seed_process(0, seeding.MODEL)
+    model = make()
+    task, optimizer = Equation(model), torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+    for _ in range(NUM_UPDATES):
+        optimizer.zero_grad()
+        task(Batch(TRAIN.clone(), forces(TRAIN))).total_loss().backward()
+        optimizer.step()
+    assert_equal(run, list(model.parameters()))
 
 
 class Classifier(nn.Linear):

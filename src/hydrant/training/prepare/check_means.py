@@ -62,7 +62,7 @@ def _sums(pair: Batch, evaluate: Callable[[Batch], Outcome]) -> dict[str, list[f
         values: list[Any] = [value, *(one.losses.get(name) for one in each)]
         if not all(isinstance(v, torch.Tensor) and v.numel() == 1 for v in values):
             continue
-        two, *ones = map(float, values)
+        two, *ones = (float(v.detach()) for v in values)
         if abs(two) > _SMALL and math.isclose(two, sum(ones), rel_tol=1e-4):
             sums[name] = [two, *ones]
     return sums

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydrant.data.csv_file import Spelling, Table, is_text, missing_rows, one_spelling, read_table
+from hydrant.data.csv_file import Spelling, Table, is_text, one_spelling, read_table
 from hydrant.errors import ConfigError, shown
 from hydrant.files.csv_text import is_number
 from hydrant.terminal.shell import shell_line
@@ -113,14 +113,10 @@ def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:
     cells = table.columns[name]
     found = _distinct(cells)
     if len(found) > limit:
-        rows = [row for row, cell in enumerate(cells) if cell is not None]
-        row = next((row for row in rows if not is_number(cells[row])), rows[0])
-        message = (
-            f"{name!r} has {len(found)} different texts, such as {cells[row]!r} ({table.place(row, name)})"
-        )
-        remedy = (
-            f"leave the column out by data.features, correct it, or allow data.max_categories={len(found)}"
-        )
+        row, cell = next((row, cell) for row, cell in enumerate(cells) if cell is not None)
+        message = f"{name!r} has {len(found)} different texts, such as {cell!r} ({table.place(row, name)})"
+        allowed = f"allow data.max_categories={len(found)}"
+        remedy = f"leave the column out by data.features, correct it, or {allowed}"
         raise ConfigError("data.features", message, remedy=remedy)
     return found
 
@@ -129,12 +125,10 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     """Return the classes of the target; None if the targets are numbers.
 
     Raises:
-        ConfigError: it has no values, or whole numbers may be either and `data.classes=auto`.
+        ConfigError: it has texts beside `data.classes=false`, or whole numbers may be either and `data.classes=auto`.
     """
     for name in targets:
         cells = table.columns[name]
-        if len(missing := missing_rows(cells)):
-            raise no_target(table, int(missing[0]), name)
         if is_text(cells) and (setting is False or len(targets) > 1):
             message = f"{name!r} has texts, such as {cells[0]!r}; several targets are numbers"
             raise ConfigError("data.target", message)
@@ -150,13 +144,6 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     span = f"{int(values[0])} to {int(values[-1])}"
     message = f"the target {name!r} has {len(values)} whole numbers from {span}"
     raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
-
-
-def no_target(table: Table, row: int, name: str) -> ConfigError:
-    """Return the error of a line without a target."""
-    return ConfigError(
-        "data.target", f"has no value in {table.place(row, name)}", remedy="remove or fill the line"
-    )
 
 
 def _distinct(cells: np.ndarray) -> tuple[str, ...]:

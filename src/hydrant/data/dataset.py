@@ -113,11 +113,11 @@ def map_style_source(
     """
     if not is_map_style(items):
         message = f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
-        stream = (
-            "hydrant.data.Data(hydrant.data.IterableSource(train_set, num_samples), "
-            "hydrant.data.dataset_source(val_set)) reads a training set in its order"
+        own = (
+            "Data(hydrant.data.IterableSource(train_set, num_samples), hydrant.data.dataset_source(val_set))"
         )
-        remedy = stream if key == "data" else "data=stream reads a training set in its order"
+        reader = f"hydrant.data.{own}" if key == "data" else "data=stream"
+        remedy = f"{reader} reads a training set in its order"
         if hasattr(items, "dataset"):
             remedy = "give its .dataset; global_batch_size is the size of a batch"
         raise ConfigError(key, message, remedy=remedy)

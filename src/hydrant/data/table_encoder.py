@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hydrant.batch import Tensors
 from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
-from hydrant.data.csv_layout import Layout, no_target
+from hydrant.data.csv_layout import Layout
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError, log
 
@@ -164,7 +164,8 @@ class Encoder:
         layout, names = self._layout, self._layout.targets
         for name in names:
             if len(empty := missing_rows(table.columns[name])):
-                raise no_target(table, int(empty[0]), name)
+                message = f"has no value in {table.place(int(empty[0]), name)}"
+                raise ConfigError("data.target", message, remedy="remove or fill the line")
         if layout.classes is None:
             columns = [torch.from_numpy(self._numbers(table, name)) for name in names]
             return columns[0] if is_single else torch.stack(columns, dim=1)

@@ -24,6 +24,7 @@ class Holding(nn.Module):
         self.register_buffer("lost", torch.zeros(()), persistent=False)
         self.register_buffer("kept", torch.zeros(()))
         self.register_buffer("state", None)
+        self.register_buffer("edges", torch.eye(3).to_sparse(), persistent=False)
 
     def forward(self, batch: Batch) -> Outcome:
         outputs = self.dropout(self.norm(self.linear(batch.inputs)))

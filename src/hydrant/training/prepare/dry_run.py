@@ -197,12 +197,10 @@ class Trials:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        source, any_costs = (
-            self.data.train,
-            SampleCosts(1, 1),
-        )  # these say when a batch grows, not to which size
+        source = self.data.train
 
         def size() -> int:
+            any_costs = SampleCosts(1, 1)  # they say when a batch grows, not to which size
             spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
             return spec.micro_batch_size
 

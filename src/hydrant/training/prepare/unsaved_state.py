@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -23,11 +23,11 @@ def written_buffers(task: nn.Module, forward: Callable[[], Outcome]) -> list[str
     Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
     checkpoint holds. It has the same samples, random numbers and saved buffers.
     """
-    buffers = {name: buffer.clone() for name, buffer in task.named_buffers()}
+    buffers = _copies(dict(task.named_buffers()))
     kept, saved = _not_saved(task), task.state_dict().keys()
     seeding.seed_process(_SEED)
     loss = forward().total_loss()
-    written = _changed(buffers, dict(task.named_buffers()))
+    written = _changed(buffers, _copies(dict(task.named_buffers())))
     if names := _changed(kept, _not_saved(task)):
         for name in buffers.keys() & saved:
             owner, _, own_name = name.rpartition(".")
@@ -45,11 +45,17 @@ def written_buffers(task: nn.Module, forward: Callable[[], Outcome]) -> list[str
 
 def _not_saved(task: nn.Module) -> _Numbers:
     """Return the numbers and tensors of a task that no checkpoint holds."""
-    saved, numbers = task.state_dict().keys(), _Numbers()
+    saved = task.state_dict().keys()
     values = dict[str, Any]({name: value for name, value in task.named_buffers() if name not in saved})
     for path, module in task.named_modules():
         if type(module).get_extra_state is nn.Module.get_extra_state:  # else checkpoints hold what it gives
             values |= {f"{path}.{name}".lstrip("."): value for name, value in vars(module).items()}
+    return _copies(values)
+
+
+def _copies(values: Mapping[str, Any]) -> _Numbers:
+    """Return the numbers and tensors that can be compared, copied."""
+    numbers = _Numbers()
     for name, value in values.items():
         if type(value) in (int, float):
             numbers[name] = torch.tensor(value, dtype=torch.float64)

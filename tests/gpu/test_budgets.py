@@ -14,6 +14,7 @@ from marks import slow
 from packaging.version import Version
 from repository import ROOT
 
+from hydrant.data import in_memory
 from hydrant.training import loop
 from hydrant.training.trainer import Trainer
 
@@ -63,6 +64,7 @@ def train_recorded(train: Train, monkeypatch: pytest.MonkeyPatch) -> TrainRecord
 
     def run(*words: str) -> list[gpu.Calls]:
         monkeypatch.setattr(loop, "train_update", record)
+        monkeypatch.setattr(in_memory, "_MAX_UPDATES", 4)  # whose batches are made at once
         train(
             *DIGITS,
             f"duration={NUM_UPDATES}",

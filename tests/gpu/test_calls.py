@@ -9,6 +9,9 @@ import gpu
 import pytest
 import torch
 
+from hydrant.data.copies import MAX_WAITING_BATCHES, SideStreamCopies
+from hydrant.training.memory import leave_headroom
+
 pytestmark = pytest.mark.cuda(stub=True)
 
 WAITING: dict[str, Callable[[torch.Tensor], object]] = {
@@ -70,6 +73,24 @@ def test_copies_are_counted_by_their_memory(x: torch.Tensor) -> None:
     details = [call.detail for call in calls.of("copy")]
     assert details == ["H2D pageable async 12", "H2D pinned async 12"]
     assert calls.pageable_copies == 1
+
+
+def test_batches_are_copied_ahead_of_the_gpu_but_not_without_end() -> None:
+    copy = SideStreamCopies(torch.device("cuda"))
+    batch = [torch.ones(3).pin_memory(), torch.ones(5).pin_memory()]
+    with gpu.calls() as calls:
+        for _ in range(MAX_WAITING_BATCHES + 3):
+            copy(batch)
+    assert [call.detail for call in calls.of("wait")] == ["event"] * 3
+    assert (calls.pageable_copies, calls.counts["stream wait"]) == (0, MAX_WAITING_BATCHES + 3)
+
+
+def test_a_trial_leaves_headroom_and_then_gives_it_back() -> None:
+    device = torch.device("cuda", 0)
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    with leave_headroom(device):
+        assert torch.cuda.get_per_process_memory_fraction(device) <= 0.91 * before
+    assert torch.cuda.get_per_process_memory_fraction(device) == before
 
 
 def test_launches_are_counted(x: torch.Tensor) -> None:

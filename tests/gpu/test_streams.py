@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu
 import numpy as np
 import pytest
 import torch
@@ -268,7 +269,17 @@ def test_each_wait_is_needed(see: Callable[[], dict[str, Any]], waits: Waits) ->
 def test_late_streams_train_as_the_cpu(order: str, train: Train, on_cpu: Train, words: list[str]) -> None:
     """Batches are copied before they are used, and kept until they were; checkpoints hold what their update made."""
     words = [*words, "duration=40", "log_every=10", "eval_every=20", "save_every=10", "keep_last=4"]
-    on_gpu, expected = train(*words, name=order), on_cpu(*words, name="cpu")
+    with gpu.calls() as calls:
+        on_gpu = train(*words, name=order)
+    expected = on_cpu(*words, name="cpu")
+    of_batches, of_weights = (
+        calls.of("copy", text) for text in (f"async {16 * 16 * 4}", f"async {32 * 16 * 4}")
+    )
+    assert {call.detail.split(" async")[0] for call in of_batches} == {"H2D pinned"}
+    assert {call.detail for call in of_weights if "D2H" in call.detail} == {"D2H pinned async 2048"}
+    assert (
+        calls.counts["stream wait"] == len(of_batches) == 40 + 4 * 4
+    )  # a batch of training; four of an evaluation
     assert rows(on_gpu) == rows(expected)
     saved = checkpoints(expected)
     assert len(saved) == 8  # weights, and the state of training

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 from documentation import blocks
-from planted import write_run
+from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
@@ -92,15 +92,12 @@ LOSSES: Results = {
 def test_the_guide_for_agents_shows_the_log(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a study that is decided, and of a run with notes. Only dates may differ."""
     study = workdir / "multirun" / "first"
-    verdict = verdict_of(LOSSES, Rule("val/loss", "min", 0.05, 0.8, None, 2))
-    record = {
-        "version": 1,
-        "question": "Which of adamw and muon has the lowest val/loss?",
-        "verdict": {"status": verdict.status, "sentence": verdict.sentence, "winner": verdict.winner},
-        "protocol": {"metric": "val/loss", "first_fresh_seed": 1},
-    }
-    runs = [write_run(study / f"seed-{n}", {"seed": n}, 0.9) for n in range(24)]
-    (study / "study.json").write_text(json.dumps(record))
+    runs = [write_run(study / f"tuning-{n}", {"optimizer.lr": n, "seed": 0}, 0.9) for n in range(14)]
+    for name, losses in LOSSES.items():
+        for seed, loss in enumerate(losses, 1):
+            accuracy = 1 - (loss or 0.0)  # the loss of a planted run is 1 - its accuracy
+            runs.append(write_run(study / f"{name}-{seed}", {"optimizer": name, "seed": seed}, accuracy))
+    write_study_record(study, [*LOSSES], metric="val/loss", mode="min")
     (study / "sweep.json").write_text('{"began": 1, "jobs": []}')
     words = {"model.hidden": "[512]", "duration": "5ep", "tracker": "local"}
     runs.append(write_run(workdir / "outputs" / "wide", words, 0.9417))

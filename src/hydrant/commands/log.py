@@ -133,13 +133,10 @@ def _sweep_or_study(folder: Path, runs: Sequence[RunProgress]) -> tuple[str, str
     """Return kind, question, verdict, and why there is no verdict."""
     try:
         if study := read_answer(folder):
-            return "study", study.question, study.verdict.sentence, ""
-    except RecordError as error:
-        return "study", _overrides(runs), "", str(error)
-    try:
+            return "study", study.question, study.sentence, ""
         return "sweep", _overrides(runs), _verdict(folder, runs), ""
     except HydrantError as error:
-        return "sweep", _overrides(runs), "", str(error)
+        return "study" if (folder / RESULT).exists() else "sweep", _overrides(runs), "", str(error)
 
 
 def _verdict(folder: Path, runs: Sequence[RunProgress]) -> str:

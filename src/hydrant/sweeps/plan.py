@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import write_json
-from hydrant.files.read_file import read_json
+from hydrant.files.read_file import Amount, Count, read_json
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock_holder import locks
@@ -74,9 +74,9 @@ class _Writer(TypedDict, total=False):
     commands: list[Command]
     machine: str
     host: str
-    wall_seconds: float
-    processor_seconds: float
-    num_extensions: int
+    wall_seconds: Amount
+    processor_seconds: Amount
+    num_extensions: Count
 
 
 class _File(_Writer):
@@ -120,8 +120,7 @@ def read_plan(sweep: Path) -> Plan:
     ]  # fmt: skip
     return Plan(
         plan["began"], jobs, plan.get("commands", []), plan.get("host", ""),
-        max(plan.get("wall_seconds", 0.0), 0.0), max(plan.get("processor_seconds", 0.0), 0.0),
-        max(plan.get("num_extensions", 0), 0),
+        plan.get("wall_seconds", 0.0), plan.get("processor_seconds", 0.0), plan.get("num_extensions", 0),
     )  # fmt: skip
 
 

@@ -63,8 +63,9 @@ def study(workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         if status == 0:
             answer = read_answer(FOLDER)
             assert answer is not None
-            assert json.loads(json.dumps(asdict(answer.verdict))) == record()["verdict"], "by its runs alone"
-            assert answer.question == record()["question"]
+            assert asdict(answer).items() >= {"question": record()["question"]}.items()
+            known = {key: record()["verdict"][key] for key in ("status", "sentence", "winner")}
+            assert asdict(answer).items() >= known.items(), "computed from its runs alone"
         printed = capsys.readouterr()
         return status, printed.err if status else printed.out
 

@@ -6,14 +6,14 @@ Only the runs of its test are compared. Those of its tuning chose the settings, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.verdict import Verdict
 from hydrant.errors import RecordError
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.study.answer import RESULT, read_answer
-from hydrant.terminal.console import notice, relative
+from hydrant.sweeps.study.answer import Answer, read_answer
+from hydrant.terminal.console import notice
 
 LOOKED_OFTEN = (
     "The study chose the number of runs by their results. Intervals and p of this comparison are those of a number "
@@ -22,15 +22,9 @@ LOOKED_OFTEN = (
 
 
 @dataclass(frozen=True)
-class StudyVerdict:
-    """What the runs of a study answer, by its protocol in study.json."""
+class StudyVerdict(Answer):
+    """The answer of a study whose runs are compared."""
 
-    status: str
-    sentence: str
-    winner: str | None
-    file: str
-    metric: str  # which it judged
-    first_fresh_seed: int
     num_tuning: int = 0  # the runs of its tuning, which are left out
 
     @property
@@ -62,12 +56,7 @@ def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None
-    if answer is None:
-        return None
-    found, file = answer.verdict, relative(folder / RESULT)
-    return StudyVerdict(
-        found.status, found.sentence, found.winner, file, answer.metric, answer.first_fresh_seed
-    )
+    return answer and StudyVerdict(**asdict(answer))
 
 
 def count_looks(runs: Sequence[Run]) -> int:

@@ -18,13 +18,13 @@ from hydrant.sweeps.study.budget import Budget
 from hydrant.sweeps.study.verdict import (
     Reason,
     Rule,
-    Verdict,
     failure,
     find_verdict,
     judge,
     question,
     why_it_ended,
 )
+from hydrant.terminal.console import relative
 
 RESULT = "study.json"
 
@@ -68,12 +68,15 @@ class StudyFile(TypedDict):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study asked, of which metric, and what its runs answer."""
+    """What the runs of a study answer, by its protocol in study.json."""
 
-    question: str
-    verdict: Verdict
-    metric: str
+    status: str
+    sentence: str
+    winner: str | None
+    file: str
+    metric: str  # which it judged
     first_fresh_seed: int
+    question: str
 
 
 def read_study(folder: Path, remedy: str = "; the same command writes it again") -> StudyFile | None:
@@ -113,14 +116,13 @@ def read_answer(folder: Path) -> Answer | None:
     )  # fmt: skip
     standing, limits = judge(results, rule), dict[str, float](protocol["budget"].items())
     why_ended = why_it_ended(
-        None if results and reason == "failures" else reason,
-        protocol["max_seeds"],
-        Budget(limits).describe(),
+        None if results and reason == "failures" else reason, protocol["max_seeds"], Budget(limits).describe()
     )
     why_failed = {name: failure(fresh[name], num) for name, num in standing.failed.items()}
     verdict = find_verdict(standing, results, rule, without, why_ended, why_failed)
-    asked = question([*protocol["contenders"]], rule)
-    return Answer(asked, verdict, rule.metric, protocol["first_fresh_seed"])
+    asked, file = question([*protocol["contenders"]], rule), relative(folder / RESULT)
+    first = protocol["first_fresh_seed"]
+    return Answer(verdict.status, verdict.sentence, verdict.winner, file, rule.metric, first, asked)
 
 
 def _outcomes(

@@ -11,15 +11,7 @@ from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import Setting
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
-from hydrant.sweeps.study.verdict import (
-    Reason,
-    Standing,
-    Verdict,
-    failure,
-    find_verdict,
-    judge,
-    why_it_ended,
-)
+from hydrant.sweeps.study.verdict import Reason, Standing, Verdict, failure, find_verdict, judge, why_it_ended
 
 
 class FreshSeeds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.runs.folder import runs_of_sweep
-from hydrant.sweeps.study.answer import RESULT, read_study
+from hydrant.sweeps.study.answer import RESULT, StudyFile, read_study
 from hydrant.sweeps.study.budget import CPU, WALL
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
@@ -41,18 +41,8 @@ VERSION = 1
 """Of study.json. Within a version, keys are only added."""
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What earlier starts of a study recorded. All results are read from the runs, so no record can forge one."""
-
-    content: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    used: Mapping[str, float] = field(default_factory=dict[str, float])
-    num_starts: int = 0
-
-
-def read_earlier(folder: Path) -> Earlier:
-    """Return what study.json of a folder records.
+def read_earlier(folder: Path) -> StudyFile | None:
+    """Return what earlier starts of a study recorded; None if there is none.
 
     Raises:
         RecordError: it is damaged.
@@ -61,27 +51,29 @@ def read_earlier(folder: Path) -> Earlier:
         "; restore it from a copy, or remove it, and the study continues from its runs. Then nothing checks its "
         "protocol (repeat its command exactly, else alpha does not hold), and the seconds that it has used are lost"
     )
-    content = read_study(folder, remedy)
-    if content is None:
-        return Earlier()
-    cost = content["cost"]
-    lost = 0.0
-    if content["is_running"]:  # it was killed: its runs show how long it still lived
-        newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
-        lost = max(newest - cost["as_of"], 0.0)
-    used = {WALL: cost["wall_seconds"] + lost, CPU: cost["cpu_seconds"]}
-    return Earlier({**content}, {**content["protocol"]}, used, cost["num_starts"])
+    return read_study(folder, remedy)
 
 
-def check_same_protocol(folder: Path, earlier: Earlier, fixed: Mapping[str, Any]) -> None:
+def used_before(folder: Path, earlier: StudyFile | None) -> dict[str, float]:
+    """Return the seconds that earlier starts have used. If the last one was killed, its runs show how long it lived."""
+    if earlier is None:
+        return {}
+    newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
+    cost = earlier["cost"]
+    lost = max(newest - cost["as_of"], 0.0) if earlier["is_running"] else 0.0
+    return {WALL: cost["wall_seconds"] + lost, CPU: cost["cpu_seconds"]}
+
+
+def check_same_protocol(folder: Path, earlier: StudyFile | None, fixed: Mapping[str, Any]) -> None:
     """Raise ConfigError if the study in a folder has another protocol: its error would no longer be what it says.
 
     The name of a contender may change, as it changes no run.
     """
-    ours, theirs = _without_names(fixed), _without_names(earlier.fixed)
-    for key, value in ours.items() if earlier.fixed else ():
+    recorded: dict[str, Any] = {} if earlier is None else {**earlier["protocol"]}
+    ours, theirs = _without_names(fixed), _without_names(recorded)
+    for key, value in ours.items() if recorded else ():
         if theirs.get(key) != value:
-            was = f"{key} is {shown(earlier.fixed.get(key))} in {folder / RESULT}, not {shown(fixed[key])}"
+            was = f"{key} is {shown(recorded.get(key))} in {folder / RESULT}, not {shown(fixed[key])}"
             remedy = "a study keeps its protocol, except for budget and seeds; give another name=..."
             raise ConfigError("name", was, remedy=remedy)
 
@@ -303,16 +295,15 @@ def _short(values: Mapping[str, Any], digits: int = 6) -> dict[str, Any]:
     return {key: float(f"{x:.{digits}g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
-def begin_record(folder: Path, record: Record, earlier: Earlier) -> None:
+def begin_record(folder: Path, record: Record, earlier: StudyFile | None) -> None:
     """Record that a study runs, before its first run of this start: a kill loses neither protocol nor cost.
 
     An earlier answer stays until this start has read its runs.
     """
-    if earlier.content:
-        content = {**earlier.content, "is_running": True, "cost": record.cost()}
-        write_json(folder / RESULT, content)
-    else:
+    if earlier is None:
         write_record(folder, record, is_running=True)
+    else:
+        write_json(folder / RESULT, {**earlier, "is_running": True, "cost": record.cost()})
 
 
 def write_record(folder: Path, record: Record, *, is_running: bool) -> None:

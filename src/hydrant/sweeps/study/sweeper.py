@@ -25,12 +25,20 @@ from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
+from hydrant.sweeps.study.answer import StudyFile
 from hydrant.sweeps.study.budget import RUNS, read_budget
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import first_settings
-from hydrant.sweeps.study.record import Record, begin_record, check_same_protocol, read_earlier, write_record
+from hydrant.sweeps.study.record import (
+    Record,
+    begin_record,
+    check_same_protocol,
+    read_earlier,
+    used_before,
+    write_record,
+)
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
@@ -82,7 +90,7 @@ class StudySweeper(GridSweeper):
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
                 say(line)
-            needed = earlier.content["verdict"]["seeds_needed"] if earlier.content else None
+            needed = earlier and earlier["verdict"]["seeds_needed"]
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
@@ -90,18 +98,19 @@ class StudySweeper(GridSweeper):
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
-    def _study(self, protocol: Protocol, earlier: Any) -> Record:
+    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> Record:
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
             self.folder, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
-            earlier.used,
+            used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
             after_batch=lambda: write_record(self.folder, record, is_running=True),
         )  # fmt: skip
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
-        record = Record(protocol, trials, tuning, fresh, earlier.num_starts + 1, self._command)
+        num_starts = 1 + (earlier["cost"]["num_starts"] if earlier else 0)
+        record = Record(protocol, trials, tuning, fresh, num_starts, self._command)
         begin_record(self.folder, record, earlier)
         try:
             tuning.run()

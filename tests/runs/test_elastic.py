@@ -9,12 +9,17 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from faulty_model import TWO_RANKS
 from processes import descendants, wait_for, wait_for_row
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from training_runs import command, run_command, train_in_child
+
+from hydrant.runs import elastic
+from hydrant.runs.outcome import RunResult
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 
@@ -116,6 +121,20 @@ def test_suspended_ranks_continue(whole: Path, start: Callable[..., RunningRanks
             time.sleep(12)
     assert run.wait() == 0, run.last_line()
     assert rows(run.folder) == rows(whole)
+
+
+def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
+    """`hydrant stop` signals rank 0, which has the lock."""
+    job: Any = None
+
+    def result_of(*exit_codes: int) -> RunResult | None:
+        failures = {rank: SimpleNamespace(exitcode=code) for rank, code in enumerate(exit_codes)}
+        return elastic._stopped_result(job, [], {}, failures)
+
+    assert result_of(-signal.SIGTERM) == RunResult.stopped(
+        signal.SIGTERM, "stopped by SIGTERM before it started"
+    )
+    assert result_of(-signal.SIGTERM, -signal.SIGKILL) is None
 
 
 @pytest.mark.slow

@@ -79,5 +79,5 @@ def take_replaced(content: Mapping[str, Any], path: str) -> None:
         for name in place.split("."):
             node = node.get(name) if isinstance(node, dict) else None
         for field in [*node] if isinstance(node, dict) else ():
-            if "_target_" in node or replaced.takes_along(field):
+            if "_target_" in node or replaced.takes_along(str(field)):
                 fields[f"{place}.{field}"] = node.pop(field)

@@ -260,6 +260,10 @@ def _stopped_result(
     job: Job, received: Sequence[int], results: _Results, failures: Mapping[int, Any]
 ) -> RunResult | None:
     """Return the result of a run that a signal stopped, if one did."""
+    if {failure.exitcode for failure in failures.values()} == {
+        -signal.SIGTERM
+    }:  # `hydrant stop` of one that starts
+        return RunResult.stopped(signal.SIGTERM, "stopped by SIGTERM before it started")
     if not received:
         return None
     if stopped := [result for result in results.values() if result.exit_status > 128]:

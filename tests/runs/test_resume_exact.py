@@ -62,7 +62,7 @@ def test_parameters_and_buffers_of_the_task_resume(
     plain = train(*DIGITS, "duration=1", name="plain")
     anew = train(*words, "duration=1", "optimizer.lr=0", f"init_from={plain}", name="anew")
     assert float(saved(anew, "training")["task"]["temperature"]) == 1
-    assert "begin anew: temperature" in capsys.readouterr().out
+    assert "begun anew: temperature" in capsys.readouterr().out
 
 
 def test_resume_from_another_run_and_weights_only(train: Train) -> None:

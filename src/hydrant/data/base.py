@@ -36,9 +36,7 @@ class StreamSpec:
     rank: int
     world_size: int
     device: torch.device
-    doubles: torch.dtype = (
-        torch.float32
-    )  # what float64 becomes, to which Python's and NumPy's numbers are collated
+    doubles: torch.dtype = torch.float32  # what float64 becomes, as which Python's numbers are collated
 
     def num_micro_steps(self, num_updates: int) -> int:
         """Return the micro-batches of each rank in the update after `num_updates` completed ones."""
@@ -56,6 +54,8 @@ class StreamSpec:
 
 def rounded(tree: Tensors, doubles: torch.dtype) -> Tensors:
     """Return float64 as `doubles`, and all else as it is."""
+    if doubles is torch.float64:
+        return tree
     return map_tensors(lambda tensor: tensor.to(doubles) if tensor.dtype is torch.float64 else tensor, tree)
 
 

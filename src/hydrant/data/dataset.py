@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -125,19 +125,8 @@ def map_style_source(
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
-    pairs = _Pairs(items, target)
-    return LoaderSource(
-        pairs,
-        _same,
-        _same,
-        (),
-        (),
-        num_workers,
-        name_of,
-        damaged,
-        collate or stack,
-        rounds_doubles=not collate,
-    )
+    source = LoaderSource(_Pairs(items, target), _same, _same, (), (), num_workers, name_of, damaged)
+    return replace(source, collate=collate or stack, rounds_doubles=collate is None)
 
 
 def _class_names(items: Any) -> Sequence[str] | None:

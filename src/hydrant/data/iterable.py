@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
@@ -182,7 +183,9 @@ class _Updates(IterableDataset[_Update | HydrantError]):
                 if n // size % spec.world_size == spec.rank:
                     samples.append(as_pair(item, source.target, f"item {start + n} of {source.items.key}"))
             parts = (samples[at : at + size] for at in range(0, len(samples), size))
-            return _Update([collated(source, part, spec) for part in parts], source.items.state())
+            doubles = spec.doubles if source.rounds_doubles else torch.float64
+            batches = [collated(source.collate, part, doubles) for part in parts]
+            return _Update(batches, source.items.state())
         except HydrantError as error:
             return error
         finally:

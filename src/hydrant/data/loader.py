@@ -232,7 +232,8 @@ class _BatchDataset(Dataset[_HostBatch]):
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
                 self.progress.set(-1)
-                batch = collated(self.source, samples, self.spec) if samples else _NOTHING
+                doubles = self.spec.doubles if self.source.rounds_doubles else torch.float64
+                batch = collated(self.source.collate, samples, doubles) if samples else _NOTHING
             except HydrantError as error:
                 return error
             finally:
@@ -285,29 +286,17 @@ class _BatchDataset(Dataset[_HostBatch]):
             raise DataError(f"{source.name_of(index)} cannot be read: {cause}") from error
 
 
-class Collating(Protocol):
-    """A source that makes batches of samples."""
-
-    @property
-    def collate(self) -> Collate: ...
-
-    @property
-    def rounds_doubles(self) -> bool: ...
-
-
 def collated(
-    source: Collating, samples: list[tuple[Tensors, Tensors]], spec: StreamSpec
+    collate: Collate, samples: list[tuple[Tensors, Tensors]], doubles: torch.dtype
 ) -> tuple[Tensors, Tensors]:
-    """Return the inputs and targets of a batch, made by a function of the user's.
+    """Return the inputs and targets of a batch, made by a function of the user's; float64 becomes `doubles`.
 
     Raises:
         ConfigError: the function fails, or returns something else.
         OutOfMemory: /dev/shm is full, where a worker puts the batch.
     """
     try:
-        batch: Any = source.collate(samples)
-        if source.rounds_doubles:
-            batch = rounded(batch, spec.doubles)
+        batch: Any = rounded(collate(samples), doubles)
         if get_worker_info() is not None:  # else a thread of its own would fail to, for which nobody waits
             for tensor in tensors_of(batch):
                 if tensor.layout is torch.strided:

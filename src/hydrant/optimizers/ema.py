@@ -115,7 +115,7 @@ class ModelAverage(Averaging):
 
     @contextlib.contextmanager
     def swapped_into(self, task: nn.Module) -> Generator[None]:
-        _copy(self._wide, self._average.state_dict())
+        self._average.load_state_dict(self._wide, strict=False)
         model, task.model = task.model, self._average
         try:
             yield
@@ -127,7 +127,8 @@ class ModelAverage(Averaging):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._average.load_state_dict(state)
-        _copy(state, self._wide)
+        for name, value in self._wide.items():
+            value.copy_(state[name])
 
 
 def each_once(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -222,12 +223,6 @@ class TailAverage(ModelAverage):
         if not count:
             return 1.0
         return 1.0 / count if self._every.due(place) else 0.0
-
-
-def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Copy the values that both have by name."""
-    for name in source.keys() & target.keys():
-        target[name].copy_(source[name])
 
 
 def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,11 +48,6 @@ class ScheduledField:
         base = _number(optimizer.param_groups[group_idx], field)
         assert base is not None
         return cls(optimizer, group_idx, name, place, schedule, base)
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether a weight of the group is trained, not frozen."""
-        return any(p.requires_grad for p in self.optimizer.param_groups[self.group_idx]["params"])
 
     def value(self, update: int) -> float:
         return float(self.base * self.ratio(update))  # a user's function may return a number of numpy
@@ -167,23 +162,23 @@ class FieldSchedules:
 
     def values(self, update: int) -> dict[str, float]:
         """Return the value of every field in an update, by its name in the metrics; `lr` as in `curves`."""
-        values = {self.metric_names[key]: [field.value(update)] for key, field in self.fields.items()}
-        return {name: value for name, (value,) in self._with_largest(values).items()}
+        return {name: value for name, (value,) in self._named(self.fields, [update]).items()}
 
     def curves(self, updates: Sequence[int]) -> dict[str, list[float]]:
         """Return the values in these updates by metric name, without the fields that depend on metrics.
 
         Of an optimizer with several groups, `lr` is the largest of those whose weights are trained.
         """
-        values = {self.metric_names[key]: [self.fields[key].value(n) for n in updates] for key in self._pure}
-        return self._with_largest(values)
+        return self._named(self._pure, updates)
 
-    def _with_largest(self, values: dict[str, list[float]]) -> dict[str, list[float]]:
-        rates = dict[str, list[list[float]]]()
-        for key, field in self.fields.items():
-            optimizer, _, field_name = key.split(".", 2)
+    def _named(self, keys: Iterable[str], updates: Sequence[int]) -> dict[str, list[float]]:
+        values, rates = dict[str, list[float]](), dict[str, list[list[float]]]()
+        for key in keys:
+            (optimizer, _, field_name), field = key.split(".", 2), self.fields[key]
             shared, name = f"{metric_prefix(optimizer)}lr", self.metric_names[key]
-            if field_name == "lr" and name != shared and name in values and field.is_trained:
+            values[name] = [field.value(n) for n in updates]
+            group = field.optimizer.param_groups[field.group_idx]
+            if field_name == "lr" and name != shared and any(p.requires_grad for p in group["params"]):
                 rates.setdefault(shared, []).append(values[name])
         return {
             name: list(map(max, zip(*of_groups, strict=True))) for name, of_groups in rates.items()

@@ -89,11 +89,7 @@ def _hidden_evaluations(plan: Plan) -> str:
 
 
 def end_lines(
-    job: Job,
-    seconds: float,
-    summary: Mapping[str, Any],
-    rows: Sequence[dict[str, Any]] = (),
-    start: int = 0,
+    job: Job, seconds: float, summary: Mapping[str, Any], rows: Sequence[dict[str, Any]] = (), start: int = 0
 ) -> dict[str, str]:
     """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
 

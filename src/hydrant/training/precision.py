@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Tensors, in_dtype, map_tensors
+from hydrant.batch import Batch, in_dtype, map_tensors
 from hydrant.checks import check_number, unknown_name
 from hydrant.errors import ConfigError
 from hydrant.imports.distribution import require_extra
@@ -141,10 +141,7 @@ class Precision:
         dtype = self._parameters
         if dtype is None:
             return batch
-
-        def cast(tree: Tensors) -> Tensors:
-            return map_tensors(partial(in_dtype, dtype=dtype), tree)
-
+        cast = partial(map_tensors, partial(in_dtype, dtype=dtype))
         return Batch(cast(batch.inputs), batch.targets if self.is_reduced else cast(batch.targets))
 
     def around(self, forward: Callable[[nn.Module, Batch], T]) -> Callable[[nn.Module, Batch], T]:

@@ -193,23 +193,21 @@ def restore_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
 def take_trained_outside_model(task: nn.Module, saved: SavedCheckpoint) -> None:
     """Load what the task trains besides the model, such as a loss with weights, where it fits; log what begins anew."""
     trained = {name.partition(".")[0] for name, p in task.named_parameters() if p.requires_grad}
-    own = {
-        name: (value.shape, value.is_complex())
-        for name, value in _state_outside_model(task).items()
-        if name.partition(".")[0] in trained and isinstance(value, Tensor)
-    }
-    if not own:
+    state = _state_outside_model(task).items()
+    shapes = {n: v.shape for n, v in state if n.partition(".")[0] in trained and isinstance(v, Tensor)}
+    if not shapes:
         return
-    state = {name: v for name, v in saved.read_state("task").items() if isinstance(v, Tensor)}
-    fitting = {name: v for name, v in state.items() if own.get(name) == (v.shape, v.is_complex())}
     with _explain_misfit(saved.path):
+        learned = saved.read_state("task")
+        fitting = {
+            name: learned[name]
+            for name, shape in shapes.items()
+            if getattr(learned.get(name), "shape", None) == shape
+        }
         task.load_state_dict(fitting, strict=False)
-    if fitting:
-        log.info("weights of the task itself from %s: %s", saved.path, first_few([*fitting]))
-    if anew := [name for name in own if name not in fitting]:
-        log.warning(
-            "weights of the task itself that are not in %s begin anew: %s", saved.path, first_few(anew)
-        )
+    anew = first_few([name for name in shapes if name not in fitting])
+    shown = first_few([*fitting]) or "none"
+    log.info("weights of the task itself from %s: %s%s", saved.path, shown, anew and f"; begun anew: {anew}")
 
 
 def _shard_owner(model: nn.Module) -> Owner:

@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.check import check
-from hydrant.config.compose import compose
 from hydrant.config.error_keys import as_config_error
 from hydrant.config.groups import conf_dir
-from hydrant.config.instantiate import instantiate, instantiate_node
+from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kinds import has_modes
@@ -29,7 +27,6 @@ from hydrant.training.prepare.check_steps import check_steps
 from hydrant.training.update import OptimizerEntry, Optimizers
 
 CPU, UNLIMITED = torch.device("cpu"), Clipping()
-FP32: Any = instantiate(check(compose(["precision=fp32"])), "precision", CPU)
 
 
 def check_made(
@@ -37,7 +34,7 @@ def check_made(
 ) -> None:
     entries = {"main": OptimizerEntry(optimizer, cast("Any", None), clipping)}
     optimizers = cast("Optimizers", SimpleNamespace(entries=entries))
-    check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, FP32, device)
+    check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, device)
 
 
 def check_option(option: str, model: nn.Module, clipping: Clipping = UNLIMITED, *words: str) -> None:

@@ -185,7 +185,7 @@ def _prepare(
         check_split_steps(
             [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
         )
-    check_steps(config, task, optimizers, precision, world.device)
+    check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         check_saving(task, hooks)
     if parallel.is_sharded:
@@ -241,7 +241,7 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
         config, task, schedules, like.precision, EagerStep, compiles_steps=compiles_steps
     )
     optimizers.schedules.check(like.clock.total_updates)
-    check_steps(config, task, optimizers, like.precision, like.world.device)
+    check_steps(config, task, optimizers, like.world.device)
 
 
 def build(

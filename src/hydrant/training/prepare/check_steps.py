@@ -21,7 +21,6 @@ from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.checkpoint.tree import join, split
 from hydrant.training.memory import is_out_of_memory
-from hydrant.training.precision import Precision
 from hydrant.training.prepare.build_optimizers import named_settings
 from hydrant.training.update import OptimizerEntry, Optimizers
 
@@ -30,11 +29,7 @@ _MAX_SIDE = 4
 
 
 def check_steps(
-    config: Mapping[str, Any],
-    task: nn.Module,
-    optimizers: Optimizers,
-    precision: Precision,
-    device: torch.device,
+    config: Mapping[str, Any], task: nn.Module, optimizers: Optimizers, device: torch.device
 ) -> None:
     """Try to clip and to make a step with each optimizer, then save its state, restore it into another one, and try its
     step.
@@ -52,20 +47,18 @@ def check_steps(
             message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
             raise ConfigError(f"{prefix}optimizer", message)
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
-        stand_ins = partial(_stand_ins, sparse=sparse, precision=precision)
-        try_on = partial(_failure, make_optimizer, entry, stand_ins)
+        try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse))
         failure = try_on(host)
         if failure is not None and device != host:
             failure = try_on(device)
         if failure is not None:
             key, error = failure
             reason = first_line(error) or type(error).__name__
-            what, remedy = f"{kind} cannot train this model", "choose another optimizer"
-            if key != "optimizer":
-                what, remedy = "cannot clip the gradients of this model", "give max_grad_norm instead"
-            elif "overflow" in reason:
+            does = "clip the gradients of" if key != "optimizer" else "train"
+            remedy = "choose another optimizer" if key == "optimizer" else "use max_grad_norm"
+            if "overflow" in reason:
                 remedy = f"give smaller numbers, such as {prefix}optimizer.lr"
-            message = f"{what}: {reason}; {remedy}"
+            message = f"{kind if key == 'optimizer' else key} cannot {does} this model: {reason}; {remedy}"
             raise ConfigError(f"{prefix}{key}", message) from error
 
 
@@ -114,17 +107,18 @@ def _failure(
 
 
 def _stand_ins(
-    parameters: Sequence[nn.Parameter], device: torch.device, sparse: Collection[int], precision: Precision
+    sparse: Collection[int], parameters: Sequence[nn.Parameter], device: torch.device
 ) -> list[nn.Parameter]:
     """Return a small weight with a gradient for each kind of weight. `sparse`: the `id`s of those with sparse ones."""
     kinds = dict.fromkeys(
         (tuple(min(side, _MAX_SIDE) for side in p.shape), p.dtype, id(p) in sparse) for p in parameters
     )
-    made = nn.ParameterList(torch.ones(shape, dtype=dtype, device=device) for shape, dtype, _ in kinds)
-    stand_ins = list(precision.prepare(made).parameters())
-    for stand_in, (*_, is_sparse) in zip(stand_ins, kinds, strict=True):
+    stand_ins: list[nn.Parameter] = []
+    for shape, dtype, is_sparse in kinds:
+        stand_in = nn.Parameter(torch.ones(shape, dtype=dtype, device=device))
         gradient = torch.ones_like(stand_in)
         stand_in.grad = gradient.to_sparse(1) if is_sparse else gradient
+        stand_ins.append(stand_in)
     return stand_ins
 
 
@@ -134,26 +128,21 @@ def _check_complex(make_optimizer: Callable[[nn.Parameter], Optimizer], like: Te
     Raises:
         ValueError: it does neither, as if a square of a complex number were positive.
     """
-    generator = torch.Generator(like.device).manual_seed(0)
-    weight, *gradients = torch.randn(
-        4, *like.shape, dtype=like.dtype, generator=generator, device=like.device
-    )
+    torch.manual_seed(0)
+    weight, *gradients = torch.randn(4, *like.shape, dtype=like.dtype, device=like.device)
 
     def moved(convert: Callable[[Tensor], Tensor]) -> Tensor:
-        parameter = nn.Parameter(convert(weight))
+        parameter = nn.Parameter(convert(weight).clone())
         optimizer = make_optimizer(parameter)
         for gradient in gradients:
-            parameter.grad = convert(gradient)
+            parameter.grad = convert(gradient).clone()
             make_step(optimizer)
         return parameter.detach()
 
     def pairs(values: Tensor) -> Tensor:  # with as many dimensions, by which optimizers choose their rule
-        return as_real(values).flatten(-2) if values.ndim else as_real(values)
+        return as_real(values).flatten(-2 if values.ndim else 0)
 
-    turn = torch.polar(torch.ones(()), torch.ones(())).to(like)
-    result, turned = moved(torch.clone), moved(lambda values: values * turn) / turn
-    most = 0.01 * float((result - weight).abs().max())
-    if float((turned - result).abs().max()) <= most:
-        return
-    if float((moved(pairs) - pairs(result)).abs().max()) > most:
+    result, turn = moved(lambda values: values), 0.6 + 0.8j
+    differences = moved(lambda values: values * turn) / turn - result, moved(pairs) - pairs(result)
+    if min(float(d.abs().max()) for d in differences) > 0.01 * float((result - weight).abs().max()):
         raise ValueError("it moves complex weights otherwise than pairs of real numbers")

@@ -49,7 +49,7 @@ def stream(
         num_samples: how many samples count as an epoch, in durations such as `10ep`.
         target, collate, input_shape, num_classes: see `dataset`.
         num_workers: 1: a process per rank reads ahead; 0: the training process reads.
-        divided: `train` gives each rank items of its own.
+        divided: True: `train` gives each rank items of its own.
 
     Raises:
         ConfigError: `train` cannot be iterated, or `val` has no length and `num_val_samples` is missing.

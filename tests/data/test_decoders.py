@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simplejpeg
 import torch
 from PIL import Image
 from run_folders import assert_same_state, rows, weights
@@ -22,6 +21,8 @@ from hydrant.clock import Steps
 from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
 from hydrant.data.decoders import _Region, decoder_of
 from hydrant.errors import ConfigError, DataError
+
+simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 
 REDUCING = ("pillow_draft", "simplejpeg")
 NUM_FILES = 6

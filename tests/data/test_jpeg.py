@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simplejpeg
 from PIL import Image
 
 from hydrant.data.jpeg import first_rows
+
+simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 
 CONTEXT = 2  # rows above the end that may be interpolated otherwise
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 from PIL import Image
 
 from hydrant.errors import ConfigError
@@ -23,6 +22,8 @@ from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.mlflow import ID_FILE, MlflowTracker
 from hydrant.trackers.sender import NoAnswerError
 from hydrant.trackers.several import Trackers
+
+MlflowClient = pytest.importorskip("mlflow").MlflowClient  # no wheel of its pyarrow for Python 3.15
 
 
 @pytest.fixture(scope="module")

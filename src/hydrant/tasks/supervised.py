@@ -26,12 +26,7 @@ class Supervised(Task):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        *,
-        loss: Loss,
-        metrics: Mapping[str, nn.Module],
-        loss_of_batch: bool = False,
+        self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module], loss_of_batch: bool = False
     ) -> None:
         super().__init__(model, metrics)
         self.loss_of_batch = loss_of_batch

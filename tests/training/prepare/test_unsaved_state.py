@@ -100,7 +100,7 @@ def test_state_outside_of_checkpoints_that_training_reads_is_named(
     for attempt in range(2):  # nothing is left of the first one
         caplog.clear()
         with training_trial(task):
-            names = written_buffers(task, lambda: task(batch))
+            _, names = written_buffers(task, lambda: (None, task(batch)))
         assert ", ".join(names) == written, attempt
         named = [record.message.split()[3].rstrip(",") for record in caplog.records]
         assert named == [warned] * bool(warned), attempt

@@ -31,12 +31,11 @@ def check_means(task: Any, pair: Batch, evaluate: Callable[[Batch], Outcome]) ->
     Raises:
         ConfigError: it is one.
     """
-    if task.loss_of_batch:
-        return
     losses = (getattr(task, name, None) for name in ("loss", "own_loss"))
     loss: Any = next((part for part in losses if callable(part) and not inspect.ismethod(part)), None)
     is_own = not (type(task).__module__.startswith("hydrant.") and (loss is None or is_of_torch(loss)))
-    if not is_own or not all(isinstance(tree, torch.Tensor) and len(tree) == 2 for tree in pair):
+    is_pair = all(isinstance(tree, torch.Tensor) and len(tree) == 2 for tree in pair)
+    if task.loss_of_batch or not is_own or not is_pair:
         return
     if _sums(pair, evaluate):
         with _moved(task):  # a loss of pairs is one by chance if all outputs are 0

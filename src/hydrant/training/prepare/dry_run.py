@@ -230,16 +230,8 @@ class Trials:
                 raise ConfigError("model", f"{message} (at {place(error)})", remedy=remedy) from error
 
     def _train(self, batch: Batch) -> tuple[Flops, list[str]]:
-        flops = Flops(0, "", [])
-
-        def forward() -> Outcome:
-            nonlocal flops
-            flops, outcome = count_flops(self.task, batch, self.forward)
-            return outcome
-
         with training_trial(self.task):
-            written = written_buffers(self.task, forward)
-        return flops, written
+            return written_buffers(self.task, lambda: count_flops(self.task, batch, self.forward))
 
     def _try(
         self, kind: str, source: Source, size: Callable[[], int], call: Callable[[Batch], T]

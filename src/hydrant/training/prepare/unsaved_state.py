@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,14 @@ from hydrant import seeding
 from hydrant.batch import Outcome, as_real, is_inexact
 from hydrant.errors import log
 
+T = TypeVar("T")
 _Numbers = dict[str, Tensor]
 _SEED = 0
 
 
-def written_buffers(task: nn.Module, forward: Callable[[], Outcome]) -> list[str]:
-    """Make a forward pass in training; return the buffers that it changes, without the statistics of batch norms.
+def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -> tuple[T, list[str]]:
+    """Make a forward pass in training; return the first thing that it returns, and the names of the buffers that it
+    changes, without the statistics of batch norms.
 
     Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
     checkpoint holds. It has the same samples, random numbers and saved buffers.
@@ -26,21 +28,21 @@ def written_buffers(task: nn.Module, forward: Callable[[], Outcome]) -> list[str
     buffers = _copies(dict(task.named_buffers()))
     kept, saved = _not_saved(task), task.state_dict().keys()
     seeding.seed_process(_SEED)
-    loss = forward().total_loss()
+    first, outcome = forward()
     written = _changed(buffers, _copies(dict(task.named_buffers())))
     if names := _changed(kept, _not_saved(task)):
         for name in buffers.keys() & saved:
             owner, _, own_name = name.rpartition(".")
             setattr(task.get_submodule(owner), own_name, buffers[name])
         seeding.seed_process(_SEED)
-        if not are_equal(loss, forward().total_loss()):
+        if not are_equal(outcome.total_loss(), forward()[1].total_loss()):
             log.warning(
                 "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
                 "and export, begin with the first value; make it a buffer (register_buffer)",
                 ", ".join(names),
             )
     norms = [f"{path}." for path, module in task.named_modules() if isinstance(module, _NormBase)]
-    return [name for name in written if not name.startswith(tuple(norms))]
+    return first, [name for name in written if not name.startswith(tuple(norms))]
 
 
 def _not_saved(task: nn.Module) -> _Numbers:

@@ -299,7 +299,9 @@ def collated(
         batch: Any = rounded(collate(samples), doubles)
         if get_worker_info() is not None:  # else a thread of its own would fail to, for which nobody waits
             for tensor in tensors_of(batch):
-                if tensor.layout is torch.strided:
+                if (
+                    type(tensor) is Tensor and tensor.layout is torch.strided
+                ):  # other kinds have no such memory
                     tensor.share_memory_()
     except Exception as error:  # a user's function raises anything
         if "No space left on device" in str(error):

@@ -299,12 +299,10 @@ def collated(
         batch: Any = rounded(collate(samples), doubles)
         if get_worker_info() is not None:  # else a thread of its own would fail to, for which nobody waits
             for tensor in tensors_of(batch):
-                if (
-                    type(tensor) is Tensor and tensor.layout is torch.strided
-                ):  # other kinds have no such memory
+                if type(tensor) is Tensor and tensor.layout is torch.strided:  # else without storage
                     tensor.share_memory_()
     except Exception as error:  # a user's function raises anything
-        if "No space left on device" in str(error):
+        if "</torch_" in str(error) and "No space left on device" in str(error):  # the name of such memory
             raise full_shared_memory(samples) from error
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"

@@ -87,7 +87,8 @@ class Optimizers:
         self.schedules = schedules
         self._precision = precision
         self.skips_non_finite = skip_non_finite
-        self.may_skip = skip_non_finite or precision.scales_loss
+        self.scales_loss = precision.scales_loss
+        self.may_skip = skip_non_finite or self.scales_loss
         self._always_clips = self.may_skip or any(
             entry.clipping.key is not None for entry in entries.values()
         )

@@ -30,10 +30,16 @@ CPU, UNLIMITED = torch.device("cpu"), Clipping()
 
 
 def check_made(
-    node: Any, model: nn.Module, optimizer: Any, clipping: Clipping = UNLIMITED, device: torch.device = CPU
+    node: Any,
+    model: nn.Module,
+    optimizer: Any,
+    clipping: Clipping = UNLIMITED,
+    device: torch.device = CPU,
+    *,
+    scales_loss: bool = False,
 ) -> None:
     entries = {"main": OptimizerEntry(optimizer, cast("Any", None), clipping)}
-    optimizers = cast("Optimizers", SimpleNamespace(entries=entries))
+    optimizers = cast("Optimizers", SimpleNamespace(entries=entries, scales_loss=scales_loss))
     check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, device)
 
 
@@ -151,6 +157,15 @@ def test_a_limit_that_cannot_clip_the_gradients_of_the_model_is_refused_by_its_k
     works = limit == "max_norm" or (limit, kind) == ("agc", "complex")
     with nullcontext() if works else pytest.raises(ConfigError, match=f"^{clipping.key}: "):
         check_option("sgd", model, clipping)
+
+
+def test_complex_gradients_cannot_be_scaled() -> None:
+    model: Any = nn.Module()
+    for dtype in (torch.float32, torch.complex64):
+        model.weight = nn.Parameter(torch.ones(2, 2, dtype=dtype))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with nullcontext() if dtype is torch.float32 else pytest.raises(ConfigError, match=r"^precision: "):
+            check_made(optimizer_node("sgd"), model, optimizer, scales_loss=True)
 
 
 OWN = """

@@ -47,19 +47,21 @@ def check_steps(
             message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
             raise ConfigError(f"{prefix}optimizer", message)
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
-        try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse))
+        try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse), optimizers.scales_loss)
         failure = try_on(host)
         if failure is not None and device != host:
             failure = try_on(device)
         if failure is not None:
             key, error = failure
             reason = first_line(error) or type(error).__name__
-            does = "clip the gradients of" if key != "optimizer" else "train"
-            remedy = "choose another optimizer" if key == "optimizer" else "use max_grad_norm"
+            does, remedy = {
+                "optimizer": (f"{kind} cannot train", "choose another optimizer"),
+                "precision": ("the loss scaler cannot scale the gradients of", "use precision=bf16 or fp32"),
+            }.get(key, (f"{key} cannot clip the gradients of", "use max_grad_norm"))
             if "overflow" in reason:
                 remedy = f"give smaller numbers, such as {prefix}optimizer.lr"
-            message = f"{kind if key == 'optimizer' else key} cannot {does} this model: {reason}; {remedy}"
-            raise ConfigError(f"{prefix}{key}", message) from error
+            path = key if key == "precision" else f"{prefix}{key}"
+            raise ConfigError(path, f"{does} this model: {reason}; {remedy}") from error
 
 
 def make_step(optimizer: Optimizer) -> None:
@@ -75,7 +77,11 @@ _StandIns = Callable[[Sequence[nn.Parameter], torch.device], list[nn.Parameter]]
 
 
 def _failure(
-    make_optimizer: _MakeOptimizer, entry: OptimizerEntry, stand_ins: _StandIns, device: torch.device
+    make_optimizer: _MakeOptimizer,
+    entry: OptimizerEntry,
+    stand_ins: _StandIns,
+    scales_loss: bool,
+    device: torch.device,
 ) -> tuple[str, Exception] | None:
     """Return the key and the error of the trial on a device, if any. An error of the device itself is raised."""
     cuda_devices, groups = [device] if device.type == "cuda" else [], entry.optimizer.param_groups
@@ -91,6 +97,11 @@ def _failure(
                 make_optimizer([{**group, "params": stand_ins(group["params"], device)} for group in groups])
                 for _ in range(2)
             )
+            if scales_loss:
+                key, scaler = "precision", torch.amp.GradScaler(device.type)
+                scaler.scale(torch.ones((), device=device))  # makes its scale
+                scaler.unscale_(first)
+                key = "optimizer"
             make_step(first)
             tensors: dict[str, Tensor] = {}
             plain = split(first.state_dict(), tensors)

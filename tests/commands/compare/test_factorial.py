@@ -165,6 +165,19 @@ def test_other_sweeps_compare_their_settings(case: str, tmp_path: Path, comparin
     assert comparing(tmp_path).factorial is None
 
 
+def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    """As the runs of a study whose study.json is damaged: its tuning, and the seeds of its test."""
+    noise = np.random.default_rng(0)
+    cells = [(o, lr, 0) for o in ("adamw", "sgd") for lr in (0.1, 0.2, 0.3)]
+    cells += [(o, lr, seed) for o, lr in (("adamw", 0.2), ("sgd", 0.1)) for seed in range(1, 5)]
+    for optimizer, lr, seed in cells:
+        keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+        write_run(tmp_path / f"{optimizer}-{lr}-{seed}", keys, float(noise.uniform(0.5, 0.9)))
+    assert comparing(tmp_path).verdict.status == "undecided"
+
+
 def test_one_seed_or_unpaired_seeds_test_no_interaction() -> None:
     found = factorial_of(np.random.default_rng(0).normal(size=(2, 2, 1)), ("optimizer", "scheduler"))
     assert found is not None

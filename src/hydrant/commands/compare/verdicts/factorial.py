@@ -82,7 +82,7 @@ def find_factorial(
         key: [p for rival in rivals if (p := difference(rival, leader).p) is not None]
         for key, (leader, *rivals) in compared.items()
     }
-    num = factor * (sum(map(len, ps.values())) + len(tested))
+    num = factor * max(sum(map(len, ps.values())) + len(tested), 1)
     effects, verdicts = list[Effect](), dict[str, Verdict]()
     for key, (leader, *rivals) in compared.items():
         beside = [*(p for other in by if other != key for p in ps[other]), *tested.values()]

@@ -73,7 +73,7 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         sentences.append(
             f"Not shown for {len(others)} of {len(groups)} groups; closest is {closest} "
             f"({_evidence(verdict.tests[closest], verdict.test, question)}). "
-            "This does not show that a group misses the target: more seeds may decide it."
+            "This does not show that a group misses the target: fresh seeds of a new sweep may decide it."
         )
     if untested:
         few = "fewer than two different results. Add seeds, or give a known noise: --sigma."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from training_runs import Train
 
 from hydrant import cli
@@ -25,6 +27,24 @@ def test_preview_shows_the_schedules_of_the_run(train: Train, capsys: pytest.Cap
     assert set(plan["schedules"]) == {"main.0.lr", "main.0.weight_decay"}
     assert plan["schedules"]["main.0.lr"] == [row["optim/lr"] for row in rows[1:]]
     assert plan["schedules"]["main.0.weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
+
+
+def test_time_says_what_a_run_costs_here(
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    words = ("preview", "precision=bf16", "tracker=local", "duration=1000", "--time")
+    assert cli.main([*words, "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["time"]
+    assert 0 < cost["seconds_per_update"] < 60
+    assert 0 < cost["cpu_seconds"] < 1000 * 60
+    assert cost["times_faster_in_fp32"] is None
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {})
+    assert cli.main(list(words)) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^time +\S+ s an update here.*\n +\S+ s of processor time", shown, flags=re.MULTILINE)
+    assert re.search(r"^ +this CPU has no bfloat16: fp32 is \S+ times as fast$", shown, flags=re.MULTILINE)
+    assert list(workdir.iterdir()) == []
 
 
 @pytest.mark.figures

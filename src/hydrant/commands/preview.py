@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
     parser = Flags("preview")
     parser.add_argument("--png", type=Path)
+    parser.add_argument("--time", action="store_true")
     options, overrides = parser.split(arguments)
     config = check(compose(overrides))
     from hydrant.runs.schedule_files import schedule_curves
@@ -42,18 +44,63 @@ def main(arguments: Sequence[str]) -> int:
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
+    cost = _time(plan, overrides) if options.time else None
     if wants_json():
-        answer(_plain(plan))
+        answer(_plain(plan, cost))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
     _print_plan(plan)
     for field, groups in curves.items():
         _print_schedule(field, groups)
+    if cost is not None:
+        say(f"time         {number(cost.seconds_per_update)} s an update here, by the second of two")
+        say(
+            f"             {number(cost.cpu_seconds)} s of processor time for a run's updates, a sweep's for each run"
+        )
+        if cost.times_faster_in_fp32 is not None:
+            say(
+                f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
+            )
     return 0
 
 
-def _plain(plan: Plan) -> dict[str, Any]:
+class _Cost(NamedTuple):
+    """What a run costs on this machine."""
+
+    seconds_per_update: float
+    cpu_seconds: float
+    times_faster_in_fp32: float | None
+
+
+def _time(plan: Plan, overrides: Sequence[str]) -> _Cost:
+    """Make two updates on this machine, and return what the second one and all those of the run cost.
+
+    With bfloat16 on a CPU without its instructions, two updates of precision=fp32 are timed too.
+    """
+    from hydrant.commands.bench.measure import time_update
+    from hydrant.optimizers.matrices import has_bfloat16
+    from hydrant.training.prepare.build import prepare
+    from hydrant.training.prepare.scratch import scratch_trainer
+
+    def second_of_two(plan: Plan) -> tuple[float, float]:
+        seconds = cpu_seconds = 0.0
+        with scratch_trainer(plan) as trainer:
+            for _ in range(2):
+                began = time.process_time()
+                _, seconds = time_update(trainer)
+                cpu_seconds = time.process_time() - began
+        return seconds, cpu_seconds
+
+    seconds, cpu_seconds = second_of_two(plan)
+    ratio: float | None = None
+    if plan.precision.uses_bf16 and not has_bfloat16(plan.world.device):
+        in_fp32 = prepare(check(compose([*overrides, "precision=fp32"])), is_preview=True)
+        ratio = seconds / second_of_two(in_fp32)[0]
+    return _Cost(seconds, cpu_seconds * plan.clock.total_updates * plan.spec.world_size, ratio)
+
+
+def _plain(plan: Plan, cost: _Cost | None) -> dict[str, Any]:
     """Return the plan in plain types."""
     from hydrant.optimizers.kinds import arguments_of
     from hydrant.training.profiling import count_parameters
@@ -85,6 +132,7 @@ def _plain(plan: Plan) -> dict[str, Any]:
         "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
         "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
         "warnings": [plan.uncounted] if plan.uncounted else [],
+        "time": cost and cost._asdict(),
         "groups": groups,
         "updates": updates,
         "schedules": plan.schedule_values(updates),

@@ -70,7 +70,7 @@ class Precision:
         check_number("precision.growth_factor", growth_factor, above=1)
         check_number("precision.backoff_factor", backoff_factor, above=0, below=1)
         check_number("precision.growth_interval", growth_interval, above=0)
-        uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
+        self.uses_bf16 = uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)
         self._parameters = _PARAMETERS[parameters]

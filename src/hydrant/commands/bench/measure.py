@@ -72,11 +72,11 @@ def _train(trainer: Trainer, num_updates: int, warmup: int, setup_seconds: float
     start = time.perf_counter()
     if plan.compilation.is_on:
         check_compiled(trainer)
-    updates = [_time_update(trainer) for _ in range(warmup)]
+    updates = [time_update(trainer) for _ in range(warmup)]
     start_seconds = time.perf_counter() - start
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    updates += [_time_update(trainer) for _ in range(num_updates)]
+    updates += [time_update(trainer) for _ in range(num_updates)]
     return Measurement(
         losses=[loss for loss, _ in updates],
         update_seconds=[seconds for _, seconds in updates[warmup:]],
@@ -91,7 +91,7 @@ def _train(trainer: Trainer, num_updates: int, warmup: int, setup_seconds: float
     )
 
 
-def _time_update(trainer: Trainer) -> tuple[float, float]:
+def time_update(trainer: Trainer) -> tuple[float, float]:
     """Make an update and return (loss, seconds until the device had finished)."""
     synchronize(trainer.plan.world.device)
     start = time.perf_counter()

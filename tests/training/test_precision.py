@@ -44,7 +44,9 @@ def test_bf16_true_is_the_plain_loop_bit_for_bit(train: Train) -> None:
     assert_same_state(dict(model.state_dict()), saved)
 
 
-@pytest.mark.parametrize("words", [("precision=bf16_true",), ("precision=fp8", "precision.emulate=true")])
+@pytest.mark.parametrize(
+    "words", [("precision=bf16_true",), ("precision=fp64",), ("precision=fp8", "precision.emulate=true")]
+)
 def test_a_resumed_run_is_exact_and_evaluates_to_the_same(
     words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,7 @@ def test_other_shells_get_the_completions(shell: str) -> None:
     assert completed_by(shell, "hydrant train precision=f") == {
         "precision=fp16",
         "precision=fp32",
+        "precision=fp64",
         "precision=fp8",
     }
     assert completed_by(shell, "hydrant compare --ht") == {"--html"}

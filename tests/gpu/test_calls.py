@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hydrant.data.copies import MAX_WAITING_BATCHES, SideStreamCopies
+from hydrant.training.checkpoint.content import _copy_to_host
 from hydrant.training.memory import leave_headroom
 
 pytestmark = pytest.mark.cuda(stub=True)
@@ -83,6 +84,13 @@ def test_batches_are_copied_ahead_of_the_gpu_but_not_without_end() -> None:
             copy(batch)
     assert [call.detail for call in calls.of("wait")] == ["event"] * 3
     assert (calls.pageable_copies, calls.counts["stream wait"]) == (0, MAX_WAITING_BATCHES + 3)
+
+
+def test_a_checkpoint_is_copied_to_pinned_memory_without_a_wait(x: torch.Tensor) -> None:
+    with gpu.calls() as calls:
+        _copy_to_host({("model", "x"): x, ("model", "y"): x.clone()}, {})
+    assert calls.waits == 0
+    assert [call.detail for call in calls.of("copy", "D2H")] == ["D2H pinned async 60"] * 2
 
 
 def test_a_trial_leaves_headroom_and_then_gives_it_back() -> None:

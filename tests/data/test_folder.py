@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import needing
 from PIL import Image
 from torch import Tensor
 
@@ -65,7 +66,7 @@ def update(data: Data, num_updates: int = 0, world_size: int = 1, micro_batch_si
     [
         (AUGMENT, "pillow"),
         (replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel"), "pillow_draft"),
-        (replace(AUGMENT, color_jitter=None), "simplejpeg"),
+        needing("simplejpeg", replace(AUGMENT, color_jitter=None), "simplejpeg"),
     ],
     ids=["color jitter", "RandAugment and erasing", "flip"],
 )

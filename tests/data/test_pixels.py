@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import needing
 from PIL import Image
 from sources import spec
 
@@ -18,7 +19,7 @@ from hydrant.data import Data, ImageAugment, hugging_face, image_folder
 from hydrant.data.pixels import to_tensor
 from hydrant.errors import DataError
 
-DECODERS = ("pillow", "pillow_draft", "simplejpeg")
+DECODERS = ("pillow", "pillow_draft", needing("simplejpeg", "simplejpeg"))
 SIZE = (20, 24)
 NO_AUGMENT = ImageAugment(
     scale=(1.0, 1.0), ratio=(1.0, 1.0), hflip=0.0, color_jitter=None, auto_augment=None, re_prob=0.0, re_mode="const"

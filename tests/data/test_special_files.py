@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from data_files import CLASSES, image_root
+from marks import needing
 from sources import spec
 from training_runs import DIGITS, Train
 
@@ -56,7 +57,7 @@ def of_images(root: Path, decoder: str) -> Any:
     return image_folder(**options("image_folder", **words, input_shape=(3, 16, 16), interpolation="bilinear"))
 
 
-@pytest.mark.parametrize("decoder", ["pillow", "pillow_draft", "simplejpeg"])
+@pytest.mark.parametrize("decoder", ["pillow", "pillow_draft", needing("simplejpeg", "simplejpeg")])
 def test_a_pipe_among_images(image_root: Path, decoder: str) -> None:
     data = of_images(image_root, decoder)
     with pytest.raises(

@@ -141,10 +141,11 @@ def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
 )
 def test_the_format_of_float32_products_is_set(precision: str, matmul: str, train: Train) -> None:
     torch.set_float32_matmul_precision("highest" if matmul == "high" else "high")
-    torch.backends.cudnn.allow_tf32 = matmul != "high"
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = matmul != "high", False
     train(*DIGITS, f"precision={precision}", "duration=1", "eval_every=null")
     assert torch.get_float32_matmul_precision() == matmul
     assert torch.backends.cudnn.allow_tf32 == (matmul == "high")
+    assert torch.backends.cudnn.benchmark  # cudnn_benchmark=auto
 
 
 LARGE = 2**26

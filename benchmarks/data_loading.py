@@ -36,7 +36,7 @@ from benchmarks.turns import in_turn
 from hydrant.clock import Steps
 from hydrant.data import ImageAugment, ShiftFlip, image_folder
 from hydrant.data.base import Data, StreamSpec
-from hydrant.data.digits import digits
+from hydrant.data.vision import digits
 
 BATCH_SIZE = 64
 NUM_WORKERS = 2

@@ -22,7 +22,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.loop import train_update
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.scratch import scratch_trainer
+from hydrant.training.prepare.micro_batch import scratch_trainer
 
 LOG_EVERY = 50
 WORDS = (

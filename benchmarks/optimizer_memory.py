@@ -25,7 +25,7 @@ from benchmarks.turns import in_turn, short
 from hydrant.optimizers.scheduled_fields import ScheduledField
 from hydrant.training.compile.compiled_step import compile_step
 from hydrant.training.profiling import synchronize
-from hydrant.training.profiling.tables import kernel_table
+from hydrant.training.profiling.trace import kernel_table
 
 BYTES = 28
 STEPS = ("compiled", "fused", "foreach")

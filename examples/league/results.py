@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from examples.league.sweeps import MODELS, Model, Row, best_rates, read
-from hydrant.commands.compare.evidence.lr_basin import Basin, find_basin
-from hydrant.commands.compare.evidence.noise import Spread, spread
-from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired
+from hydrant.commands.compare.statistics import (
+    Basin,
+    Difference,
+    Estimate,
+    Spread,
+    estimate,
+    find_basin,
+    holm,
+    paired,
+    spread,
+)
 
 FILE = Path(__file__).with_name("results.json")
 BASELINE = "adamw"

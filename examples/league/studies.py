@@ -9,10 +9,10 @@ from typing import Any
 
 from examples.league.sweeps import MODELS, Model
 from hydrant.sweeps.study.answer import RESULT
-from hydrant.sweeps.study.budget import Budget
+from hydrant.sweeps.study.ranges import Budget
 from hydrant.sweeps.study.report import by_rank
 from hydrant.sweeps.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
-from hydrant.terminal.shell import shell_line
+from hydrant.terminal.text import shell_line
 
 FILE = Path(__file__).with_name("studies.json")
 _KEPT = ("question", "verdict", "contenders", "comparisons", "protocol", "cost", "environment", "not_tried")

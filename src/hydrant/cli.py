@@ -17,11 +17,20 @@ from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS, RETIRED
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log, typed_line
-from hydrant.imports.without_gc import import_without_gc
-from hydrant.runs.process_settings import end_command, process_settings
+from hydrant.imports.lazy import import_without_gc
+from hydrant.runs.log_setup import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
-from hydrant.terminal.answer import FLAG, answer_status, json_output, key_of, say_error, wants_json
-from hydrant.terminal.console import begin_activity, output_status, standard_streams
+from hydrant.terminal.console import (
+    FLAG,
+    answer_status,
+    begin_activity,
+    json_output,
+    key_of,
+    output_status,
+    say_error,
+    standard_streams,
+    wants_json,
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -140,7 +149,7 @@ def _check_working_folder() -> None:
 
 def _allow_own_code(words: Sequence[str]) -> None:
     """Let Python find the user's own parts, if the user allows to run code of the working folder."""
-    from hydrant.safety.consent import allows_own_code, import_from_working_folder
+    from hydrant.safety.trust import allows_own_code, import_from_working_folder
 
     if allows_own_code(words):
         import_from_working_folder()

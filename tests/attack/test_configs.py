@@ -20,8 +20,7 @@ from config_cases import COMMAND_LINES, CONFIG_FILES, TRAINED, ConfigCase, draw,
 
 from hydrant import cli
 from hydrant.errors import HydrantError
-from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import Job, RunResult
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.training.prepare.build import prepare
 

@@ -18,8 +18,7 @@ from hydrant.runs.folder import METRICS, RunFolder
 from hydrant.runs.lease import LEASE
 from hydrant.runs.record import History
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.training.checkpoint.folder import newest_undamaged
-from hydrant.training.checkpoint.manifest import read_manifest
+from hydrant.training.checkpoint.folder import newest_undamaged, read_manifest
 
 RUN = Path("outputs", "run")
 

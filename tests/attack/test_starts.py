@@ -24,9 +24,8 @@ from hydrant.config.compose import compose
 from hydrant.errors import FolderInUse
 from hydrant.runs import session
 from hydrant.runs.folder import missing_folders, remove_if_empty
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, report
 from hydrant.runs.lock import check_held, exclusive
-from hydrant.runs.outcome import report
 from hydrant.sweeps.executors.base import execute_jobs
 from hydrant.training import loop
 

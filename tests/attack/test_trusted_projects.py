@@ -16,7 +16,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.safety import trust
-from hydrant.safety.consent import check_consent
+from hydrant.safety.trust import check_consent
 
 CODE = "import os\nimport torch\nclass Net(torch.nn.Linear):\n    '''A layer.'''\n"
 NET = "_target_: {}\nin_features: 64\nout_features: 10\n"

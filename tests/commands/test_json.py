@@ -19,7 +19,7 @@ from hydrant import cli
 from hydrant.commands.answers import ERROR, schemas
 from hydrant.commands.answers.page import page, study_schema
 from hydrant.commands.registry import COMMANDS
-from hydrant.terminal.answer import json_line
+from hydrant.terminal.console import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 TINY = ("tracker=local", "model.hidden=[4]", "duration=4", "eval_every=2", "limit_val_samples=32")

@@ -18,9 +18,9 @@ from PIL import Image
 import hydrant
 from hydrant import cli
 from hydrant.runs.prediction.prediction import Prediction
-from hydrant.training.prediction import Arrays
+from hydrant.training.splits import Arrays
 
-digits_module = importlib.import_module("hydrant.data.digits")
+digits_module = importlib.import_module("hydrant.data.vision")
 
 IMAGES = {"cat": (60, 6), "=dog": (190, 5)}  # class: mean color, number of images
 

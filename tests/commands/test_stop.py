@@ -18,7 +18,7 @@ from answers import check
 from run_folders import summary
 
 from hydrant import cli
-from hydrant.runs import lock_holder
+from hydrant.runs import lock
 from hydrant.runs.lease import LEASE, this_machine
 from hydrant.runs.lock import exclusive
 from hydrant.runs.stopping import ASKED, ask_to_stop
@@ -30,7 +30,7 @@ import sys, time
 from pathlib import Path
 from hydrant.runs.lock import exclusive, shared
 from hydrant.signals import StopRequest
-from hydrant.sweeps.sweep_files import SweepFiles, planned
+from hydrant.sweeps.results_table import SweepFiles, planned
 folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
 files = SweepFiles()
 files.keeps_plan = (folder / "sweep.json").exists()
@@ -192,7 +192,7 @@ def test_a_sweep_whose_process_cannot_be_found_is_not_called_idle(
 ) -> None:
     """Such as one in another container, or on a system without /proc."""
     process = work("sweep", tmp_path / "sweep")
-    monkeypatch.setattr(lock_holder, "_PROC", tmp_path / "no_proc")
+    monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
     assert cli.main(["stop", str(tmp_path / "sweep")]) == 1
     assert "a process that cannot be found here works at it; stop it where it" in capsys.readouterr().err
     assert process.poll() is None

@@ -14,8 +14,7 @@ from encodings_of_tiktoken import small_encoding
 
 from hydrant import cli
 from hydrant.commands import tokenize
-from hydrant.data.token_files import read_vocabulary, token_files
-from hydrant.data.token_writer import TokenWriter
+from hydrant.data.token_files import TokenWriter, read_vocabulary, token_files
 from hydrant.data.tokenizers import make_tokenizer
 
 TEXT = "".join(f"Zeile {n}: wörter 字\n" for n in range(200))

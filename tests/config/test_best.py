@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from training_runs import Train
 
-from hydrant.config.best import mode_by_name
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.config.metric_keys import mode_by_name
 
 PREFIX = "+task.metrics.m={_target_: torchmetrics"
 BOTH = (

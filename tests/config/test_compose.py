@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from hydrant.config import replaced_options
+from hydrant.config import compose as compose_module
 from hydrant.config.check import check
-from hydrant.config.compose import compose, composing
-from hydrant.config.job_composer import JobComposer
-from hydrant.config.resolvers import run_folder
+from hydrant.config.compose import JobComposer, compose, composing
+from hydrant.config.job_folders import run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
@@ -83,7 +82,7 @@ def test_what_an_experiment_sets_for_its_option_goes_with_it(
     file.parent.mkdir(parents=True)
     file.write_text(text if text == EXPERIMENT else f"# @package _global_\n{text}\n")
     monkeypatch.chdir(tmp_path)
-    replaced_options._print.cache_clear()
+    compose_module._print.cache_clear()
     with composing(["experiment=mine", *words]) as composer:
         single = composer.compose(composer.words)
         job = JobComposer(composer, composer.compose_sweep(["experiment=mine"])).compose(composer.words)

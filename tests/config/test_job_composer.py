@@ -17,9 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 from run_folders import summary
 
 from hydrant import cli
-from hydrant.config.compose import Composer, composing
+from hydrant.config.compose import Composer, JobComposer, composing
 from hydrant.config.file_source import LimitedFileSource
-from hydrant.config.job_composer import JobComposer
 from hydrant.errors import HydrantError
 
 TINY = ("tracker=local", "model.hidden=[8]", "duration=1", "eval_every=null", "save_every=null")

@@ -19,7 +19,7 @@ from repository import ROOT
 
 from hydrant import cli
 from hydrant.imports.distribution import install_command
-from hydrant.terminal.answer import error_line, say_error
+from hydrant.terminal.console import error_line, say_error
 from hydrant.training.distributed.world import World
 
 TINY = shlex.split(
@@ -93,7 +93,7 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run a command that must be refused; return the message after `error: `. A program gets a remedy."""
     monkeypatch.setattr(World, "set_device", fail)
-    for module in ("hydrant.cli", "hydrant.runs.outcome", "hydrant.commands.train"):
+    for module in ("hydrant.cli", "hydrant.runs.job", "hydrant.commands.train"):
         monkeypatch.setattr(f"{module}.say_error", say_with_remedy)
 
     def run(*words: str) -> str:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant.data import LoaderSource
-from hydrant.data.copies import MAX_WAITING_BATCHES, copies_to
+from hydrant.data.in_memory import MAX_WAITING_BATCHES, copies_to
 from hydrant.data.loader import _Transfer
 
 

@@ -18,7 +18,7 @@ from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import LoaderSource, StreamSpec
-from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
+from hydrant.data.base import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.errors import DataError, OutOfMemory
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build import prepare

@@ -15,9 +15,15 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.data.docstrings import FOLDER, corpus, docstrings, write_corpus
-from hydrant.data.token_files import fingerprint, token_files
-from hydrant.data.token_splits import splits_of
+from hydrant.data.token_files import (
+    FOLDER,
+    corpus,
+    docstrings,
+    fingerprint,
+    splits_of,
+    token_files,
+    write_corpus,
+)
 from hydrant.errors import ConfigError
 
 MODULE = '''"""Module {n}."""
@@ -93,7 +99,7 @@ def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
         (workdir / "library" / f"m{n}.py").write_text(MODULE.format(n=n))
     code = "import sysconfig; sysconfig.get_path = lambda name: 'library'; "
     code += (
-        "from hydrant.data.docstrings import write_corpus; from hydrant.data.token_splits import splits_of; "
+        "from hydrant.data.token_files import write_corpus; from hydrant.data.token_files import splits_of; "
     )
     code += f"files = splits_of({SETTINGS})['train']; input(); write_corpus(files); print('done')"
     processes = [
@@ -110,7 +116,7 @@ def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
 
 
 def test_an_interrupted_corpus_is_no_corpus(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.data.docstrings.TokenWriter.write", lambda writer, tokens: 1 / 0)
+    monkeypatch.setattr("hydrant.data.token_files.TokenWriter.write", lambda writer, tokens: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write()
     assert not list(FOLDER.parent.iterdir())

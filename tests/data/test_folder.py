@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from hydrant.clock import Steps
-from hydrant.config.resolvers import class_folders
+from hydrant.config.job_folders import class_folders
 from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
 from hydrant.errors import ConfigError, DataError
 

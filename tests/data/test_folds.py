@@ -10,8 +10,8 @@ import torch
 from sources import GLOBAL_BATCH_SIZE, joined, spec, update
 
 from hydrant.data import Data, InMemorySource, LoaderSource, ShiftFlip, Source
-from hydrant.data.folds import cut_fold, fold_numbers
-from hydrant.data.synthetic import SyntheticSource
+from hydrant.data.stratified import cut_fold, fold_numbers
+from hydrant.data.vision import SyntheticSource
 from hydrant.errors import ConfigError
 
 NUM_SAMPLES, NUM_CLASSES = 53, 4

@@ -16,7 +16,7 @@ from training_runs import Train
 
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, hugging_face
-from hydrant.data.folds import cut_fold
+from hydrant.data.stratified import cut_fold
 from hydrant.errors import ConfigError, DataError
 
 KINDS = ["cat", "dog", "fish"]

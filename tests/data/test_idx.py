@@ -18,8 +18,8 @@ from run_folders import rows
 from training_runs import Train
 
 from hydrant import data as data_sets
-from hydrant.data import Data, idx
-from hydrant.data.folds import cut_fold
+from hydrant.data import Data, archive
+from hydrant.data.stratified import cut_fold
 from hydrant.data.vision import statistics
 from hydrant.errors import ConfigError, DataError
 
@@ -97,8 +97,8 @@ def test_the_classes_of_emnist_are_those_of_torchvision(variant: str, count: int
     from torchvision.datasets import EMNIST as REFERENCE
 
     split = variant.partition("_")[2]
-    assert idx._CLASSES[variant] == tuple(REFERENCE.classes_split_dict[split])
-    assert len(idx._CLASSES[variant]) == count
+    assert archive._CLASSES[variant] == tuple(REFERENCE.classes_split_dict[split])
+    assert len(archive._CLASSES[variant]) == count
 
 
 @pytest.mark.parametrize("num_present", [4, 1])
@@ -110,7 +110,7 @@ def test_files_of_another_set_are_refused_by_name_and_never_written_over(
     files = write_idx_set(tmp_path / "MNIST" / "raw", zipped=zipped)
     for file in files:
         content = gzip.decompress(file.read_bytes()) if zipped else file.read_bytes()
-        monkeypatch.setitem(idx._SUMS, hashlib.md5(content).hexdigest(), "FashionMNIST")
+        monkeypatch.setitem(archive._SUMS, hashlib.md5(content).hexdigest(), "FashionMNIST")
     for file in files[num_present:]:
         file.unlink()
     before, name = contents(tmp_path), re.escape(files[0].name)
@@ -151,7 +151,9 @@ def test_missing_files_are_added_to_published_ones(tmp_path: Path, monkeypatch: 
     write_idx_set(served, zipped=False)
     *present, missing = write_idx_set(tmp_path / "MNIST" / "raw")
     for file in present:
-        monkeypatch.setitem(idx._SUMS, hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest(), "MNIST")
+        monkeypatch.setitem(
+            archive._SUMS, hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest(), "MNIST"
+        )
     missing.unlink()
     before = contents(tmp_path)
     monkeypatch.setattr(
@@ -176,7 +178,7 @@ def test_the_files_of_a_package_are_read_if_the_root_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     root, packaged = tmp_path / "root", tmp_path / "packaged"
-    monkeypatch.setattr(idx, "_PACKAGED", {"fashion_mnist": (packaged,)})
+    monkeypatch.setattr(archive, "_PACKAGED", {"fashion_mnist": (packaged,)})
     write_idx_set(packaged, zipped=True)
     with caplog.at_level(logging.INFO, logger="hydrant"):
         data = build(root, "fashion_mnist", download=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hydrant.data.jpeg import first_rows
+from hydrant.data.decoders import first_rows
 
 simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 

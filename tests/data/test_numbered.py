@@ -6,8 +6,8 @@ import torch
 from sources import as_input, in_memory, spec
 
 from hydrant.data import LoaderSource
-from hydrant.data.damaged import DamagedSamples
-from hydrant.data.numbered import numbered_batches
+from hydrant.data.base import DamagedSamples
+from hydrant.data.loader import numbered_batches
 from hydrant.errors import DataError
 
 

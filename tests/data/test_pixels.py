@@ -16,7 +16,7 @@ from PIL import Image
 from sources import spec
 
 from hydrant.data import Data, ImageAugment, hugging_face, image_folder
-from hydrant.data.pixels import to_tensor
+from hydrant.data.decoders import to_tensor
 from hydrant.errors import DataError
 
 DECODERS = ("pillow", "pillow_draft", needing("simplejpeg", "simplejpeg"))

@@ -23,7 +23,7 @@ from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data, csv, dataset, hugging_face, memmap, stream, tensors
-from hydrant.data.csv_layout import read_layout
+from hydrant.data.csv_file import read_layout
 
 
 def test_evaluation_does_not_depend_on_how_batches_are_padded(words: tuple[str, ...], train: Train) -> None:

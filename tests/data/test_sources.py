@@ -28,7 +28,7 @@ from hydrant.data import (
 )
 from hydrant.data.base import check_shapes
 from hydrant.data.token_files import token_files
-from hydrant.data.token_source import Sampling, TokenShards, TokenSource
+from hydrant.data.tokens import Sampling, TokenShards, TokenSource
 from hydrant.errors import ConfigError
 
 

@@ -16,9 +16,8 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, csv
-from hydrant.data.csv_file import Spelling, read_table
-from hydrant.data.csv_layout import read_layout
-from hydrant.data.folds import cut_fold
+from hydrant.data.csv_file import Spelling, read_layout, read_table
+from hydrant.data.stratified import cut_fold
 from hydrant.errors import ConfigError, DataError, HydrantError
 
 HOUSES = """\

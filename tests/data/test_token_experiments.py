@@ -13,7 +13,7 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.data.docstrings import BYTES
+from hydrant.data.token_files import BYTES
 from hydrant.training.prepare.build import make_model
 
 

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from token_folders import write_bin
 
-from hydrant.data.docstrings import BYTES
-from hydrant.data.token_files import fingerprint, read_vocabulary, token_files
-from hydrant.data.token_writer import new_folder
+from hydrant.data.token_files import BYTES, fingerprint, new_folder, read_vocabulary, token_files
 from hydrant.errors import DataError
 from hydrant.files.atomic_write import remove_unlocked
 

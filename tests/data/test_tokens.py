@@ -19,8 +19,8 @@ from training_runs import Train, whole_and_resumed
 from hydrant import cli
 from hydrant.data import TokenData, tokens
 from hydrant.data.base import Indices, select
-from hydrant.data.docstrings import BYTES
-from hydrant.data.token_source import FileOrder, ShuffledOrder, TokenShards
+from hydrant.data.token_files import BYTES
+from hydrant.data.tokens import FileOrder, ShuffledOrder, TokenShards
 from hydrant.errors import ConfigError, DataError
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 507)
@@ -196,7 +196,7 @@ def test_the_unigram_entropy_is_that_of_the_frequencies(root: Path, monkeypatch:
     ratios = np.bincount(TOKENS) / len(TOKENS)
     assert math.isclose(read(root).unigram_entropy, -(ratios * np.log(ratios)).sum(), rel_tol=1e-12)
     write_bin(root / "many.bin", np.tile([0, 1, 1, 1], 4096))
-    monkeypatch.setattr("hydrant.data.token_source._MAX_COUNTED", 4096)
+    monkeypatch.setattr("hydrant.data.tokens._MAX_COUNTED", 4096)
     entropy = read(root, train="many.bin").unigram_entropy
     assert math.isclose(entropy, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), rel_tol=1e-12)
 

@@ -12,7 +12,7 @@ import pytest
 
 from hydrant.data.memmap import Arrays
 from hydrant.data.token_files import token_files
-from hydrant.data.token_source import TokenShards
+from hydrant.data.tokens import TokenShards
 from hydrant.errors import DataError
 
 NUM_TOKENS = 100_000

@@ -9,7 +9,7 @@ import torch
 
 from examples.papers.modular import modular_arithmetic
 from hydrant.data import InMemorySource
-from hydrant.data.token_source import IGNORED
+from hydrant.data.tokens import IGNORED
 from hydrant.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ import gpu
 import pytest
 import torch
 
-from hydrant.data.copies import MAX_WAITING_BATCHES, SideStreamCopies
+from hydrant.data.in_memory import MAX_WAITING_BATCHES, SideStreamCopies
 from hydrant.training.checkpoint.content import _copy_to_host
 from hydrant.training.memory import leave_headroom
 

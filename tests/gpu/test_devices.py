@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from hydrant.sweeps.gpus import visible_gpus
+from hydrant.sweeps.executors.local import visible_gpus
 
 pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
 

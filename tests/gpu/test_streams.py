@@ -22,11 +22,11 @@ from run_folders import rows
 from safetensors.torch import load_file
 
 import hydrant
-from hydrant.commands.bench import measure
+from hydrant.commands.bench import run
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training import metrics
-from hydrant.training.prepare import update_timing
+from hydrant.training.prepare import micro_batch
 from hydrant.training.profiling import costs
 
 SOURCES = Path(hydrant.__file__).parent
@@ -45,13 +45,13 @@ Train = Callable[..., Path]
 Site = tuple[str, str, int]
 """A wait of the project: the file, the name of the call, and the line."""
 WAITS = Counter({
-    ("commands/bench/measure.py", "synchronize"): 2,
-    ("data/copies.py", "record_stream"): 1,
-    ("data/copies.py", "synchronize"): 1,
-    ("data/copies.py", "wait_stream"): 1,
+    ("commands/bench/run.py", "synchronize"): 2,
+    ("data/in_memory.py", "record_stream"): 1,
+    ("data/in_memory.py", "synchronize"): 1,
+    ("data/in_memory.py", "wait_stream"): 1,
     ("training/checkpoint/manager.py", "synchronize"): 1,
     ("training/metrics.py", "synchronize"): 1,
-    ("training/prepare/update_timing.py", "synchronize"): 1,
+    ("training/prepare/micro_batch.py", "synchronize"): 1,
     ("training/profiling/costs.py", "synchronize"): 1,
 })  # fmt: skip
 """How many waits each file has. A wait that goes is to be missed here, and one that comes needs a look."""
@@ -181,13 +181,13 @@ def see(train: Train, words: list[str], monkeypatch: pytest.MonkeyPatch) -> Call
         torch.cuda.reset_peak_memory_stats()
         clock.readings.clear()
         with monkeypatch.context() as patches:
-            for module in (costs, measure, metrics, update_timing):
+            for module in (costs, run, metrics, micro_batch):
                 patches.setattr(module, "time", clock)
             folder = train(*words, name=next(names))
             active = torch.cuda.memory_stats()["active_bytes.all.peak"]
             train(*words, "duration=2s", name=next(names))
-            patches.setattr(measure, "matmul_rate", lambda *_: 0)
-            measured = measure._measure_cell(check(compose(words)), 2, 1)
+            patches.setattr(run, "matmul_rate", lambda *_: 0)
+            measured = run._measure_cell(check(compose(words)), 2, 1)
             patches.setattr(torch, "mm", torch.add)  # which is faster
             costs.matmul_rate(torch.device("cuda"), torch.float32)
         assert measured.error is None

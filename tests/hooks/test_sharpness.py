@@ -14,9 +14,9 @@ from training_runs import DIGITS, Train
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks.sharpness import largest_eigenvalue
-from hydrant.training.plan import Plan
+from hydrant.hooks.gradients import largest_eigenvalue
 from hydrant.training.prepare.build import prepare
+from hydrant.training.trainer import Plan
 
 LINEAR = (*DIGITS, "model.hidden=[]", "model.dropout=0", "limit_train_samples=70", "duration=2", "global_batch_size=70",
           "micro_batch_size=35", "log_every=1", "eval_every=null", "eval_batch_size=32")  # fmt: skip

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from training_runs import Train, train_in_child
 
 from hydrant import cli
-from hydrant.data.token_files import Vocabulary
-from hydrant.data.token_writer import TokenWriter, new_folder
-from hydrant.tasks.generation import generate
+from hydrant.data.token_files import TokenWriter, Vocabulary, new_folder
+from hydrant.tasks.language_modeling import generate
 
 WORDS = ("data=tokens", "data.root=corpus", "data.sequence_length=8", "model=gpt", "model.num_layers=2",
          "model.width=16", "model.num_heads=2", "task=language_modeling", "hook=text_samples",

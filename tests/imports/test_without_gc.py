@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from training_runs import run_command
 
-from hydrant.imports.without_gc import import_without_gc
+from hydrant.imports.lazy import import_without_gc
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])
@@ -33,7 +33,7 @@ def test_restores_the_collector(was_enabled: bool) -> None:
 
 IN_A_FRESH_PROCESS = """
 import gc, sys, weakref
-from hydrant.imports.without_gc import import_without_gc
+from hydrant.imports.lazy import import_without_gc
 
 with import_without_gc():
     pass

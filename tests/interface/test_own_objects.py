@@ -21,7 +21,7 @@ from hydrant import cli
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
 from hydrant.errors import HydrantError
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.record import read_metrics
 from hydrant.tasks import Classification
 from hydrant.training.passed_objects import nodes_of
 

@@ -13,7 +13,7 @@ from torch import nn
 import hydrant
 from hydrant import cli
 from hydrant.runs.folder import RunFolder
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.record import read_metrics
 from hydrant.training.checkpoint.weights import find_weights, part_at
 
 RUN = ("tracker=local", "data=digits", "model.hidden=[8]", "averaging=ema", "optimizer=sgd", "optimizer.lr=0.5",

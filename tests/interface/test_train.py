@@ -20,7 +20,7 @@ from training_runs import interrupt_at
 
 import hydrant
 from hydrant.errors import Interrupted, NonFiniteError
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.record import read_metrics
 
 pytestmark = pytest.mark.usefixtures("workdir")
 

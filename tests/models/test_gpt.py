@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hydrant.errors import ConfigError
 from hydrant.models import GPT
-from hydrant.models.blocks import repeated_blocks
-from hydrant.optimizers.mup import mup_scales
+from hydrant.models.timm import repeated_blocks
+from hydrant.optimizers.param_groups import mup_scales
 
 CHOICES: dict[str, dict[str, Any]] = {
     "default": {"zero_init": False},

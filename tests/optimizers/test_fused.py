@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
-from hydrant.optimizers.fused import FusedStep
-from hydrant.training.compile.eager_step import EagerStep
+from hydrant.optimizers.kernels import FusedStep
+from hydrant.training.compile.base import EagerStep
 
 KINDS: dict[str, Callable[..., Optimizer]] = {
     "adam": lambda groups: Adam(groups, lr=0.1, weight_decay=0.1, fused=True),

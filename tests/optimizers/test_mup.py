@@ -12,8 +12,7 @@ from training_runs import Train
 
 from hydrant import cli
 from hydrant.errors import ConfigError
-from hydrant.optimizers.mup import mup_scales
-from hydrant.optimizers.param_groups import param_groups
+from hydrant.optimizers.param_groups import mup_scales, param_groups
 
 PLAIN: dict[str, Any] = {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}}
 

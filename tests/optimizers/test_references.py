@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.optimizers.normuon import COEFFICIENTS
+from hydrant.optimizers.matrices import COEFFICIENTS
 
 UPDATES = 50
 SIDE = 5  # a square matrix: its preconditioners have no null space, whose basis is arbitrary

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map_only
 from training_runs import Train, whole_and_resumed
 
 from hydrant.config.groups import conf_dir
-from hydrant.optimizers.restore import restore
+from hydrant.optimizers.kernels import restore
 
 
 @pytest.mark.parametrize("kind", [ASGD, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop])

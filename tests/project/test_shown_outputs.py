@@ -21,7 +21,7 @@ from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.sweeps.study.budget import read_budget
+from hydrant.sweeps.study.ranges import read_budget
 from hydrant.sweeps.study.record import Record
 from hydrant.sweeps.study.report import results_table
 from hydrant.sweeps.study.sequential import estimate, spread

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from training_runs import Train
 
-from hydrant.runs import curve_pictures
+from hydrant.runs import pictures
 
 ROWS: list[dict[str, Any]] = [
     {"num_updates": 0, "val/loss": 2.0, "val/accuracy": 0.1},
@@ -28,12 +28,12 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture
 def panels(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     drawn = dict[str, Any]()
-    monkeypatch.setattr(curve_pictures, "draw_curves", lambda panels, *_, **__: drawn.update(panels))
+    monkeypatch.setattr(pictures, "draw_curves", lambda panels, *_, **__: drawn.update(panels))
     return drawn
 
 
 def test_each_kind_of_number_has_a_panel(panels: dict[str, Any]) -> None:
-    curve_pictures.draw_run(ROWS, "val/accuracy", Path("curves.png"))
+    pictures.draw_run(ROWS, "val/accuracy", Path("curves.png"))
     (x, (norm,)) = panels.pop("norm of the gradients")[""]
     assert x == [5]
     assert math.isnan(norm)
@@ -50,20 +50,20 @@ def test_each_kind_of_number_has_a_panel(panels: dict[str, Any]) -> None:
 def test_a_metric_that_is_a_loss_or_not_logged_has_no_panel(
     metric: str | None, titles: list[str], panels: dict[str, Any]
 ) -> None:
-    curve_pictures.draw_run(ROWS[:1], metric, Path("curves.png"))
+    pictures.draw_run(ROWS[:1], metric, Path("curves.png"))
     assert list(panels) == titles
 
 
 def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    curve_pictures.draw_run([], None, tmp_path / "curves.png")
+    pictures.draw_run([], None, tmp_path / "curves.png")
     assert list(tmp_path.glob("*.png")) == []
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(curve_pictures, "draw_curves", fail)
+    monkeypatch.setattr(pictures, "draw_curves", fail)
     words = ("tracker=local", "model.hidden=[8]", "duration=2", "log_every=1")
     folder = train(*words)
     assert "curves.png cannot be written: No space left on device" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from run_folders import assert_close_rows, assert_same_state, rows, summary, wei
 from training_runs import command, run_command, train_in_child
 
 from hydrant.runs import elastic
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import RunResult
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 

@@ -7,7 +7,7 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.runs.idle_keys import idle_keys
+from hydrant.runs.config_keys import idle_keys
 
 CASES = {
     "limit_test_samples=5": (),

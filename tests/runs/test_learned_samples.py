@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from training_runs import Train
 
-from hydrant.runs.learned_samples import warn_of_learned_samples
+from hydrant.runs.load import warn_of_learned_samples
 from hydrant.training.checkpoint.content import SavedCheckpoint
-from hydrant.training.checkpoint.manifest import find_damage
+from hydrant.training.checkpoint.folder import find_damage
 
 SIZES = ("tracker=local", "model.hidden=[4]", "global_batch_size=8", "eval_batch_size=8", "duration=1",
          "limit_train_samples=32", "limit_val_samples=8")  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 
 from hydrant.errors import CheckpointError, ConfigError
 from hydrant.runs.folder import RunStatus
-from hydrant.runs.outcome import RunResult, first_failure, report, report_part
+from hydrant.runs.job import RunResult, first_failure, report, report_part
 from hydrant.training.distributed.world import World
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.runs.process_settings import process_settings
+from hydrant.runs.log_setup import process_settings
 
 SCRIPT = """\
 import atexit
-from hydrant.runs.process_settings import end_command
+from hydrant.runs.log_setup import end_command
 atexit.register(print, "at exit")
 file = open("file.txt", "w")
 file.write("not closed")

@@ -13,8 +13,7 @@ import pytest
 from hydrant.errors import RecordError
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
-from hydrant.runs.record import History, JsonLines, Record
-from hydrant.runs.rows import read_rows
+from hydrant.runs.record import History, JsonLines, Record, read_rows
 
 
 def write_rows(file: Path, *updates: int, tail: bytes = b"") -> None:

@@ -29,7 +29,7 @@ from hydrant.runs.resume import Start, changed_keys, starting_point
 from hydrant.runs.session import continued_state
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import SavedCheckpoint
-from hydrant.training.checkpoint.manifest import write_manifest, write_text
+from hydrant.training.checkpoint.folder import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.early_stopping import EarlyStopping
 

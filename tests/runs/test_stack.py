@@ -13,9 +13,8 @@ from tiny_runs import tiny_job
 
 from hydrant.clock import Due
 from hydrant.runs.execute import execute
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import exclusive, is_held
-from hydrant.runs.outcome import RunResult
 from hydrant.runs.stack import execute_stack
 from hydrant.training.stack import train
 from hydrant.training.stack.stack import LaneUpdates, Stack

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.runs import schedule_files
+from hydrant.runs import pictures as pictures_module
 from hydrant.runs.execute import execute
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job
@@ -73,13 +73,13 @@ def test_more_lanes_start_no_more_processes_and_groups(
 def test_equal_schedules_are_drawn_once_and_look_as_those_of_a_run_alone(
     lanes: Callable[[int], list[Job]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schedule_files._picture.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    drawn = counted(monkeypatch, schedule_files, "draw_curves")
+    pictures_module._picture.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    drawn = counted(monkeypatch, pictures_module, "draw_curves")
     jobs = lanes(6)
     execute_stack(jobs)
     assert len(drawn) == 2
     alone = job(tmp_path / "alone", "optimizer.lr=2e-3", "seed=1")
-    schedule_files._picture.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    pictures_module._picture.cache_clear()  # pyright: ignore[reportPrivateUsage]
     execute(alone)
     assert len(drawn) == 3
     pictures = [

@@ -14,13 +14,12 @@ from tiny_runs import tiny_job
 from hydrant.config.check import check
 from hydrant.config.compose import compose, compose_run
 from hydrant.config.flat import group_choices
-from hydrant.optimizers.kinds import arguments_of
+from hydrant.optimizers.kernels import arguments_of
 from hydrant.runs.job import Job
-from hydrant.runs.measurements import training_seconds
-from hydrant.runs.summary_lines import end_lines, is_shown, result_text, start_lines
-from hydrant.training.plan import Plan
+from hydrant.runs.summary_lines import end_lines, is_shown, result_text, start_lines, training_seconds
 from hydrant.training.prepare.build import prepare
 from hydrant.training.train_state import TrainState
+from hydrant.training.trainer import Plan
 
 
 def planned(*words: str) -> Plan:

@@ -13,9 +13,9 @@ from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.runs import micro_batch_size
-from hydrant.runs.measurements import training_seconds
-from hydrant.training.plan import Plan
-from hydrant.training.prepare import update_timing
+from hydrant.runs.summary_lines import training_seconds
+from hydrant.training.prepare import micro_batch
+from hydrant.training.trainer import Plan
 
 PACE = 0.01  # seconds of an update, as the fixture `timed` measures them
 
@@ -35,7 +35,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 @pytest.fixture
 def short_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update_timing, "_MIN_SECONDS", 0.02)
+    monkeypatch.setattr(micro_batch, "_MIN_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("short_trial")
@@ -126,11 +126,11 @@ def test_a_block_of_updates_is_timed_as_a_whole(monkeypatch: pytest.MonkeyPatch,
         now[0] += 0.125
         next(clock)
 
-    monkeypatch.setattr(update_timing, "train_update", train_update)
-    monkeypatch.setattr(update_timing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(micro_batch, "train_update", train_update)
+    monkeypatch.setattr(micro_batch.time, "perf_counter", lambda: now[0])
     folder = train(*DIGITS, "duration=1s")
     assert summary(folder)["total_updates"] == 8
-    assert next(clock) == update_timing._NUM_WARMUP * (1 + update_timing._NUM_BLOCKS)
+    assert next(clock) == micro_batch._NUM_WARMUP * (1 + micro_batch._NUM_BLOCKS)
 
 
 @pytest.mark.slow

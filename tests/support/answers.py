@@ -10,21 +10,21 @@ from typing import Any, NoReturn
 import pytest
 
 from hydrant.commands.answers import ERROR, schemas
-from hydrant.terminal import answer
+from hydrant.terminal import console
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _answers_follow_their_schemas() -> Iterator[None]:
-    make_line = answer.json_line
+    make_line = console.json_line
 
     def checked(content: Mapping[str, Any]) -> str:
         line = make_line(content)
         check(line)
         return line
 
-    answer.json_line = checked
+    console.json_line = checked
     yield
-    answer.json_line = make_line
+    console.json_line = make_line
 
 
 def check(line: str) -> dict[str, Any]:

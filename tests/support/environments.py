@@ -22,7 +22,7 @@ from tiny_runs import TINY, tiny_job
 
 from hydrant import cli
 from hydrant.runs.execute import execute
-from hydrant.runs.outcome import report
+from hydrant.runs.job import report
 from hydrant.terminal.console import standard_streams
 from hydrant.training import loop
 

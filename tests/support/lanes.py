@@ -11,11 +11,10 @@ import torch
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.loop import make_update
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.scratch import build_scratch
+from hydrant.training.prepare.micro_batch import build_scratch
 from hydrant.training.stack import Stack
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 TINY = (
     "tracker=local",

@@ -14,8 +14,7 @@ import yaml
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.series import Series
+from hydrant.commands.compare.run import Run, Series
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 
 Compare = Callable[..., Comparison]

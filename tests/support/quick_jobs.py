@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import Job, RunResult
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.fork_server.call import CallResult
 

@@ -27,7 +27,7 @@ from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
-from hydrant.training.compile.eager_step import EagerStep
+from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import Meter

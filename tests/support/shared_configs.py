@@ -7,11 +7,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from hydrant.config.compose import ENTRY, Composer
+from hydrant.config.command_line import with_limits
+from hydrant.config.compose import ENTRY, Composer, JobComposer
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import check_hydra_node
-from hydrant.config.job_composer import JobComposer
-from hydrant.config.option_lists import with_limits
 
 _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 """The search path without a user's folder."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hydrant.sweeps import gpus
+from hydrant.sweeps.executors import local
+from hydrant.sweeps.executors.local import reserve_gpus, visible_gpus
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
-from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
 
 
 def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def reserve(locks: contextlib.ExitStack, jobs_per_gpu: int, gpus: str = "01", count: int = 1) -> list[str]:
     """Return the GPUs that are reserved at once; none if the job would have to wait."""
     tries = iter([False, True])
-    names = {name: name for name in gpus}
+    names = {name: name for name in local}
     return locks.enter_context(reserve_gpus(names, count, lambda: next(tries), jobs_per_gpu))
 
 
@@ -111,5 +111,5 @@ def test_gpus_are_identified_by_their_uuids(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(gpus, "call_isolated", lambda *_: CallResult(uuids, None))
+    monkeypatch.setattr(local, "call_isolated", lambda *_: CallResult(uuids, None))
     assert visible_gpus([]) == expected

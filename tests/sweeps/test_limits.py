@@ -19,8 +19,8 @@ from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.results_table import SweepFiles
 from hydrant.sweeps.sweep import Sweep
-from hydrant.sweeps.sweep_files import SweepFiles
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
 

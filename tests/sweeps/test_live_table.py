@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
-from hydrant.sweeps.live_table import live_display, render_table
 from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.results_table import live_display, render_table
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (60, 7), (80, 5), (200, 4), (20, 3)])
@@ -86,7 +86,7 @@ class Terminal(io.StringIO):
 def test_printed_text_appears_above_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, widths = Terminal(), list[int]()
     monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setattr("hydrant.sweeps.live_table._DRAW_SECONDS", 0.01)
+    monkeypatch.setattr("hydrant.sweeps.results_table._DRAW_SECONDS", 0.01)
 
     def lines(width: int, height: int) -> Sequence[str]:
         widths.append(width)

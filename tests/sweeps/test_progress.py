@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
-from hydrant.runs import lock_holder
+from hydrant.runs import lock
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
 from hydrant.sweeps.plan import SUBMITIT, Plan, PlannedJob, read_plan, write_plan
@@ -97,7 +97,7 @@ def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process is found that works at the sweep, and the number of one in another container says nothing here."""
-    monkeypatch.setattr(lock_holder, "_PROC", tmp_path / "no_proc")
+    monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
     write_plan(tmp_path, Plan(1.0, [PlannedJob(tmp_path / "job", [], pid=2**22 + 1, machine=this_machine())]))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)] == ["queued"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydrant.sweeps.sparing import sparing
+from hydrant.sweeps.progress import sparing
 
 
 @pytest.mark.parametrize(("seconds", "num_calls"), [(0.0, 1000), (0.01, 1000), (1.0, 100), (20.0, 5)])

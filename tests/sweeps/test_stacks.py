@@ -20,7 +20,7 @@ from hydrant import cli
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
 from hydrant.runs import stack as _  # noqa: F401
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.base import lane_results
 from hydrant.sweeps.fork_server import warm_matplotlib  # noqa: F401

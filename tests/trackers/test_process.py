@@ -33,7 +33,7 @@ DIARY = '''
 import contextlib, json, os, pathlib, sys, time
 
 from hydrant.errors import ConfigError, log
-from hydrant.terminal.styled import log_fields
+from hydrant.terminal.console import log_fields
 from hydrant.trackers import NullTracker
 
 

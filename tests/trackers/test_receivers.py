@@ -8,7 +8,7 @@ import pytest
 import yaml
 from repository import ROOT
 
-from hydrant.safety.consent import RECEIVERS
+from hydrant.safety.trust import RECEIVERS
 
 HARMLESS = {
     "experiment", "finish_timeout", "flush_seconds", "group", "init_timeout", "job_type", "log_checkpoints",

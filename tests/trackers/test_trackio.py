@@ -13,7 +13,7 @@ from trackio.sqlite_storage import SQLiteStorage
 
 from hydrant.errors import ConfigError
 from hydrant.trackers.base import Histogram, RunIdentity
-from hydrant.trackers.trackio import ID_FILE, TrackioTracker
+from hydrant.trackers.tensorboard import ID_FILE, TrackioTracker
 
 
 @pytest.fixture

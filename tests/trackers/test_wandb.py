@@ -31,7 +31,7 @@ from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError, log
 from hydrant.trackers.base import Histogram, RunIdentity
-from hydrant.trackers.wandb_names import files_folder
+from hydrant.trackers.wandb_sdk import files_folder
 
 
 def test_an_online_run_arrives_completely(

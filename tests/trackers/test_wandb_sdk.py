@@ -17,7 +17,7 @@ import pytest
 from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
 
 from hydrant import cli
-from hydrant.trackers import wandb_process, wandb_sdk
+from hydrant.trackers import wandb_sdk
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import WandbTracker
 
@@ -209,7 +209,7 @@ def test_a_run_that_is_refused_ends_what_was_started(monkeypatch: pytest.MonkeyP
 def test_the_start_of_a_run_imports_neither_launch_nor_requests(wandb_home: Path) -> None:
     """Each takes long. If W&B renames the method or the function with which it imports them, this test says so."""
     code = (
-        "import sys, wandb; from hydrant.trackers.wandb_process import turn_off_analytics, without_launch\n"
+        "import sys, wandb; from hydrant.trackers.wandb_sdk import turn_off_analytics, without_launch\n"
         "turn_off_analytics()\n"
         "with without_launch(): run = wandb.init(mode='offline', settings=wandb.Settings(silent=True))\n"
         "run.finish(); print({'wandb.sdk.launch', 'requests'}.intersection(sys.modules))"
@@ -242,7 +242,7 @@ def test_classes_of_other_threads_keep_the_descriptions_of_their_fields(
         model = importlib.import_module(f"described_{name}").Model
         found[name] = model.model_fields["rate"].description, model().rate
 
-    with wandb_process.without_field_descriptions():
+    with wandb_sdk.without_field_descriptions():
         define("own")
         other = threading.Thread(target=define, args=["other"])
         other.start()
@@ -309,10 +309,10 @@ def test_without_any_folder_for_a_cache_the_service_of_the_parent_is_kept(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("WANDB_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", os.devnull)
-    monkeypatch.setenv(wandb_process.SERVICE, "of the parent")
+    monkeypatch.setenv(wandb_sdk.SERVICE, "of the parent")
     monkeypatch.setattr("tempfile.mkdtemp", fail)
-    wandb_process._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    wandb_sdk._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]
     with wandb_sdk.sdk_session():
         assert "WANDB_CACHE_DIR" not in os.environ
-    assert os.environ[wandb_process.SERVICE] == "of the parent"
-    wandb_process._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert os.environ[wandb_sdk.SERVICE] == "of the parent"
+    wandb_sdk._temporary_cache.cache_clear()  # pyright: ignore[reportPrivateUsage]

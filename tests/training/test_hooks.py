@@ -21,7 +21,7 @@ from hydrant.training import hook_log, hooks
 from hydrant.training.hook_log import HookLog
 from hydrant.training.loop import train_update
 from hydrant.training.metrics import Pace
-from hydrant.training.prepare.scratch import prepare_at_least, scratch_trainer
+from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 
 RUN = (*DIGITS, "allow_targets=[my_hooks]", "duration=6", "log_every=2", "eval_every=3", "save_every=3")
 

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from training_runs import DIGITS, Train
 
 from hydrant.errors import ConfigError
-from hydrant.training.metric_values import named_values
+from hydrant.training.metrics import named_values
 
 SHORT = (*DIGITS, "duration=4")
 CLASSES = "num_classes: 10"

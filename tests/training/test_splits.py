@@ -14,8 +14,8 @@ from training_runs import Train
 import hydrant
 from hydrant.data import Data, InMemorySource
 from hydrant.errors import ConfigError
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
+from hydrant.training.trainer import Plan
 
 WORDS = ("tracker=local", "model.hidden=[4]", "duration=4", "eval_every=2", "save_every=2", "log_every=null",
          "global_batch_size=8")  # fmt: skip

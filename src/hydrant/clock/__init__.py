@@ -6,11 +6,9 @@ A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples), `10
 but at each of its multiples (`Interval`), so it stays in step with the epochs.
 """
 
-from hydrant.clock.duration import Duration, converted
-from hydrant.clock.interval import NOTHING, Due, Interval, Intervals, Updates
+from hydrant.clock.duration import Duration, UpdateSeconds, converted
+from hydrant.clock.interval import NOTHING, Due, Interval, Intervals, Steps, Updates
 from hydrant.clock.run_clock import Clock, SampleCosts, batch_size_steps
-from hydrant.clock.steps import Steps
-from hydrant.clock.update_seconds import UpdateSeconds
 
 __all__ = [
     "NOTHING",

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from hydrant.clock.duration import PLACEHOLDERS, Duration
-from hydrant.clock.interval import Interval, Rounding, rounded_to_nearest, rounded_up
-from hydrant.clock.steps import Steps
-from hydrant.clock.update_seconds import UpdateSeconds
+from hydrant.clock.duration import PLACEHOLDERS, Duration, UpdateSeconds
+from hydrant.clock.interval import Interval, Rounding, Steps, rounded_to_nearest, rounded_up
 from hydrant.errors import ConfigError
 
 _MAX_UPDATES = 2**53  # up to here, a float holds every whole number

@@ -9,8 +9,7 @@ from pathlib import Path
 from hydrant.checks import nearest, unknown_name
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import emit
+from hydrant.terminal.console import emit, tell
 
 
 def main(arguments: Sequence[str]) -> int:

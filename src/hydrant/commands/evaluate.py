@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import newest_folders
-from hydrant.terminal.answer import tell
-from hydrant.terminal.numbers import number
+from hydrant.terminal.console import tell
+from hydrant.terminal.text import number
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -22,10 +22,9 @@ from hydrant.config.groups import (
 )
 from hydrant.editor.option_files import Key, first_comment, read_option
 from hydrant.errors import ConfigError, first_line
-from hydrant.files.marked_text import read_marked
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import emit
-from hydrant.terminal.text_table import align_columns
+from hydrant.files.user_files import read_marked
+from hydrant.terminal.console import emit, tell
+from hydrant.terminal.text import align_columns
 
 _PRIMARY = "train"
 _WANDB_SWEEPS = "wandb_sweep"

@@ -16,8 +16,7 @@ from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT, newest_folders
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import relative
+from hydrant.terminal.console import relative, tell
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

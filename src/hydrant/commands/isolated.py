@@ -11,7 +11,7 @@ from hydrant.errors import ConfigError
 from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.training.prepare.scratch import prepare_at_least
+from hydrant.training.prepare.micro_batch import prepare_at_least
 
 T = TypeVar("T")
 

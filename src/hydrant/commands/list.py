@@ -10,8 +10,7 @@ from hydrant.checks import check_known
 from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import emit
+from hydrant.terminal.console import emit, tell
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,7 +33,7 @@ def _text(value: Sequence[str] | None) -> str:
 
 def backends() -> dict[str, str | None]:
     """Return what each backend of torch.compile (`compile.backend=`) lacks on this machine; None if it is ready."""
-    from hydrant.training.compile.validate import backend_names
+    from hydrant.training.compile.base import backend_names
 
     names = sorted(backend_names(), key=lambda name: (name != "inductor", name))
     return {name: _obstacle(name) for name in names}
@@ -43,7 +42,7 @@ def backends() -> dict[str, str | None]:
 def _obstacle(name: str) -> str | None:
     import torch
 
-    from hydrant.training.compile.validate import missing_package
+    from hydrant.training.compile.base import missing_package
 
     if name == "inductor" and not torch.cuda.is_available():
         has_compiler = shutil.which("g++") or shutil.which("clang++")

@@ -26,13 +26,12 @@ from hydrant.runs.folder import (
     is_run_folder,
     modified,
 )
-from hydrant.sweeps.live_table import format_counts
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import RunProgress, sweep_progress
+from hydrant.sweeps.results_table import format_counts
 from hydrant.sweeps.study.answer import RESULT, read_answer
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import notice, relative, say
-from hydrant.terminal.numbers import number
+from hydrant.terminal.console import answer, notice, relative, say, wants_json
+from hydrant.terminal.text import number
 
 _NUM_SHOWN = 20
 _MAX_DEPTH = 4

@@ -9,8 +9,7 @@ from pathlib import Path
 from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.terminal.answer import answer, tell, wants_json
-from hydrant.terminal.console import relative
+from hydrant.terminal.console import answer, relative, tell, wants_json
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,9 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
     check_number("--batch-size", options.batch_size, above=0)
     from hydrant.runs.load import open_run  # imports torch
-    from hydrant.runs.prediction.formats import format_of
     from hydrant.runs.prediction.inputs import find_inputs
-    from hydrant.runs.prediction.output import predictions_of, print_predictions, write_predictions
+    from hydrant.runs.prediction.output import format_of, predictions_of, print_predictions, write_predictions
     from hydrant.runs.prediction.prediction import Prediction
 
     if options.out is not None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import say
-from hydrant.terminal.numbers import number
+from hydrant.terminal.console import answer, say, wants_json
+from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
-    from hydrant.training.plan import Plan
+    from hydrant.training.trainer import Plan
 
 
 _MAX_POINTS = 100_000
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--time", action="store_true")
     options, overrides = parser.split(arguments)
     config = check(compose(overrides))
-    from hydrant.runs.schedule_files import schedule_curves
+    from hydrant.runs.pictures import schedule_curves
     from hydrant.training.plotting import draw_curves
     from hydrant.training.prepare.build import prepare  # imports torch
 
@@ -78,10 +77,10 @@ def _time(plan: Plan, overrides: Sequence[str]) -> _Cost:
 
     With bfloat16 on a CPU without its instructions, two updates of precision=fp32 are timed too.
     """
-    from hydrant.commands.bench.measure import time_update
+    from hydrant.commands.bench.run import time_update
     from hydrant.optimizers.matrices import has_bfloat16
     from hydrant.training.prepare.build import prepare
-    from hydrant.training.prepare.scratch import scratch_trainer
+    from hydrant.training.prepare.micro_batch import scratch_trainer
 
     def second_of_two(plan: Plan) -> tuple[float, float]:
         seconds = cpu_seconds = 0.0
@@ -102,7 +101,7 @@ def _time(plan: Plan, overrides: Sequence[str]) -> _Cost:
 
 def _plain(plan: Plan, cost: _Cost | None) -> dict[str, Any]:
     """Return the plan in plain types."""
-    from hydrant.optimizers.kinds import arguments_of
+    from hydrant.optimizers.kernels import arguments_of
     from hydrant.training.profiling import count_parameters
 
     clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
@@ -140,7 +139,7 @@ def _plain(plan: Plan, cost: _Cost | None) -> dict[str, Any]:
 
 
 def _print_plan(plan: Plan) -> None:
-    from hydrant.optimizers.kinds import arguments_of
+    from hydrant.optimizers.kernels import arguments_of
     from hydrant.runs.summary_lines import batch_sizes_text
     from hydrant.training.profiling import count_parameters
 

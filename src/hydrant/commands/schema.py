@@ -12,8 +12,7 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.editor.json_schema import json_schemas
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.atomic_write import replace_file
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import relative
+from hydrant.terminal.console import relative, tell
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,12 +13,19 @@ from pathlib import Path
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
-from hydrant.sweeps.live_table import live_display, most_urgent, render_table, styled
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import RunProgress, sweep_progress
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import is_terminal, notice, relative, say
-from hydrant.terminal.styled import console, has_style
+from hydrant.sweeps.results_table import live_display, most_urgent, render_table, styled
+from hydrant.terminal.console import (
+    answer,
+    console,
+    has_style,
+    is_terminal,
+    notice,
+    relative,
+    say,
+    wants_json,
+)
 
 _WATCH_SECONDS = 1
 _MAX_LISTED = 10  # runs of a sweep in the answer for programs

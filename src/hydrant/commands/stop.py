@@ -17,13 +17,11 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lease import leasing_process
-from hydrant.runs.lock import is_held, is_in_use
-from hydrant.runs.lock_holder import locking_process
+from hydrant.runs.lock import is_held, is_in_use, locking_process
 from hydrant.runs.stopping import CannotStop, ask_to_stop
-from hydrant.sweeps.executors.slurm_queue import queued_in
+from hydrant.sweeps.executors.slurm import queued_in
 from hydrant.sweeps.plan import usable_plan
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import notice, relative
+from hydrant.terminal.console import notice, relative, tell
 
 _WAIT_SECONDS = 60.0
 """How long the command waits until a process has saved and ended."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags
-from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
+from hydrant.data.token_files import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.user_files import visible_files
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import show_activity
+from hydrant.terminal.console import show_activity, tell
 
 if TYPE_CHECKING:
     from hydrant.data.tokenizers import Tokenizer

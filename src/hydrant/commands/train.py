@@ -14,18 +14,23 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import refuse_sweep
-from hydrant.config.compose import Composer, composing
+from hydrant.config.compose import Composer, JobComposer, composing
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.hydra_main import parse_flags, primary_of, prints
-from hydrant.config.job_composer import JobComposer
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
-from hydrant.imports.without_gc import import_without_gc
+from hydrant.imports.lazy import import_without_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
-from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
-from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
 from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
-from hydrant.terminal.answer import FLAG, answer, say_error, wants_json
-from hydrant.terminal.console import output_status, relative, show_activity
+from hydrant.terminal.console import (
+    FLAG,
+    answer,
+    output_status,
+    relative,
+    say_error,
+    show_activity,
+    wants_json,
+)
 from hydrant.training.distributed.env import is_started_as_rank
 
 
@@ -65,7 +70,7 @@ def _plain(run: RunFolder) -> dict[str, Any]:
 def _show(flags: Namespace, composer: Composer) -> int:
     if wants_json():
         raise ConfigError(FLAG, "is for a command that trains; the config is YAML, so leave the flag out")
-    from hydrant.config.show import show
+    from hydrant.config.hydra_main import show
 
     show(flags, composer)
     return output_status()

@@ -9,7 +9,7 @@ from pathlib import Path
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.safety import trust
-from hydrant.terminal.answer import tell
+from hydrant.terminal.console import tell
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -12,10 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.checks import check_number
 from hydrant.clock import Duration
 from hydrant.config import schema
-from hydrant.config.best import resolve_best, resolve_plateaus
 from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import flatten
-from hydrant.config.placement import check_placed, in_defaults
+from hydrant.config.groups import check_placed, in_defaults
+from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves

@@ -1,33 +1,139 @@
-"""Compose configs by Hydra's Compose API, without starting anything."""
+"""Compose configs by Hydra's Compose API, without starting anything.
+
+What an experiment sets for an option goes with it, where the command line or `debug` chooses another option.
+
+Hydra's search path: the user's conf folder first, then that of the primary config, then Hydrant's.
+
+Compose the jobs of a sweep: those that differ in values only share what Hydra makes of the config files.
+
+tests/config/test_job_composer.py compares the configs with those that Hydra composes for each job anew.
+"""
 
 from __future__ import annotations
 
 import itertools
+import pickle
+import re
 import threading
+import zlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.command_line import check_grid, check_overrides
+from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, with_limits
 from hydrant.config.error_messages import explain_unchecked
-from hydrant.config.groups import conf_dir
+from hydrant.config.groups import conf_dir, option_fields, options_with, user_conf_dir
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
-from hydrant.config.option_lists import expand_lists
-from hydrant.config.replaced_options import replaced_options, replacing
-from hydrant.config.resolvers import register_resolvers
-from hydrant.config.search_path import config_dir
-from hydrant.errors import ConfigError
+from hydrant.config.job_folders import register_resolvers
+from hydrant.errors import ConfigError, shown
+from hydrant.terminal.console import notice
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """An option that an experiment, or the primary config without one, would have, and the one that is chosen."""
+
+    group: str
+    option: str
+    chosen: str
+
+    def takes_along(self, field: str) -> bool:
+        """Whether a field of the option goes with it: the chosen one has another default, or lacks it.
+
+        A field that only the chosen option has was meant for it. One that no option has is for the check of arguments.
+        """
+        before, now = option_fields(self.group, self.option), option_fields(self.group, self.chosen)
+        if field in now:
+            return field in before and before[field] != now[field]
+        return field in before or bool(options_with(self.group, field))
+
+
+_active: ContextVar[tuple[Mapping[str, Replaced], dict[str, Any]]] = ContextVar("active", default=({}, {}))
+"""Replaced options by their place in the config; and the fields that went with them, by key, with their values."""
+
+
+def replaced_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Replaced]:
+    """Return what differs between two choices of options, as Hydra records them, by place.
+
+    >>> replaced_options({"optimizer": "sgd", "model": "mlp"}, {"optimizer": "adam", "model": "mlp"})
+    {'optimizer': Replaced(group='optimizer', option='sgd', chosen='adam')}
+    """
+    parts = {key: (*key.partition("@")[::2], option, now.get(key)) for key, option in before.items()}
+    return {
+        place or group.replace("/", "."): Replaced(group, option, chosen)
+        for group, place, option, chosen in parts.values()
+        if isinstance(option, str) and isinstance(chosen, str) and option != chosen
+    }
+
+
+@contextmanager
+def replacing(options: Mapping[str, Replaced], words: Sequence[str]) -> Generator[None]:
+    """Let `take_replaced` take fields away in this context; then print those that `words` do not set, once."""
+    fields = dict[str, Any]()
+    token = _active.set((options, fields))
+    try:
+        yield
+    finally:
+        _active.reset(token)
+    given = {word.lstrip("+~").partition("=")[0] for word in words}
+    for place, replaced in options.items():
+        gone = [f"{key}={shown(fields[key])}" for key in fields if key.rpartition(".")[0] == place]
+        if gone := [text for text in gone if text.partition("=")[0] not in given]:
+            own = f"because its {place} is {replaced.option}"
+            _print(f"with {place}={replaced.chosen}, the experiment's {', '.join(gone)} is left out, {own}")
+
+
+_print = cache(notice)
+
+
+def take_replaced(content: Mapping[str, Any], path: str) -> None:
+    """Take from the content of a config file what goes with a replaced option. Only experiments lose anything."""
+    options, fields = _active.get()
+    for place, replaced in options.items() if path.startswith("experiment/") else ():
+        node: Any = content
+        for name in place.split("."):
+            node = node.get(name) if isinstance(node, dict) else None
+        for field in [*node] if isinstance(node, dict) else ():
+            if "_target_" in node or replaced.takes_along(str(field)):
+                fields[f"{place}.{field}"] = node.pop(field)
+
+
+config_dir: ContextVar[Path | None] = ContextVar("config_dir", default=None)
+"""The folder of `--config-dir`, which comes last."""
+
+
+class HydrantSearchPath(SearchPathPlugin):
+    """Add the user's conf folder at the front and Hydrant's at the end. Hydra calls this plugin."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        register_resolvers()
+        for element in search_path.get_path():
+            element.path = with_limits(element.path)
+        paths = [element.path.removeprefix(f"{SCHEME}://") for element in search_path.get_path()]
+        present = {Path(path).resolve() for path in paths}
+        for folder, add in ((user_conf_dir(), search_path.prepend), (conf_dir(), search_path.append)):
+            if folder is not None and folder.resolve() not in present:
+                add(provider="hydrant", path=f"{SCHEME}://{folder}")
+        if (folder := config_dir.get()) is not None:
+            search_path.append(provider="command-line", path=f"{SCHEME}://{folder}")
+
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
@@ -223,3 +329,121 @@ def grid(overrides: Iterable[Override]) -> list[list[str]]:
 def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checked config with the group `compile` replaced by `compile=eager` and nothing else changed."""
     return {**config, "compile": OmegaConf.to_container(compose(["compile=eager"]).compile)}
+
+
+_IN_ANY_CASE = ("hydra", "allow_targets")
+"""Keys of which a value decides how the config is checked."""
+
+
+class JobComposer:
+    """Composes the jobs of one sweep, inside of `composing`. Config files that change in between have no effect.
+
+    Args:
+        composer: of the command.
+        sweep: the config of the sweep.
+    """
+
+    def __init__(self, composer: Composer, sweep: DictConfig) -> None:
+        self._composer, self._sweep = composer, sweep
+        self._common: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)  # words of all jobs
+        self._shared = dict[
+            tuple[str, ...], bytes
+        ]()  # by the overrides that choose: the config without values
+        self._overrides = dict[str, Override]()  # by their words
+        self._options = cache(self._read_options)
+
+    def parse(self, overrides: Sequence[str]) -> list[Override]:
+        return self._composer.parse(overrides)
+
+    def compose(self, words: Sequence[str]) -> DictConfig:
+        """Return the checked config of a job, with the node `hydra`.
+
+        Raises:
+            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+        """
+        overrides = [self._parsed(word) for word in words]
+        values = [override for override in overrides if self._is_value(override)]
+        choosing = tuple(str(override.input_line) for override in overrides if override not in values)
+        if choosing not in self._shared:
+            # A fifth of the size: a sweep may have thousands of choices.
+            self._shared[choosing] = zlib.compress(pickle.dumps(self._load(choosing)), 1)
+        config: DictConfig = pickle.loads(zlib.decompress(self._shared[choosing]))
+        try:
+            _apply(config, values)
+            _record_overrides(config, overrides)
+        except (_UnlikeOthers, OmegaConfBaseException, TypeError):
+            config = self._load(words)  # Hydra applies the values, or says what is wrong with them
+        check_receiver(config, self._composer.words)
+        return config
+
+    def _load(self, words: Iterable[str]) -> DictConfig:
+        """Return the config of a job as Hydra composes it. Its sweeper and launcher may differ from the sweep's."""
+        config = self._composer.load([*self._common, *words], RunMode.RUN)
+        OmegaConf.copy_cache(from_config=self._sweep, to_config=config)
+        check_hydra_node(config, self._composer.words)
+        config.hydra.mode = self._sweep.hydra.mode  # it may come from a config file that jobs leave out
+        return config
+
+    def _parsed(self, word: str) -> Override:
+        if word not in self._overrides:
+            check_overrides([word])
+            self._overrides[word] = self._composer.parse([word])[0]
+        return self._overrides[word]
+
+    def _is_value(self, override: Override) -> bool:
+        """Return whether an override changes a value, and no choice of config files."""
+        key = override.key_or_group
+        if override.package is not None or override.is_sweep_override():
+            return False  # Hydra says what is wrong
+        if re.split(r"[./]", key)[0] in _IN_ANY_CASE:
+            return False
+        return isinstance(override.value(), dict) or not self._is_group(key)
+
+    def _is_group(self, key: str) -> bool:
+        # Hydra reads the primary config for each answer, and the first segment of most keys is no folder.
+        return key.split("/")[0] in self._options("", ObjectType.GROUP) and bool(self._options(key, None))
+
+    def _read_options(self, folder: str, kind: ObjectType | None) -> list[str]:
+        """Return what a folder of the search path has."""
+        return self._composer.loader.get_group_options(folder, kind, self._composer.name, self._common)
+
+
+class _UnlikeOthers(Exception):
+    """The config cannot be made from one that others share."""
+
+
+def _apply(config: DictConfig, overrides: Iterable[Override]) -> None:
+    """Change a config as Hydra does.
+
+    Raises:
+        _UnlikeOthers: an override is of a kind that is rare, or Hydra refuses it.
+    """
+    for override in overrides:
+        key, value = override.key_or_group, override.value()
+        present = OmegaConf.select(config, key, throw_on_missing=False)
+        if override.type == OverrideType.CHANGE:
+            OmegaConf.update(config, key, value, merge=True)
+        elif override.type == OverrideType.FORCE_ADD or (
+            override.type == OverrideType.ADD and (present is None or isinstance(value, dict | list))
+        ):
+            OmegaConf.update(config, key, value, merge=True, force_add=True)
+        elif override.type == OverrideType.DEL and value is None and present is not None:
+            parent, _, name = key.rpartition(".")
+            node = OmegaConf.select(config, parent) if parent else config
+            if not isinstance(node, DictConfig):
+                raise _UnlikeOthers
+            with open_dict(config):
+                del node[name]
+        else:
+            raise _UnlikeOthers
+
+
+def _record_overrides(config: DictConfig, overrides: Iterable[Override]) -> None:
+    """Record the overrides of a job in its node `hydra`, as Hydra does."""
+    settings = config.hydra
+    own = [(str(o.input_line), o.key_or_group) for o in overrides if not o.is_hydra_override()]
+    settings.overrides.task = [word for word, _ in own]
+    if not OmegaConf.is_interpolation(settings.job, "override_dirname"):  # before Hydra 1.4
+        form = settings.job.config.override_dirname
+        kept = sorted(word for word, key in own if key not in form.exclude_keys)
+        settings.job.override_dirname = form.item_sep.join(kept).replace("=", form.kv_sep)

@@ -15,13 +15,12 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from hydrant.checks import suggestion
-from hydrant.config.option_lists import SCHEME, expand_defaults, with_limits
-from hydrant.config.replaced_options import take_replaced
+from hydrant.config.command_line import SCHEME, expand_defaults, with_limits
+from hydrant.config.compose import take_replaced
 from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
-from hydrant.files.marked_text import read_marked
 from hydrant.files.read_file import check_plain
-from hydrant.files.regular_file import check_regular
+from hydrant.files.user_files import check_regular, read_marked
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip

@@ -16,9 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.errors import ConfigError, shown
-from hydrant.safety.consent import RECEIVERS, check_consent, keys_set_by
 from hydrant.safety.targets import lies_under, locate
-from hydrant.safety.trust import working_project
+from hydrant.safety.trust import RECEIVERS, check_consent, keys_set_by, working_project
 
 _SWEEPERS = ("hydrant.sweeps", "optuna.samplers", "optuna.pruners")
 _LAUNCHERS = ("hydrant.sweeps.executors",)

@@ -12,7 +12,7 @@ import hydra
 import hydra.utils
 from omegaconf import OmegaConf
 
-from hydrant.config.error_keys import as_config_error
+from hydrant.config.error_messages import as_config_error
 from hydrant.files.plain_values import children
 from hydrant.safety.targets import allowed_targets
 

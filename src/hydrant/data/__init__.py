@@ -1,20 +1,17 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
-from hydrant.data.augment import AlternatingFlip, ShiftFlip
+from hydrant.data.augment import AlternatingFlip, MixupCutmix, NoMixing, ShiftFlip
 from hydrant.data.base import Data, Indices, PositionedStream, Reader, Source, Stream, StreamSpec
 from hydrant.data.dataset import dataset, dataset_source, tensors
-from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
 from hydrant.data.hugging_face import hugging_face
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.data.memmap import memmap
-from hydrant.data.mixup import MixupCutmix, NoMixing
-from hydrant.data.synthetic import synthetic
 from hydrant.data.table import csv
 from hydrant.data.tokens import TokenData, tokens
-from hydrant.data.vision import cifar10, cifar100, mnist
+from hydrant.data.vision import cifar10, cifar100, digits, mnist, synthetic
 
 __all__ = [
     "AlternatingFlip",

@@ -1,13 +1,19 @@
-"""Random augmentation of a batch of images on the device. Each image has its own random numbers."""
+"""Random augmentation of images on the device, and mixing of samples and their targets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.checks import check_number
+from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
 from hydrant.seeding import uniform
 
@@ -99,3 +105,122 @@ def _reflected(side: int, margin: int, device: torch.device) -> Tensor:
     """Return the indices of a reflection-padded dimension, (side + 2 margin,). torch cannot pad uint8 this way."""
     places = torch.arange(-margin, side + margin, device=device).abs()
     return torch.where(places < side, places, 2 * (side - 1) - places)
+
+
+PRELOAD = {"MixupCutmix": ("timm.data.mixup",)}
+
+
+class Mixing(Protocol):
+    """Mixes the samples of a micro-batch. Built as `mixing(num_classes, micro_batch_size)`."""
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        """Return the mixed micro-batch. Random numbers are a function of `position` (seed, update, micro-batch)."""
+        ...
+
+
+class NoMixing:
+    """Leaves samples as they are."""
+
+    def __init__(self, num_classes: int, micro_batch_size: int) -> None:
+        del num_classes, micro_batch_size
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        del position
+        return batch
+
+
+class MixupCutmix:
+    """Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): timm's `Mixup` with a separate random stream.
+
+    Sample i is mixed with sample B - 1 - i of its micro-batch. Targets become class probabilities, (B, num_classes)
+    float32. Label smoothing is left to the task.
+
+    Args:
+        mixup_alpha, cutmix_alpha: parameter of the Beta distribution of the mixing ratio; 0 disables that kind.
+        cutmix_minmax: least and greatest side of the box, as ratios of the image's side; replaces `cutmix_alpha`.
+        prob: probability of mixing at all, 0..1.
+        switch_prob: probability of CutMix instead of mixup, if both are enabled, 0..1.
+        mode: one ratio is drawn for the whole micro-batch (`batch`), each pair (`pair`) or each sample (`elem`).
+        correct_lam: recompute the ratio from the part of the box inside the image.
+
+    Raises:
+        ConfigError: an argument is out of its range, nothing would be mixed, or the data have no classes.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None,
+        micro_batch_size: int,
+        *,
+        mixup_alpha: float,
+        cutmix_alpha: float,
+        cutmix_minmax: list[float] | None,
+        prob: float,
+        switch_prob: float,
+        mode: Literal["batch", "pair", "elem"],
+        correct_lam: bool,
+    ) -> None:
+        from timm.data.mixup import Mixup
+
+        for key, value in {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha}.items():
+            check_number(f"mixing.{key}", value, least=0)
+        for key, value in {"prob": prob, "switch_prob": switch_prob}.items():
+            check_number(f"mixing.{key}", value, least=0, most=1)
+        if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
+            message = f"needs two ratios from 0 to 1, the smaller first, not {cutmix_minmax}"
+            raise ConfigError("mixing.cutmix_minmax", message)
+        if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
+            raise ConfigError(
+                "mixing.mixup_alpha", "nothing is mixed if both alphas are 0", remedy="use mixing=none"
+            )
+        if num_classes is None:
+            raise ConfigError("mixing", "mixes classes, and these data have none", remedy="use mixing=none")
+        if micro_batch_size % 2:
+            message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
+            raise ConfigError("micro_batch_size", message)
+        mixup: Any = Mixup(
+            mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, correct_lam, 0.0, num_classes
+        )
+        mixup._mix_elem, mixup._mix_pair = _without_wait(mixup._mix_elem), _without_wait(mixup._mix_pair)
+        self._mixup = mixup
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        with seeding.numpy_stream(seeding.MIXING, *position):
+            # timm mixes in place, and an update that is tried again needs the original batch
+            mixed: tuple[Any, Any] = self._mixup(batch.inputs.clone(), batch.targets)
+        return Batch(mixed[0], mixed[1].to(torch.float32))
+
+
+class _RatiosOnHost:
+    """The inputs of a micro-batch. timm makes the ratios of pairs and samples on the host, because it takes the host
+    for their device.
+
+    On the device of the inputs, it would wait for the work that is queued there.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, inputs: Tensor) -> None:
+        self._inputs = inputs
+        self.dtype = inputs.dtype
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._inputs[index]
+
+    def __setitem__(self, index: int, sample: Tensor) -> None:
+        self._inputs[index] = sample
+
+    def clone(self) -> Tensor:
+        return self._inputs.clone()
+
+
+def _without_wait(mix: Callable[[Any], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return the function of timm that mixes inputs in place and returns ratios, without a wait for the device."""
+    return lambda inputs: to_device(mix(_RatiosOnHost(inputs)), inputs.device)
+
+
+def _is_ratio_range(sides: list[float]) -> bool:
+    return len(sides) == 2 and 0 <= sides[0] < sides[1] <= 1

@@ -1,27 +1,139 @@
-"""Data of your own: any map-style `torch.utils.data.Dataset`, or tensors in files."""
+"""Data of your own: any map-style `torch.utils.data.Dataset`, or tensors in files.
+
+The sources of a data set, made from the config of each split.
+
+Tensors in files, read without code that they might hold.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
-from hydrant.checks import no_file, suggestion
-from hydrant.data.base import Data, Reader, check_normalization
-from hydrant.data.damaged import DamagedSamples
+from hydrant.checks import check_number, no_file, suggestion
+from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization
+from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource
-from hydrant.data.parts import make_parts
-from hydrant.data.pixels import is_picture, to_tensor
-from hydrant.data.tensor_files import load_tensors
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, DataError, typed_line
+
+T = TypeVar("T")
+
+
+class Parts(TypedDict):
+    """The arguments of `Data` that are sources."""
+
+    train: Source
+    val: Source
+    extra_val: Mapping[str, Source]
+    test: Source | None
+
+
+def make_parts(
+    make: Callable[[str, T], Source], *, train: T, val: T | None, test: T | None, extra_val: Mapping[str, T]
+) -> Parts:
+    """Return the sources that `make(name, part)` makes of the parts of a config.
+
+    The name is `train`, `val`, `test` or `extra_val.<name>`. Without `val`, the validation set is empty, which only a
+    run with folds allows.
+    """
+    whole = make("train", train)
+    return {
+        "train": whole,
+        "val": whole.subset(range(0)) if val is None else make("val", val),
+        "extra_val": {name: make(f"extra_val.{name}", part) for name, part in extra_val.items()},
+        "test": None if test is None else make("test", test),
+    }
+
+
+def cut_rows(num_rows: int, ratios: Mapping[str, float], seed: int) -> dict[str, np.ndarray]:
+    """Cut the rows at random into `val` and `test` of these ratios; `train` gets the rest. Indices ascend.
+
+    Both are ends of one order, so which rows test does not depend on the ratio of those that validate.
+
+    Raises:
+        ConfigError: a part has no rows.
+    """
+    for split, ratio in ratios.items():
+        check_number(f"data.{split}_ratio", ratio, least=0, below=1)
+    num_val, num_test = (int(np.ceil(ratios[split] * num_rows)) for split in ("val", "test"))
+    if num_val + num_test >= num_rows:
+        shown = ", ".join(f"data.{split}_ratio={ratio}" for split, ratio in ratios.items())
+        raise ConfigError("data.val_ratio", f"{num_rows} samples with {shown} leave none to train on")
+    order = np.random.RandomState(seed).permutation(num_rows)
+    val, train, test = (np.sort(part) for part in np.split(order, [num_val, num_rows - num_test]))
+    return {"val": val, "test": test, "train": train}
+
+
+TENSOR_FILES = (".pt", ".npz", ".npy")
+"""A `.pt` file is written by `torch.save`, an `.npz` file by `numpy.savez`, an `.npy` file by `numpy.save`."""
+
+
+def load_tensors(path: Path) -> Any:
+    """Return what a tensor file holds: of a `.pt` file anything, of `.npz` a dict of tensors, of `.npy` a tensor.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".pt":
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Validating sparse tensor")  # _dense refuses them
+                return _dense(torch.load(path, map_location="cpu", weights_only=True))
+        loaded = np.load(path, allow_pickle=False)
+        if suffix == ".npy":
+            return torch.from_numpy(loaded)
+        with loaded as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except Exception as error:  # a library may raise anything for a file of another kind
+        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+
+
+def _dense(content: Any) -> Any:
+    """Return the content of a file, if all its tensors are dense.
+
+    Raises:
+        ValueError: a tensor is sparse or quantized.
+    """
+    if isinstance(content, torch.Tensor) and (content.layout != torch.strided or content.is_quantized):
+        raise ValueError(
+            "it holds a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
+        )
+    if isinstance(content, Mapping | list | tuple):
+        for inner in content.values() if isinstance(content, Mapping) else content:
+            _dense(inner)
+    return content
+
+
+def read_inputs(path: Path, key: str) -> Tensors:
+    """Return the inputs in a tensor file: all of it if it is one array, else the entry `inputs`.
+
+    Raises:
+        ConfigError: there is no such entry; the message names `key`, the config key of the file.
+        DataError: the file cannot be read.
+    """
+    content = load_tensors(path)
+    if not isinstance(content, Mapping):
+        return content
+    entries = cast("Mapping[str, Tensors]", content)
+    if "inputs" in entries:
+        return entries["inputs"]
+    if len(entries) == 1 and path.suffix.lower() == ".npz":
+        return next(iter(entries.values()))
+    raise ConfigError(
+        key, f"{path} has no entry 'inputs'{suggestion('inputs', map(str, entries), 'Entries')}"
+    )
+
 
 _SPLIT_FILES = (".pt", ".npz")
 

@@ -3,15 +3,21 @@
 A JPEG stores frequencies, so it is cheaper to decode at a half, a quarter or an eighth of its size. A reducing decoder
 knows the crop before it decodes. It chooses the smallest size that is still at least the model's input. simplejpeg also
 stops below the last row of the crop.
+
+JPEG files shortened to their first rows, so that a decoder stops there (ITU-T T.81, 1992, annex B).
+
+The pixels of Pillow's images of every mode, as bytes: 16 bits are scaled by their range.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,14 +26,100 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from hydrant.checks import check_known
-from hydrant.data.jpeg import first_rows
-from hydrant.data.pixels import open_rgb, to_bytes
 from hydrant.errors import ConfigError, DataError
-from hydrant.files.regular_file import check_regular
+from hydrant.files.user_files import check_regular
 from hydrant.imports.distribution import require_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+# A file consists of segments: a marker of two bytes, the length of the rest in two bytes, and the rest.
+_START, _END, _SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
+_SEQUENTIAL = b"\xff\xc0", b"\xff\xc1"  # the header of files whose rows of blocks lie one after the other
+
+
+def first_rows(content: bytes, num_rows: int) -> bytearray | None:
+    """Return a JPEG whose header says that it has `num_rows` rows; the bytes of the other rows are left at its end.
+
+    Its last two rows may differ from those of the whole image, as decoders interpolate color between rows. None: the
+    file has no more rows, its rows do not lie one after the other, or its end is missing.
+
+    >>> header = bytes([0xFF, 0xC0, 0, 11, 8, 1, 44, 1, 144, 1, 1, 0x11, 0])  # 300 rows of 400 pixels
+    >>> first_rows(b"\\xff\\xd8" + header + b"\\xff\\xd9", 7)[7:11] == bytes([0, 7, 1, 144])
+    True
+    """
+    if not (content.startswith(_START) and content.endswith(_END)):
+        return None
+    place, marker = 2, content[2:4]
+    while marker.startswith(b"\xff") and marker not in (*_SEQUENTIAL, _SCAN):
+        place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+        marker = content[place : place + 2]
+    height = slice(place + 5, place + 7)  # after the marker, the length and the bits of a sample
+    if marker not in _SEQUENTIAL or num_rows >= int.from_bytes(content[height], "big"):
+        return None
+    shortened = bytearray(content)
+    shortened[height] = num_rows.to_bytes(2, "big")
+    return shortened
+
+
+_OF_16_BITS = ("PNG", "PPM")
+"""The file formats whose mode `I` has a range of 16 bits: Pillow opens 16 bits as `I`, or scales other ranges to
+65535."""
+_AS_THEY_ARE = ("L", "LA", "RGB", "RGBA")
+
+
+def is_picture(value: object) -> bool:
+    """Return whether a value is an image of Pillow, without importing it."""
+    return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
+
+
+def open_rgb(path: str) -> Image:
+    """Return the image in a file, in RGB.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or its mode has no range.
+    """
+    from PIL import Image
+
+    check_regular(path)
+    with Path(path).open("rb") as file:
+        return to_bytes(Image.open(file)).convert("RGB")
+
+
+def to_bytes(image: Image) -> Image:
+    """Return an image whose channels are bytes, or a palette of such colors.
+
+    Raises:
+        ValueError: its mode has no range.
+    """
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _OF_16_BITS):
+        values = np.asarray(image).astype(np.int64)
+        # 65535 is 255, rounded to the nearest.
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "integers of 32 bits" if image.mode == "I" else "floats"
+        message = f"its mode is {image.mode}, {kind}, whose range is not known"
+        raise ValueError(f"{message}; save it with 8 or 16 bits, or use data=tensors or data=memmap")
+    if image.mode == "P" and "transparency" in image.info:
+        return image.convert("RGBA")  # Pillow warns about other conversions
+    return image
+
+
+def to_tensor(image: Image) -> Tensor:
+    """Return the bytes of an image, uint8 (C, H, W). C is 1 for gray, 3 for colors, and 1 more with transparency.
+
+    Raises:
+        ValueError: its mode has no range.
+    """
+    image = to_bytes(image)
+    if image.mode not in _AS_THEY_ARE:
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    pixels = torch.from_numpy(np.array(image))
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+
 
 _RESIZED_BY_TORCH = ("bilinear", "bicubic")
 _REDUCTIONS = (8, 4, 2)  # of JPEG's blocks of 8 x 8 pixels; libjpeg has no fast code for those in between

@@ -13,14 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from hydrant.checks import check_known, check_number, unknown_name
-from hydrant.data.base import Data, Reader, check_normalization, check_shapes
-from hydrant.data.damaged import DamagedSamples
+from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization, check_shapes
+from hydrant.data.dataset import make_parts
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
-from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, first_few, log
-from hydrant.files.regular_file import check_regular
-from hydrant.files.user_files import visible_files
+from hydrant.files.user_files import check_regular, visible_files
 
 _MAX_OPENED = 20  # images whose headers are read, the first of each class
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")

@@ -1,4 +1,7 @@
-"""Samples read by worker processes: the same samples for any number of workers, ranks and micro-batches."""
+"""Samples read by worker processes: the same samples for any number of workers, ranks and micro-batches.
+
+The batches of a source together with the numbers of their samples, which damaged samples leave out.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,20 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
-from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges, rounded
-from hydrant.data.copies import Copies, copies_to
-from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
+from hydrant.data.base import (
+    MAX_DAMAGED_IN_A_ROW,
+    DamagedSamples,
+    Indices,
+    SampleOrder,
+    Source,
+    StreamSpec,
+    batch_ranges,
+    rounded,
+)
+from hydrant.data.in_memory import Copies, copies_to
 from hydrant.data.labels import as_labels
-from hydrant.data.reused import ReusedFloats
 from hydrant.data.workers import (
+    ReusedFloats,
     WorkerLoader,
     WorkerProgress,
     full_shared_memory,
@@ -353,3 +364,50 @@ class _Transfer:
         for part, result in zip(pixels.split(num_images), floats.split(num_images), strict=True):
             result.copy_(part).sub_(self.shift).mul_(self.scale)
         return floats
+
+
+def numbered_batches(source: Source, spec: StreamSpec, batch_size: int) -> Iterator[tuple[Tensor, Batch]]:
+    """Yield every evaluation batch and the numbers of its samples in the source, int64 (B,) on the host.
+
+    Raises:
+        ConfigError: the source gives another number of samples than it has.
+    """
+    if isinstance(source, LoaderSource):
+        numbered = replace(
+            source, samples=_Numbered(source.samples), collate=_NumberedCollate(source.collate)
+        )
+        for inputs, (numbers, targets) in numbered.batches(spec, batch_size):
+            yield numbers.cpu(), Batch(inputs, targets)
+        return
+    end = 0
+    for batch in source.batches(spec, batch_size):
+        start, end = end, end + batch.num_samples
+        yield torch.arange(start, end), batch
+    if end != source.num_samples:
+        kind = type(source).__name__
+        raise ConfigError("data", f"{kind}.batches gives {end} samples, but it has {source.num_samples}")
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """A set of samples whose targets are (number of the sample, target)."""
+
+    samples: SampleSet
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int, /) -> tuple[Any, tuple[int, Any]]:
+        raw, target = self.samples[index]
+        return raw, (index, target)
+
+
+@dataclass(frozen=True)
+class _NumberedCollate:
+    """Makes a batch without the numbers, and adds them to its targets."""
+
+    collate: Collate
+
+    def __call__(self, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+        inputs, targets = self.collate([(raw, target) for raw, (_, target) in samples])
+        return inputs, (torch.tensor([number for _, (number, _) in samples]), targets)

@@ -12,13 +12,12 @@ import torch
 
 from hydrant.batch import Tensors, map_tensors
 from hydrant.data.base import Data, Reader
-from hydrant.data.dataset import map_style_source
+from hydrant.data.dataset import make_parts, map_style_source
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
-from hydrant.data.parts import make_parts
-from hydrant.data.watched_file import WatchedFile
+from hydrant.data.workers import WatchedFile
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.files.regular_file import check_regular
+from hydrant.files.user_files import check_regular
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
 """Integer types that torch's embeddings refuse, with a type that holds the same integers."""

@@ -1,10 +1,20 @@
-"""Cut a part from labelled samples that has the same ratio of each class."""
+"""Parts of a training set: cut with the ratio of each class, folds, and wrong labels on purpose."""
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import torch
+
+from hydrant import seeding
 from hydrant.checks import check_number
+from hydrant.data.base import Data, Source
+from hydrant.data.in_memory import InMemorySource
+from hydrant.data.labels import labels_of
+from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.errors import ConfigError
 
 
@@ -76,3 +86,111 @@ def _counts_per_class(sizes: np.ndarray, total: int, rng: np.random.RandomState)
         shares[chosen] += 1
         missing -= len(chosen)
     return shares.astype(int)
+
+
+def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | None) -> np.ndarray:
+    """Return the fold of each sample: int64, shape (num_samples,).
+
+    The samples are shuffled, sorted by their labels, and dealt out to the folds in turn. So the sizes of two folds
+    differ by 1 at most, and so do the numbers of their samples of each class.
+
+    >>> fold_numbers(6, 3, seed=0, labels=np.array([0, 0, 0, 1, 1, 1])).tolist()
+    [0, 2, 1, 2, 0, 1]
+    """
+    generator = torch.Generator().manual_seed(seeding.hash_of(seed, seeding.FOLDS))
+    order = torch.randperm(num_samples, generator=generator).numpy()
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+    numbers = np.empty(num_samples, dtype=np.int64)
+    numbers[order] = np.arange(num_samples) % folds
+    return numbers
+
+
+def cut_fold(data: Data, folds: int, fold: int, seed: int, limit: int | None = None) -> Data:
+    """Return data whose validation set is one fold of the training set, and whose training set is the rest.
+
+    Folds do not depend on the seed of a run: they are a function of `seed`, the number of samples and their labels. The
+    validation set of `data` is the test set, unless there is one.
+
+    Args:
+        data: all data.
+        folds: how many there are.
+        fold: which one validates, from 0.
+        seed: of the division.
+        limit: the most training samples that prepare the data, the first ones; None: all.
+
+    Raises:
+        ConfigError: there are fewer samples than folds, or the samples cannot be read by their index.
+    """
+    train = data.train
+    if train.num_samples < folds:
+        message = f"{folds} folds of {train.num_samples} training samples leave some empty; give fewer"
+        raise ConfigError("folds", message)
+    is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
+    training, validation = np.flatnonzero(~is_val), np.flatnonzero(is_val)
+    if data.with_statistics_of is not None:
+        data = data.with_statistics_of(training[:limit])
+    test = data.val if data.test is None and data.val.num_samples else data.test
+    return dataclasses.replace(
+        data, train=data.train.subset(training), val=data.train.subset(validation), test=test
+    )
+
+
+def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int | None) -> Source:
+    """Return a source in which each label is, with the probability `ratio`, one of the other classes, evenly drawn.
+
+    This is the label noise of Nakkiran et al., "Deep double descent", 2019. Which labels change, and to what, depends
+    on `seed` and the place of a sample in the source, so the first samples have the same labels if there are fewer.
+    Labels that are no class, such as -100, stay.
+
+    Raises:
+        ConfigError: the classes are unknown, or there is only one.
+    """
+    key, labels = "label_noise", labels_of(source)
+    if labels is None or num_classes is None:
+        message = (
+            "needs a classification whose labels are known before a sample is read, such as data in memory"
+        )
+        raise ConfigError(key, f"{message}, data=image_folder, or a data set with `targets`", remedy="give 0")
+    if num_classes < 2:
+        raise ConfigError(
+            key, "needs two classes or more, because a wrong label is one of the others", remedy="give 0"
+        )
+    places, stream = torch.arange(len(labels)), seeding.hash_of(seed, seeding.LABELS)
+    is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
+    shifts = 1 + (seeding.uniform(stream, places, 1).double() * (num_classes - 1)).long().numpy()
+    labels, shifts = labels.astype(np.int64), np.where(is_drawn, shifts, 0)
+    if isinstance(source, InMemorySource):
+        assert isinstance(source.targets, torch.Tensor)  # else it has no labels
+        noisy = torch.from_numpy(_shifted(labels, shifts, num_classes))
+        return replace(source, targets=noisy.to(source.targets.device))  # uint8 may not hold all classes
+    if isinstance(source, LoaderSource):
+        return replace(source, samples=_Relabelled(source.samples, labels, shifts, num_classes))
+    raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced", remedy="give 0")
+
+
+def _shifted(labels: np.ndarray | int, shifts: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return labels moved on by `shifts` classes, after the last one from 0. Labels that are no class stay."""
+    is_class = (np.asarray(labels) >= 0) & (np.asarray(labels) < num_classes)
+    return np.where(is_class, (labels + shifts) % num_classes, labels)
+
+
+@dataclass(frozen=True)
+class _Relabelled:
+    """The samples of a set, whose labels are shifted when they are read: `targets` may hold others than they have."""
+
+    samples: SampleSet
+    labels: np.ndarray  # int64, (N,), those in the attribute `targets` of the samples
+    shifts: np.ndarray  # int64, (N,)
+    num_classes: int
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]:
+        sample, label = self.samples[index]
+        return sample, int(_shifted(int(label), self.shifts[index], self.num_classes))
+
+    @property
+    def targets(self) -> np.ndarray:
+        return _shifted(self.labels, self.shifts, self.num_classes)

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hydrant.data.docstrings import BYTES
-from hydrant.data.token_files import Vocabulary
+from hydrant.data.token_files import BYTES, Vocabulary
 from hydrant.errors import ConfigError, typed_line
 from hydrant.imports.distribution import require_extra
 

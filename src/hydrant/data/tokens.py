@@ -1,24 +1,337 @@
-"""Language modeling data: sequences of the tokens in files."""
+"""Language modeling data: sequences of the tokens in files.
+
+Documents that are packed into sequences.
+
+Sequences of tokens, read from memory-mapped files: a sample is a function of its index, so nothing is prepared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import bisect
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.batch import Batch
 from hydrant.checks import check_number
-from hydrant.data.base import Data
+from hydrant.data.base import Data, Indices, StreamSpec, batch_ranges, select, to_device
+from hydrant.data.dataset import make_parts
 from hydrant.data.in_memory import tensor_reader
-from hydrant.data.parts import make_parts
-from hydrant.data.token_files import Position, Vocabulary, size_unknown, vocabulary_folder
+from hydrant.data.token_files import (
+    Position,
+    TokenFile,
+    Vocabulary,
+    size_unknown,
+    splits_of,
+    vocabulary_folder,
+    vocabulary_of,
+    write_corpus,
+)
 from hydrant.data.token_files import fingerprint as hash_of
-from hydrant.data.token_source import Sampling, TokenShards, TokenSource
-from hydrant.data.token_splits import splits_of, vocabulary_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
-from hydrant.errors import ConfigError
-from hydrant.files.open_limit import raise_limit
+from hydrant.data.workers import WatchedFile
+from hydrant.errors import ConfigError, DataError
+from hydrant.files.user_files import raise_limit
+
+
+def cut_documents(numbers: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """Return the lengths of documents, and the place of their first tokens among those of all sequences, int32.
+
+    Then come the number of all tokens and, so that few shapes occur, this number again as often as documents are
+    missing to a power of two.
+
+    Args:
+        numbers: (B, L), the number of the document of each token in its sequence, from 0. A sequence ends a document.
+
+    >>> cut_documents(np.array([[0, 0, 1], [0, 0, 0]]))
+    ([2, 1, 3], array([0, 2, 3, 6, 6], dtype=int32))
+    """
+    starts = np.flatnonzero(np.diff(numbers, axis=1, prepend=-1))
+    bounds = np.full(2 ** (len(starts) - 1).bit_length() + 1, numbers.size, np.int32)
+    bounds[: len(starts)] = starts
+    return np.diff(starts, append=numbers.size).tolist(), bounds
+
+
+def with_cuts(numbers: np.ndarray, on_device: Callable[[np.ndarray], Tensor]) -> Tensor:
+    """Return the numbers of documents on a device. As attributes they have their lengths and their bounds.
+
+    A batch has no other place for these: there, each tensor has an entry for each sample. What is made of the tensor,
+    such as those of several batches, does not have them.
+    """
+    documents = on_device(numbers)
+    lengths, bounds = cut_documents(numbers)
+    documents.lengths, documents.bounds = lengths, on_device(bounds)  # pyright: ignore[reportAttributeAccessIssue]
+    if "torch._dynamo" in sys.modules:  # one compiled graph takes any number of documents
+        torch._dynamo.maybe_mark_dynamic(documents.bounds, 0)  # pyright: ignore
+    return documents
+
+
+Sampling = Literal["windows", "contiguous", "documents"]
+
+IGNORED = -100
+"""The target of a token whose next one belongs to another document, as `torch.nn.functional.cross_entropy` has it."""
+
+_MAX_COUNTED = 2**26  # tokens
+
+
+class TokenShards:
+    """The tokens of several files in a row, as if they were one."""
+
+    def __init__(self, files: Sequence[TokenFile]) -> None:
+        self.files = tuple(files)
+        self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
+        self._first_tokens: list[int] = self._starts.tolist()
+        # By the number of the file.
+        self._mapped: dict[int, tuple[np.ndarray, WatchedFile | None]] = {}
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self._starts[-1])
+
+    def windows(self, indices: Indices, length: int) -> np.ndarray:
+        """Return sequences by their numbers, of the type of the files: (N, length + 1).
+
+        Sequence i is `tokens[i * length : i * length + length + 1]`: its last token is the first one of the next.
+        """
+        starts = np.asarray(indices) * length
+        places = np.searchsorted(self._starts, starts, side="right") - 1
+        numbers: list[int] = places.tolist()
+        offsets = (starts - self._starts[places]).tolist()
+        tokens = {number: self._map(number) for number in set(numbers)}
+        rows = np.empty((len(indices), length + 1), np.result_type(*(file.dtype for file in self.files)))
+        for row, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
+            part = tokens[number][offset : offset + length + 1]
+            rows[row] = part if len(part) > length else self.read(int(starts[row]), length + 1)
+        return rows
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Return the tokens `[start, start + count)`, which may lie in several files."""
+        number = bisect.bisect_right(self._first_tokens, start) - 1
+        offset = start - self._first_tokens[number]
+        part = self._map(number)[offset : offset + count]
+        if len(part) == count:
+            return part
+        return np.concatenate([part, self.read(start + len(part), count - len(part))])
+
+    def _map(self, number: int) -> np.ndarray:
+        """Return the tokens of a file, which is as long as it was.
+
+        Raises:
+            DataError: it is shorter.
+        """
+        if number not in self._mapped:
+            file = self.files[number]
+            watched = file.watched()
+            self._mapped[number] = file.mapped(), watched
+        tokens, watched = self._mapped[number]
+        if watched is not None:
+            watched.check()
+        return tokens
+
+    def place(self, position: int) -> str:
+        """Return where a token is, for messages."""
+        number = bisect.bisect_right(self._first_tokens, position) - 1
+        return f"token {position - self._first_tokens[number]:,} of {self.files[number].path}"
+
+    @functools.cached_property
+    def unigram_entropy(self) -> float:
+        """The entropy of the frequencies of the tokens, in nats a token.
+
+        If there are more than 2**26 tokens, those of 1,024 blocks that are spread evenly are counted.
+        """
+        num_blocks = 1 if self.num_tokens <= _MAX_COUNTED else 1024
+        size = min(self.num_tokens, _MAX_COUNTED) // num_blocks
+        starts = np.linspace(0, self.num_tokens - size, num_blocks).astype(np.int64)
+        counts = np.zeros(0, np.int64)
+        for start in starts.tolist():
+            found = np.bincount(self.read(start, size).astype(np.int64), minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+        ratios = counts[counts > 0] / counts.sum()
+        return float(-(ratios * np.log(ratios)).sum())
+
+
+@dataclass(frozen=True)
+class FileOrder:
+    """The order of the files, the same in every epoch and with every seed."""
+
+    num_samples: int
+
+    def indices(self, position: int, count: int) -> Indices:
+        """Return the samples at positions `[position, position + count)` of the endless stream."""
+        first = position % self.num_samples
+        if first + count <= self.num_samples:
+            return range(first, first + count)
+        return np.arange(first, first + count) % self.num_samples
+
+
+@dataclass(frozen=True)
+class ShuffledOrder:
+    """A random order: a permutation of all samples for each epoch.
+
+    Unlike `SampleOrder`, it holds no permutation in memory and computes any place at once.
+    """
+
+    seed: int
+    num_samples: int
+
+    def indices(self, position: int, count: int) -> np.ndarray:
+        parts = list[np.ndarray]()
+        while count > 0:
+            epoch, offset = divmod(position, self.num_samples)
+            block, first = divmod(offset, _BLOCK)
+            part = _block(self.seed, epoch, block, self.num_samples)[first : first + count]
+            parts.append(part)
+            position, count = position + len(part), count - len(part)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+_BLOCK = 4096  # samples whose places are computed at once, because one takes nearly as long
+
+
+@functools.lru_cache(maxsize=2)
+def _block(seed: int, epoch: int, block: int, num_samples: int) -> np.ndarray:
+    places = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, num_samples))
+    return seeding.permuted(seed, epoch, places, num_samples)
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """Sequences of `length` tokens with the next token of each as its target.
+
+    Inputs are int64 (B, length). With `sampling=documents` they are a dict: `tokens`, int64 (B, length), and
+    `documents`, the number of each token's document in its row, int64 (B, length), which knows where it is cut
+    (`with_cuts`). Targets are int64 (B, length).
+
+    Args:
+        shards: the tokens.
+        length: of a sequence.
+        vocab_size: ids are below it.
+        sampling: as `conf/data/tokens.yaml` explains it.
+        separator: the token between two documents.
+        separator_position: whether it is the last token of a document, or the first.
+        samples: the numbers of the sequences.
+    """
+
+    shards: TokenShards
+    length: int
+    vocab_size: int
+    sampling: Sampling
+    separator: int | None
+    separator_position: Position
+    samples: Indices
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
+
+    def stream(self, spec: StreamSpec) -> TokenStream:
+        write_corpus(self.shards.files)
+        in_order = self.sampling == "contiguous"
+        order = FileOrder(self.num_samples) if in_order else ShuffledOrder(spec.seed, self.num_samples)
+        return TokenStream(_TokenReader(self, spec.device), order, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+        reader = _TokenReader(self, spec.device)
+        for indices in batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size):
+            yield reader.read(indices)
+
+    def subset(self, indices: Indices) -> TokenSource:
+        return replace(self, samples=select(self.samples, indices))
+
+
+@dataclass(frozen=True)
+class TokenStream:
+    """The training stream of one rank. A micro-batch is read when it is asked for."""
+
+    reader: _TokenReader
+    order: FileOrder | ShuffledOrder
+    spec: StreamSpec
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for position in self.spec.positions(num_updates):
+            yield self.reader.read(self.order.indices(position, self.spec.micro_batch_size))
+
+    def close(self) -> None:
+        """Do nothing, because there are no workers."""
+
+
+@dataclass(frozen=True)
+class _TokenReader:
+    """Reads batches on the host and copies them to the device."""
+
+    source: TokenSource
+    device: torch.device
+
+    def read(self, indices: Indices) -> Batch:
+        """Return the batch of these samples."""
+        source = self.source
+        samples = select(source.samples, indices)
+        if isinstance(samples, range) and samples.step == 1 and source.sampling != "documents":
+            return self._read_in_a_row(samples)
+        rows = source.shards.windows(samples, source.length)
+        self._check(rows, samples)
+        inputs, targets = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
+        if source.sampling != "documents":
+            return Batch(self._on_device(inputs), self._on_device(targets))
+        numbers = self._documents(rows)
+        targets[numbers[:, 1:] != numbers[:, :-1]] = IGNORED
+        documents = with_cuts(np.ascontiguousarray(numbers[:, :-1]), self._on_device)
+        return Batch({"tokens": self._on_device(inputs), "documents": documents}, self._on_device(targets))
+
+    def _read_in_a_row(self, samples: range) -> Batch:
+        """Return the batch of samples that follow each other: one part of the tokens, read without a loop.
+
+        Inputs and targets share their memory: the tokens are converted and copied once.
+        """
+        length, shape = self.source.length, (len(samples), self.source.length)
+        tokens = self.source.shards.read(samples.start * length, len(samples) * length + 1)
+        ids = self._on_device(tokens.astype(np.int64))
+        self._check(tokens, samples)  # here the tokens are in the cache, so it takes half as long
+        inputs, targets = (ids.as_strided(shape, (length, 1), offset) for offset in (0, 1))
+        return Batch(inputs, targets)
+
+    def _check(self, rows: np.ndarray, samples: Indices) -> None:
+        """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one.
+
+        Args:
+            rows: the tokens of each sample (N, L + 1), or of samples that follow each other (N * L + 1,).
+            samples: their numbers.
+        """
+        source = self.source
+        smallest = 0 if rows.dtype.kind == "u" else int(rows.min())
+        if (largest := int(np.maximum.reduce(rows, axis=None))) >= source.vocab_size or smallest < 0:
+            rows = np.atleast_2d(rows)
+            row, column = np.argwhere((rows >= source.vocab_size) | (rows < 0))[0]
+            place = source.shards.place(int(samples[row]) * source.length + int(column))
+            message = f"{place} is {rows[row, column]}, but ids are 0 to {source.vocab_size - 1}"
+            if smallest < 0:
+                raise DataError(
+                    f"{message}: a negative number is no token", remedy="write the file again without it"
+                )
+            remedy = f"data.vocab_size={largest + 1} or more, or another data.dtype if the file has one"
+            raise DataError(f"{message} (data.vocab_size={source.vocab_size})", remedy=f"give {remedy}")
+
+    def _documents(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of each token's document in its row, from 0: int64 (B, length + 1)."""
+        is_separator = rows == self.source.separator
+        numbers = is_separator.cumsum(axis=1)
+        if self.source.separator_position == "end":
+            numbers -= is_separator
+        return numbers - numbers[:, :1]
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        return to_device(torch.from_numpy(values), self.device)
+
 
 _FEW_FILES = 200
 """Files of which a process may have as many open as it begins with: each has two descriptors, and 1024 are usual."""

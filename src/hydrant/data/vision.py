@@ -1,15 +1,13 @@
-"""MNIST, the data sets in its format, and CIFAR: read once, then kept on the device.
-
-The published test images are the validation set. With a `val_ratio`, the validation set is that ratio of each class of
-the published training images, and the published test images are the test set.
-"""
+"""Images that are kept on the device: the digits of scikit-learn, MNIST and its like, CIFAR, and noise."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +15,150 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.data.archive import Archive, Images, Samples
-from hydrant.data.base import Data, Indices, check_normalization, check_shapes
-from hydrant.data.idx import IdxImages
-from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.checks import check_number
+from hydrant.data.archive import Archive, IdxImages, Images, Samples
+from hydrant.data.base import (
+    Data,
+    Indices,
+    SampleOrder,
+    StreamSpec,
+    check_normalization,
+    check_shapes,
+    select,
+)
+from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.labels import labels_of
-from hydrant.data.stratified import cut_part
-from hydrant.errors import DataError
+from hydrant.data.stratified import cut_part, cut_val_and_test
+from hydrant.errors import ConfigError, DataError
+
+
+def digits(
+    *,
+    input_shape: Sequence[int] = (1, 8, 8),
+    num_classes: int = 10,
+    val_ratio: float = 0.2,
+    test_ratio: float = 0.0,
+    split_seed: int = 0,
+    mean: Sequence[float] = (0.3053,),
+    std: Sequence[float] = (0.3760,),
+    augment: Augment | None = None,
+) -> Data:
+    """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
+
+    The validation set has the ratio `val_ratio` of each class, and the test set the ratio `test_ratio`. Which samples
+    these are depends only on `split_seed`, so that replicates with other seeds are evaluated on the same samples.
+    Pixels are scaled from 0..16 to 0..1, and then normalized by `mean` and `std`.
+    """
+    check_normalization(mean, std, num_channels=1)
+    table = _table()
+    inputs, targets = table[:, :-1].float().view(-1, 1, 8, 8) / 16, table[:, -1]
+    train, val, test = cut_val_and_test(targets.numpy(), val_ratio, test_ratio, split_seed)
+
+    def part(indices: np.ndarray, augment: Augment | None) -> InMemorySource:
+        chosen = torch.from_numpy(indices)
+        return InMemorySource(inputs[chosen], targets[chosen], mean, std, augment)
+
+    data = Data(
+        part(train, augment),
+        part(val, None),
+        (1, 8, 8),
+        10,
+        test=part(test, None) if len(test) else None,
+        reader=tensor_reader(mean, std),
+        class_names=tuple(map(str, range(10))),
+    )
+    return check_shapes(data, input_shape, num_classes)
+
+
+def _table() -> Tensor:
+    """Return 64 pixels and the class of each image, (1797, 65)."""
+    package = find_spec("sklearn")
+    assert package is not None and package.origin is not None  # a dependency of Hydrant
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.int64))
+
+
+_NUM_OFFSETS = 1 << 16
+
+
+def synthetic(
+    *,
+    input_shape: tuple[int, ...] = (3, 224, 224),
+    num_classes: int = 1000,
+    num_samples: int = 1_000_000,
+    num_val_samples: int = 1000,
+) -> Data:
+    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
+    shape = tuple(input_shape)
+    if not shape or min(shape) < 1:
+        raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
+    counts = {"num_classes": num_classes, "num_samples": num_samples, "num_val_samples": num_val_samples}
+    for key, value in counts.items():
+        check_number(f"data.{key}", value, least=1)
+    train = SyntheticSource(range(num_samples), shape, num_classes)
+    val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
+    return Data(train, val, shape, num_classes, reader=tensor_reader())
+
+
+@dataclass(frozen=True)
+class SyntheticSource:
+    """Sample `i` is a window into one block of noise. Its offset and its label are hashes of `i`."""
+
+    samples: Indices
+    input_shape: tuple[int, ...]
+    num_classes: int
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
+
+    def stream(self, spec: StreamSpec) -> DeviceStream:
+        order = SampleOrder(spec.seed, self.num_samples, spec.device)
+        return DeviceStream(_SyntheticReader.load(self, spec), order, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+        return device_batches(_SyntheticReader.load(self, spec), self.num_samples, spec, batch_size)
+
+    def subset(self, indices: Indices) -> SyntheticSource:
+        return replace(self, samples=select(self.samples, indices))
+
+
+@dataclass(frozen=True)
+class _SyntheticReader:
+    source: SyntheticSource
+    windows: Tensor  # (_NUM_OFFSETS, C * H * W): a view, one row per offset into the block of noise
+    samples: range | Tensor
+
+    @classmethod
+    def load(cls, source: SyntheticSource, spec: StreamSpec) -> _SyntheticReader:
+        size = math.prod(source.input_shape)
+        generator = torch.Generator().manual_seed(seeding.SYNTHETIC)
+        noise = torch.randn(size + _NUM_OFFSETS - 1, generator=generator).to(spec.device)
+        samples = source.samples
+        chosen = samples if isinstance(samples, range) else torch.from_numpy(samples).to(spec.device)
+        return cls(source, noise.unfold(0, size, 1), chosen)
+
+    @property
+    def seedless(self) -> SyntheticSource:
+        return self.source
+
+    def train_batch(self, draws: Tensor) -> Batch:
+        return self.eval_batch(draws % self.source.num_samples)
+
+    def eval_batch(self, indices: Tensor) -> Batch:
+        chosen = self.samples
+        is_range = isinstance(chosen, range)
+        samples = indices * chosen.step + chosen.start if is_range else chosen[indices]
+        rows = (seeding.uniform(seeding.SYNTHETIC, samples, 0) * _NUM_OFFSETS).long()
+        targets = (seeding.uniform(seeding.SYNTHETIC, samples, 1) * self.source.num_classes).long()
+        return Batch(self.windows[rows].view(-1, *self.source.input_shape), targets)
+
 
 Variant = Literal[
     "mnist", "fashion_mnist", "kmnist", "emnist_balanced", "emnist_bymerge", "emnist_byclass", "emnist_letters",

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from hydrant.config.groups import group_options, option_path
-from hydrant.files.marked_text import read_marked
+from hydrant.files.user_files import read_marked
 
 # `hydrant`, or python with a script that calls hydrant.cli, also after `uv run`. Other scripts are never started.
 INSTALL_BASH = r"""

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from hydrant.config import schema
+from hydrant.config.command_line import PLURALS
 from hydrant.config.groups import group_options
-from hydrant.config.option_lists import PLURALS
 from hydrant.config.signatures import type_hints_of
 from hydrant.editor.option_files import Key, OptionFile, read_option
 from hydrant.errors import ConfigError

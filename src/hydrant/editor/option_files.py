@@ -12,7 +12,7 @@ import yaml
 from hydrant.config.groups import option_path
 from hydrant.errors import shown
 from hydrant.files.bounded_yaml import MarkingLoader
-from hydrant.files.marked_text import read_marked
+from hydrant.files.user_files import read_marked
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,20 @@
-"""The files of a user in a folder, for every command that reads folders."""
+"""The files of a user: folders and links, texts by any editor, tables as CSV, and how many may be open."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import os
-from collections.abc import Callable, Iterator
+import resource
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from hydrant.errors import log
+from hydrant.files.redaction import public
 
 
 def visible_files(folder: Path, is_meant: Callable[[str], bool], *, once: bool = True) -> Iterator[str]:
@@ -34,3 +42,85 @@ def visible_files(folder: Path, is_meant: Callable[[str], bool], *, once: bool =
     if hidden:
         count = f"{len(hidden):,} hidden file{'s' * (len(hidden) > 1)}"
         log.warning("%s: left out %s, such as %s; rename what is meant", folder, count, min(hidden))
+
+
+_REASON = "it is a pipe, a socket or a device, but a file is needed"
+
+
+def check_regular(file: str | Path) -> None:
+    """Check that a path is no pipe, socket or device, because opening one may wait for ever.
+
+    Raises:
+        OSError: it is one, or there is nothing.
+    """
+    mode = os.stat(file).st_mode  # noqa: PTH116  # half of the time of Path.stat, for each image
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(_REASON)
+
+
+def open_regular(file: str | Path, flags: int = 0, dir_fd: int | None = None) -> BinaryIO:
+    """Open a file for reading, without waiting if it has just become a pipe.
+
+    Args:
+        flags: more flags of `os.open`.
+        dir_fd: the open folder of the file; None if `file` is its path.
+
+    Raises:
+        OSError: it is no file, or it cannot be opened.
+    """
+    opened = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | flags, dir_fd=dir_fd), "rb")
+    if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        opened.close()
+        raise OSError(_REASON)
+    return opened
+
+
+def raise_limit() -> int:
+    """Let this process open as many files as the system allows, and return how many those are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # macOS allows fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 2**20
+
+
+def read_marked(file: Path, errors: str = "strict") -> str:
+    """Return the text of a file in UTF-8 without byte order marks. Programs that join files leave several of them.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is not UTF-8, and `errors` is `strict`.
+    """
+    return file.read_text(encoding="utf-8", errors=errors).lstrip("\ufeff")
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_csv(rows: Iterable[Sequence[Any]], end: str = "\r\n") -> str:
+    """Return rows as CSV. A text that a spreadsheet would run as a formula gets a quote in front of it.
+
+    >>> as_csv([["run", "loss"], ["=HYPERLINK(1)", -0.5], ["-1e-3", "-"]], end=" ")
+    "run,loss '=HYPERLINK(1),-0.5 -1e-3,- "
+    """
+    text, cells = io.StringIO(), _Cells()
+    writer = csv.writer(text, lineterminator=end)
+    writer.writerows([cells[value] if isinstance(value, str) else value for value in row] for row in rows)
+    return text.getvalue()
+
+
+class _Cells(dict[str, str]):
+    """The cells of texts. Each text is searched for secrets once: names of classes are in many rows."""
+
+    def __missing__(self, text: str) -> str:
+        is_formula = text.startswith(_FORMULA) and text != "-" and not is_number(text)
+        self[text] = cell = public(f"'{text}" if is_formula else text)
+        return cell
+
+
+def is_number(text: str) -> bool:
+    """Return whether a cell is a number. NaN is a word for none, and only Python reads one with `_`."""
+    try:
+        return not math.isnan(float(text)) and "_" not in text
+    except ValueError:
+        return False

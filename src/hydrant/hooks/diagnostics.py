@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import as_real
-from hydrant.optimizers.norms import is_sharded, local_tensors
+from hydrant.optimizers.clipping import is_sharded, local_tensors
 from hydrant.training.trainer import Trainer
 
 _EPS = 1e-30  # instead of a division by 0

@@ -10,8 +10,7 @@ from typing import Any
 from hydrant.checks import suggestion
 from hydrant.clock import Duration
 from hydrant.errors import ConfigError, log, shown
-from hydrant.training.plan import Plan
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from hydrant.batch import is_inexact, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.optimizers.ema import each_once
-from hydrant.training.plan import Plan
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 
 class Lookahead:

@@ -16,8 +16,7 @@ from hydrant.batch import Outcome
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError, log
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.plan import Plan
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 
 class LrFinder:

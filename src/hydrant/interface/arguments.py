@@ -1,16 +1,24 @@
-"""Check arguments of the calls that Python offers."""
+"""Check arguments of the calls that Python offers.
+
+Tables of pandas, which is optional.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hydrant.checks import nearest
 from hydrant.errors import ConfigError, shown
-from hydrant.imports.without_gc import restored_gc
-from hydrant.runs.process_settings import process_settings
+from hydrant.imports.distribution import require_extra
+from hydrant.imports.lazy import restored_gc
+from hydrant.runs.log_setup import process_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,3 +97,15 @@ def list_of_texts(name: str, value: Iterable[Any]) -> list[str]:
         if not isinstance(text, str):
             raise ConfigError(name, f"needs a list of texts, but {shown(text)} is none")
     return texts
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a DataFrame.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    require_extra("pandas", ["pandas"], "pandas", "a table of results")
+    import pandas as pd
+
+    return pd.DataFrame([dict(row) for row in rows])

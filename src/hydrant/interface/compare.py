@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.interface.arguments import known_arguments, list_of_texts
-from hydrant.interface.data_frame import data_frame
+from hydrant.interface.arguments import data_frame, known_arguments, list_of_texts
 from hydrant.interface.run import Run
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.resolvers import begin_run
+from hydrant.config.job_folders import begin_run
 from hydrant.errors import ConfigError
-from hydrant.imports.without_gc import restored_gc
+from hydrant.imports.lazy import restored_gc
 from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.runs.job import Job, job_of, place
-from hydrant.runs.process_settings import process_settings
+from hydrant.runs.log_setup import process_settings
 
 
 class Config(Mapping[str, Any]):

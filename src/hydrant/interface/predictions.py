@@ -13,12 +13,11 @@ import torch
 
 from hydrant.checks import check_number
 from hydrant.errors import DataError
-from hydrant.interface.data_frame import data_frame
+from hydrant.interface.arguments import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.runs.prediction.inputs import Inputs, find_inputs, of_tensors
-from hydrant.runs.prediction.prediction import Prediction
-from hydrant.runs.prediction.table import Table
-from hydrant.training.prediction import NUMBERS, Arrays
+from hydrant.runs.prediction.prediction import Prediction, Table
+from hydrant.training.splits import NUMBERS, Arrays
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from hydrant import seeding
-from hydrant.imports.without_gc import restored_gc
-from hydrant.runs.log_setup import preserve_loggers
-from hydrant.runs.process_settings import process_settings
+from hydrant.imports.lazy import restored_gc
+from hydrant.runs.log_setup import preserve_loggers, process_settings
 
 
 @contextlib.contextmanager

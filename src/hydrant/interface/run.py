@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError
-from hydrant.interface.arguments import known_arguments, list_of_texts
-from hydrant.interface.data_frame import data_frame
+from hydrant.interface.arguments import data_frame, known_arguments, list_of_texts
 from hydrant.runs.folder import (
     CHECKPOINTS,
     CURVES_PICTURE,
@@ -19,10 +18,10 @@ from hydrant.runs.folder import (
     RunFolder,
     is_run_folder,
 )
-from hydrant.runs.process_settings import process_settings
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.log_setup import process_settings
+from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative
-from hydrant.terminal.numbers import number
+from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +176,7 @@ class Run:
         saved = self._open("last")
         from hydrant.interface.process import unchanged_process
         from hydrant.training.checkpoint.content import SavedCheckpoint
-        from hydrant.training.prepare.scratch import scratch_trainer
+        from hydrant.training.prepare.micro_batch import scratch_trainer
         from hydrant.training.train_state import restore, saved_state
 
         content = SavedCheckpoint(saved.checkpoint)

@@ -12,9 +12,8 @@ from hydrant.interface.arguments import known_arguments
 from hydrant.interface.config import Config
 from hydrant.interface.run import Run, passed_objects
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty
-from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult
-from hydrant.runs.process_settings import process_settings
+from hydrant.runs.job import Job, RunResult
+from hydrant.runs.log_setup import process_settings
 
 if TYPE_CHECKING:
     from torch import nn

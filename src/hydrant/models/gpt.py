@@ -14,8 +14,16 @@ from torch.utils.checkpoint import checkpoint
 
 from hydrant.checks import check_number, unknown_name
 from hydrant.errors import ConfigError
-from hydrant.models.documents import positions_in_documents
-from hydrant.models.transformer import Activation, Attention, Block, FeedForward, Norm, RMSNorm, rotation
+from hydrant.models.transformer import (
+    Activation,
+    Attention,
+    Block,
+    FeedForward,
+    Norm,
+    RMSNorm,
+    positions_in_documents,
+    rotation,
+)
 
 Positions = Literal["rope", "learned", "none"]
 

@@ -1,4 +1,7 @@
-"""Any timm model, by name."""
+"""Any timm model, by name.
+
+The repeated blocks of a model, such as the layers of a transformer.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from torch import nn
 
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError, first_line
-from hydrant.safety.loaded_files import check_loads_nothing
+from hydrant.safety.targets import check_loads_nothing
 
 PRELOAD = {"timm_model": ("timm",)}
 
@@ -59,3 +62,23 @@ def check_timm_name(name: str, key: str) -> None:
 
     if name.split(".")[0] not in timm.list_models():
         raise unknown_name(key, "timm model", name, timm.list_models())
+
+
+def repeated_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the repeated blocks in the `ModuleList`s and `Sequential`s of a model.
+
+    Blocks repeat if one list has several of the same class with the same parameter shapes. Modules without children,
+    such as `nn.Linear`, and blocks inside another repeated block are left out. Each block is listed once.
+    """
+    blocks: dict[nn.Module, None] = {}
+    inner: set[int] = set()
+    for module in model.modules():
+        if not isinstance(module, nn.ModuleList | nn.Sequential) or id(module) in inner:
+            continue
+        children = [child for child in module if any(True for _ in child.children())]
+        kinds = [(type(child), [p.shape for p in child.parameters()]) for child in children]
+        for child, kind in zip(children, kinds, strict=True):
+            if kinds.count(kind) > 1:
+                inner.update(map(id, child.modules()))
+                blocks[child] = None
+    return list(blocks)

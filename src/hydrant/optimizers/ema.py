@@ -14,7 +14,7 @@ from hydrant.batch import is_inexact, widened
 from hydrant.checks import check_number
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.optimizers.norms import local_tensors
+from hydrant.optimizers.clipping import local_tensors
 
 PRELOAD = {"Ema": ("timm.utils",)}
 

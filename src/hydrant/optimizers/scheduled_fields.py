@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from hydrant.checks import suggestion
 from hydrant.errors import ConfigError, location, typed_line
-from hydrant.optimizers.kinds import arguments_of
+from hydrant.optimizers.kernels import arguments_of
 from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 
 AnySchedule = Schedule | Plateau | SteppedScheduler

@@ -20,8 +20,7 @@ from typing import Any
 from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.runs.folder import SUMMARY, RunFolder, mark_failed, mark_preempted
-from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult, report_part
+from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, signal_name
 from hydrant.terminal.console import clear_activity
 from hydrant.training.distributed.env import is_started_as_rank, num_cores

@@ -14,18 +14,16 @@ from hydrant.config.passed import is_passed
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
-from hydrant.runs.job import Job, settings_in_run
-from hydrant.runs.learned_samples import warn_of_learned_samples
+from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
+from hydrant.runs.load import warn_of_learned_samples
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
-from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
 from hydrant.signals import StopRequest, ignore_stop_signals
-from hydrant.terminal.console import relative, say, show_activity
-from hydrant.terminal.styled import say_fields
+from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
@@ -43,9 +41,8 @@ from hydrant.training.data_checks import (
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.plan import Plan
 from hydrant.training.train_state import check_optimizers, take_trained_outside_model
-from hydrant.training.trainer import TrainState
+from hydrant.training.trainer import Plan, TrainState
 
 
 def execute(job: Job) -> RunResult:

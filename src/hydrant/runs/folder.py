@@ -23,7 +23,7 @@ from hydrant.files.read_file import read_json, read_yaml
 from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lease import LEASE
 from hydrant.runs.lock import is_held
-from hydrant.terminal.numbers import number
+from hydrant.terminal.text import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST
 from hydrant.training.checkpoint.folder import newest_checkpoint

@@ -4,6 +4,8 @@ An exclusive lock also holds a lease, which keeps out other machines. The lease 
 and cleaning up empty folders never removes one in use.
 
 A probe takes the lock for an instant. So an attempt to lock is repeated for longer than a probe lasts.
+
+Find the process that holds a lock: to stop it, or because to wait for an ancestor is to wait for ever.
 """
 
 from __future__ import annotations
@@ -13,16 +15,57 @@ import errno
 import fcntl
 import math
 import os
+import re
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
-from hydrant.runs.lease import Lease, is_recent, owner
-from hydrant.runs.lock_holder import locking_ancestor
+from hydrant.runs.lease import Lease, is_recent, leasing_process, owner
 from hydrant.terminal.console import notice
+
+_PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
+
+
+def locking_ancestor(folder: Path) -> int | None:
+    """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
+    return next((pid for pid in _ancestors(os.getpid()) if locks(pid, folder)), None)
+
+
+def locking_process(folder: Path) -> int | None:
+    """Return the process of this machine that trains in a folder: the one that its lease names, if it has the lock."""
+    pid = leasing_process(folder)
+    return pid if pid is not None and locks(pid, folder) else None
+
+
+def locks(pid: int, folder: Path) -> bool:
+    """Return whether a process of this machine has locked a folder; False if it may not be looked at.
+
+    The kernel knows: no file decides it.
+    """
+    with suppress(OSError):
+        status = folder.stat()
+        for descriptor in (_PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):  # it may be closed meanwhile
+                if os.path.samestat(descriptor.stat(), status):
+                    text = (_PROC / str(pid) / "fdinfo" / descriptor.name).read_text()
+                    if "\nlock:" in text:
+                        return True
+    return False
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    """Yield the process ids of the parent of a process, its parent and so on, as far as they can be read."""
+    with suppress(OSError):
+        while match := re.search(
+            r"^PPid:\s*([1-9]\d*)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE
+        ):
+            pid = int(match[1])
+            yield pid
+
 
 OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
 """How to choose another run folder, for messages."""

@@ -10,11 +10,10 @@ from hydrant.errors import log
 from hydrant.runs.resume import Start, saved_config
 from hydrant.terminal.console import show_activity
 from hydrant.training.distributed.world import World
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.micro_batch import find_micro_batch_size
-from hydrant.training.prepare.update_timing import time_updates
+from hydrant.training.prepare.micro_batch import find_micro_batch_size, time_updates
 from hydrant.training.train_state import saved_state
+from hydrant.training.trainer import Plan
 
 
 def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:

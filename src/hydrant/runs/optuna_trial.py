@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import log_errors
-from hydrant.training.pruning import Pruning
+from hydrant.training.early_stopping import Pruning
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

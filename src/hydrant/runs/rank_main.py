@@ -8,8 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from hydrant.imports.without_gc import import_without_gc
-from hydrant.safety.consent import import_from_working_folder
+from hydrant.imports.lazy import import_without_gc
+from hydrant.safety.trust import import_from_working_folder
 from hydrant.signals import stop_when_orphaned
 
 with import_without_gc():

@@ -14,8 +14,7 @@ from typing import Any
 
 from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
-from hydrant.files.csv_text import as_csv
-from hydrant.runs.curve_pictures import draw_run
+from hydrant.files.user_files import as_csv
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -34,30 +33,24 @@ from hydrant.runs.folder import (
     RunStatus,
     performance_text,
 )
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
-from hydrant.runs.measurements import figures, measurements
+from hydrant.runs.log_setup import seconds_of_call
 from hydrant.runs.metadata import identify, write_records
-from hydrant.runs.outcome import RunResult
-from hydrant.runs.process_settings import seconds_of_call
-from hydrant.runs.record import History, Record, last_values
-from hydrant.runs.rows import read_metrics
-from hydrant.runs.schedule_files import draw_schedules, schedule_points
+from hydrant.runs.pictures import draw_run, draw_schedules, schedule_points
+from hydrant.runs.record import History, Record, last_values, read_metrics
 from hydrant.runs.stretches import stretches_of
-from hydrant.runs.summary_lines import end_lines, is_shown, result_text
-from hydrant.terminal.console import show_activity
-from hydrant.terminal.notebook import show_picture
-from hydrant.terminal.numbers import format_metric
-from hydrant.terminal.progress_bar import ProgressBar
-from hydrant.terminal.styled import log_fields
+from hydrant.runs.summary_lines import end_lines, figures, is_shown, measurements, result_text
+from hydrant.terminal.console import log_fields, show_activity
+from hydrant.terminal.progress_bar import ProgressBar, show_picture
+from hydrant.terminal.text import format_metric
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.data_checks import num_samples
-from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.splits import VAL
-from hydrant.training.trainer import RunLogger, TrainState
+from hydrant.training.trainer import Plan, RunLogger, TrainState
 
 
 class NullRunReporter(RunLogger, Rows):

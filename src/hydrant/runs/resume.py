@@ -15,7 +15,7 @@ from hydrant.config.flat import differences, flatten, is_after_training
 from hydrant.config.passed import check_passed_again
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.files.redaction import redacted
-from hydrant.runs.added_keys import with_added_keys
+from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.terminal.console import relative

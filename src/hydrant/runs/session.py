@@ -12,19 +12,17 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
 from hydrant.optimizers.matrices import format_of
+from hydrant.runs.config_keys import idle_keys
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
-from hydrant.runs.idle_keys import idle_keys
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult, first_failure
 from hydrant.runs.optuna_trial import pruning_of
-from hydrant.runs.outcome import RunResult, first_failure
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.runs.summary_lines import start_lines
 from hydrant.signals import StopRequest, signal_name
-from hydrant.tasks.entropy import explain_unknown_class
-from hydrant.terminal.console import relative
-from hydrant.terminal.styled import log_fields
+from hydrant.tasks.losses import explain_unknown_class
+from hydrant.terminal.console import log_fields, relative
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
@@ -34,12 +32,11 @@ from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.nonfinite import explain_detached_loss
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import checkpoint_content, restore, saved_state
-from hydrant.training.trainer import Trainer, TrainState
+from hydrant.training.trainer import Plan, Trainer, TrainState
 
 
 def open_session(

@@ -9,24 +9,22 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hydrant.config.instantiate import share_factories
-from hydrant.files.open_limit import raise_limit
+from hydrant.files.user_files import raise_limit
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.execute import already_finished, execute, prepare_start, start_failure
 from hydrant.runs.folder import LOG
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
-from hydrant.runs.outcome import RunResult, unexpected_failure
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare, prepare_like
-from hydrant.training.stack.compilation import LaneCompilation
+from hydrant.training.stack.forward import LaneCompilation
 from hydrant.training.stack.train import train_lanes
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Plan, Trainer
 
 
 def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:

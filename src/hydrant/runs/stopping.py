@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hydrant.errors import HydrantError
-from hydrant.runs.lock_holder import locks
+from hydrant.runs.lock import locks
 
 ASKED = ".stop"
 _BETWEEN_SECONDS = 0.5  # in which a process takes the first signal

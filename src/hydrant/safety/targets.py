@@ -3,6 +3,8 @@
 This module is security relevant: a config file of a stranger must not be able to run code. A target is allowed only if
 it is a part of Hydrant, a class of `LIBRARIES` that builds a module, metric, optimizer or scheduler, or in a package
 that the user trusts with `allow_targets`.
+
+Refuse arguments with which a library would read a file or download one, because these may contain code.
 """
 
 from __future__ import annotations
@@ -22,10 +24,26 @@ from hydrant.checks import nearest
 from hydrant.errors import ConfigError, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports.distribution import extra_of, install_command
-from hydrant.imports.without_gc import import_without_gc
-from hydrant.safety.consent import consented_packages
-from hydrant.safety.loaded_files import check_loads_nothing
-from hydrant.safety.trust import NO_PROJECT, Project, could_be_trusted, working_project
+from hydrant.imports.lazy import import_without_gc
+from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
+
+_LOADED = re.compile(
+    r"(?!.*drop_path)(.*_)?(path|dir|folder|file|filename|url|uri|checkpoint)s?|pretrained_cfg.*"
+)
+"""The names of such arguments. Those like `drop_path` are ratios."""
+
+
+def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments for a library that name a file or an address. `key` is the config key of the arguments.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    for name, value in arguments.items():
+        if _LOADED.fullmatch(str(name)) and not isinstance(value, bool | int | float | None):
+            message = "is not allowed, because the library would load what it names"
+            raise ConfigError(f"{key}.{name}", f"{message}; to load weights, use init_from")
+
 
 _OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
                   "hydrant.tasks", "hydrant.trackers", "hydrant.training.precision")  # fmt: skip
@@ -35,15 +53,10 @@ does not export them (CONTRIBUTING.md)."""
 _HELPERS = (
     "hydrant.data.archive",
     "hydrant.data.csv_file",
-    "hydrant.data.csv_layout",
-    "hydrant.data.docstrings",
-    "hydrant.data.hugging_face_splits",
     "hydrant.data.token_files",
-    "hydrant.data.token_splits",
-    "hydrant.data.token_writer",
+    "hydrant.data.hugging_face_splits",
     "hydrant.data.workers",
     "hydrant.trackers.wandb_media",
-    "hydrant.trackers.wandb_process",
     "hydrant.trackers.wandb_sdk",
 )
 """Modules in these packages that read or write files, or call objects, which their arguments name. They define no

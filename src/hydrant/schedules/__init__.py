@@ -11,22 +11,24 @@ method, such as torch's schedulers, into functions of the update.
 """
 
 from hydrant.schedules.base import Curve, Schedule, framed
-from hydrant.schedules.composed import lambda_, product, sequential
 from hydrant.schedules.curves import (
+    Plateau,
     constant,
     cosine,
     exponential,
     inverse_sqrt,
+    lambda_,
     linear,
     multistep,
     polynomial,
+    product,
     rex,
+    sequential,
     step,
     tanh,
     wsd,
 )
 from hydrant.schedules.cycles import cosine_restarts, cyclic, cyclic_momentum, one_cycle, one_cycle_momentum
-from hydrant.schedules.plateau import Plateau
 from hydrant.schedules.torch_schedulers import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
 
 __all__ = [

@@ -1,19 +1,24 @@
-"""Curves without cycles: constant, smooth decays, warmup-stable-decay, and steps.
-
-In the formulas, `k` counts updates since the curve's start and `t` is the progress along the curve, in 0..1.
-"""
+"""Curves without cycles, schedules made of others, and the one that depends on metrics."""
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Literal
 
-from hydrant.checks import check_known
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from hydrant.checks import check_known, check_number
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import Curve, check_not_negative, framed, progress
+from hydrant.schedules.base import Curve, Schedule, check_not_negative, framed, progress, split_run
+from hydrant.schedules.torch_schedulers import SteppedScheduler
 
 
 @framed
@@ -194,3 +199,151 @@ def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float
     if updates != sorted(updates):
         raise ConfigError("milestones", f"{list(milestones)} are not in rising order; sort them")
     return lambda k: gamma ** bisect.bisect_right(updates, k)
+
+
+ScheduleFactory = Callable[[Clock], object]
+
+
+def _build(clock: Clock, schedules: Mapping[str, ScheduleFactory], name: str) -> Schedule:
+    if not SteppedScheduler.is_built_by(schedules[name]):
+        try:
+            schedule = schedules[name](clock)
+        except ConfigError as error:
+            raise ConfigError(f"schedules.{name}.{error.key}", error.reason, remedy=error.remedy) from error
+        if isinstance(schedule, Schedule):
+            return schedule
+    raise ConfigError(f"schedules.{name}", "only a function of the update can be part of another schedule")
+
+
+@framed
+def sequential(
+    clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory], lengths: Mapping[str, object]
+) -> Curve:
+    """Run schedules one after the other, each as if its part were the whole run: torch's `SequentialLR`.
+
+    `lengths` gives the duration of each schedule. Exactly one is null: that schedule gets the remaining updates.
+
+    Raises:
+        ConfigError: not exactly one length is null, or the parts do not fit into the curve.
+    """
+    if schedules.keys() != lengths.keys():
+        raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}, one of them null")
+    open_ended = [name for name, duration in lengths.items() if duration is None]
+    if len(open_ended) != 1:
+        message = f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
+        raise ConfigError("lengths", message)
+    spans = _spans(clock, {name: lengths[name] for name in schedules})
+    (last,) = open_ended
+    spans[last] = end - sum(spans.values())
+    if spans[last] < 1:
+        raise ConfigError(
+            "lengths", f"no update of the {end} is left for {last}", remedy="shorten the others"
+        )
+    starts = list(itertools.accumulate((spans[name] for name in schedules), initial=0))[:-1]
+    parts = [
+        _build(replace(clock.since(start), total_updates=spans[name]), schedules, name)
+        for name, start in zip(schedules, starts, strict=True)
+    ]
+
+    return sequential_of(starts, parts)
+
+
+def sequential_of(starts: Sequence[int], schedules: Sequence[Curve]) -> Curve:
+    """Run schedules one after the other. Each counts the updates from its start."""
+
+    def curve(k: int) -> float:
+        part = bisect.bisect_right(starts, k) - 1
+        return schedules[part](k - starts[part])
+
+    return curve
+
+
+def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
+    """Return the updates of every length that is given, at least 1. Sums are rounded, so that they do not drift."""
+    spans, end, num_updates = dict[str, int](), Fraction(0), 0
+    for name, duration in lengths.items():
+        if duration is not None:
+            interval = clock.since(num_updates).interval(duration, f"lengths.{name}")
+            end += interval.length
+            spans[name] = max(interval.round(end) - num_updates, 1)
+            num_updates += spans[name]
+    return spans
+
+
+@framed
+def product(clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory]) -> Curve:
+    """The product of all schedules: torch's `ChainedScheduler`."""
+    return product_of([_build(replace(clock, total_updates=end), schedules, name) for name in schedules])
+
+
+def product_of(schedules: Sequence[Curve]) -> Curve:
+    """Multiply schedules."""
+    return lambda k: math.prod(schedule(k) for schedule in schedules)
+
+
+@framed
+def lambda_(clock: Clock, end: int, *, fn: Callable[[int], float], cumulative: bool) -> Curve:
+    """`fn(k)`: torch's `LambdaLR`. If `cumulative`, `fn(1) * fn(2) * ... * fn(k)`: torch's `MultiplicativeLR`."""
+    # All values are computed now, so that an error stops the run before it starts.
+    values = [float(fn(k)) for k in range(end + 1)]
+    if cumulative:
+        values = list(itertools.accumulate(values[1:], operator.mul, initial=1.0))
+    return values.__getitem__
+
+
+class Plateau:
+    """Multiplies the ratio by `factor` when an evaluation metric stops improving: torch's `ReduceLROnPlateau`.
+
+    It is not a function of the update, so it has a state, which checkpoints contain. The arguments are those of
+    torch's class; `patience` and `cooldown` count evaluations. `min_ratio`, torch's `min_lr`, and `eps` are relative
+    to the field's base value. `warmup` and `warmup_init_ratio` are those of every schedule. Evaluations during the
+    warmup count. A run replaces the mode `auto` by that of the metric, or refuses it.
+
+    Raises:
+        ConfigError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        metric: str,
+        mode: Literal["auto", "min", "max"],
+        factor: float,
+        patience: int,
+        threshold: float,
+        threshold_mode: Literal["rel", "abs"],
+        cooldown: int,
+        min_ratio: float,
+        eps: float,
+        warmup: object,
+        warmup_init_ratio: float,
+    ) -> None:
+        check_not_negative(min_ratio=min_ratio, warmup_init_ratio=warmup_init_ratio, patience=patience)
+        check_number("factor", factor, above=0, below=1)
+        self.metric = metric
+        self._warmup, _ = split_run(clock, warmup, 0)
+        self.mode = mode
+        self._warmup_init_ratio = warmup_init_ratio
+        self._optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # trains nothing: its lr is the ratio
+        torch_mode = "max" if mode == "max" else "min"
+        self._torch = ReduceLROnPlateau(
+            self._optimizer, torch_mode, factor, patience, threshold, threshold_mode, cooldown, min_ratio, eps
+        )
+
+    def __call__(self, update: int) -> float:
+        ratio: float = self._optimizer.param_groups[0]["lr"]
+        if update >= self._warmup:
+            return ratio
+        return self._warmup_init_ratio + (ratio - self._warmup_init_ratio) * update / self._warmup
+
+    def observe(self, row: Mapping[str, float]) -> None:
+        """Pass the metrics of one evaluation to torch's scheduler."""
+        self._torch.step(row[self.metric])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ratio": self._optimizer.param_groups[0]["lr"], "torch": self._torch.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._optimizer.param_groups[0]["lr"] = state["ratio"]
+        self._torch.load_state_dict(state["torch"])

@@ -15,16 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.checks import check_number
 from hydrant.config.command_line import check_grid
-from hydrant.config.compose import grid
-from hydrant.config.error_keys import as_config_error
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.compose import JobComposer, grid
+from hydrant.config.error_messages import HYDRA_ERRORS, as_config_error, explain
 from hydrant.config.flat import redacted_yaml
-from hydrant.config.groups import group_options
+from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import class_of
-from hydrant.config.job_composer import JobComposer
-from hydrant.config.job_folders import JobFolders
-from hydrant.config.placement import check_grid_file, check_placed
-from hydrant.config.resolvers import register_resolvers
+from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file

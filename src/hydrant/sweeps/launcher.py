@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hydrant.config.error_keys import as_config_error
+from hydrant.config.error_messages import as_config_error
 from hydrant.config.hydra_guard import class_of, is_basic_launcher
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.local import Sequential

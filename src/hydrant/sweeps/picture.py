@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from hydrant.runs.curve_pictures import curve
 from hydrant.runs.folder import SWEEP_PICTURE, RunFolder
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.pictures import curve
+from hydrant.runs.record import read_metrics
 from hydrant.sweeps.results_table import settings_of
 from hydrant.training.plotting import Curve
 

@@ -14,7 +14,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import Amount, Count, read_json
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
 from hydrant.runs.lease import this_machine
-from hydrant.runs.lock_holder import locks
+from hydrant.runs.lock import locks
 from hydrant.terminal.console import relative
 
 SUBMITIT = ".submitit"

@@ -21,7 +21,7 @@ from hydrant.sweeps.stack_plan import program_of
 from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
 
 if TYPE_CHECKING:
-    from hydrant.training.plan import Plan
+    from hydrant.training.trainer import Plan
 
 T = TypeVar("T")
 

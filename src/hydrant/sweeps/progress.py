@@ -1,21 +1,25 @@
-"""The progress of a sweep's runs, read from their folders: by any process, on any machine that sees the folders."""
+"""The progress of a sweep's runs, read from their folders: by any process, on any machine that sees the folders.
+
+Repeat work that grows with the number of runs without slowing the runs down.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-from hydrant.files.regular_file import open_regular
+from hydrant.files.user_files import open_regular
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import is_held, is_in_use
-from hydrant.runs.lock_holder import locking_process
-from hydrant.runs.rows import parse_row
+from hydrant.runs.lock import is_held, is_in_use, locking_process
+from hydrant.runs.record import parse_row
 from hydrant.sweeps.plan import SUBMITIT, PlannedJob, usable_plan
 from hydrant.terminal.console import relative
 
@@ -128,3 +132,25 @@ def _last_rows(run: Path) -> Iterator[dict[str, Any]]:
     for line in lines[1:] if size > _TAIL_BYTES else lines:
         with suppress(ValueError):  # a damaged line
             yield parse_row(line)
+
+
+P = ParamSpec("P")
+
+_REST = 9.0
+"""How many times the duration of a call the next one is left out, so calls take a tenth of the time at most."""
+
+
+def sparing(function: Callable[P, None]) -> Callable[P, None]:
+    """Return a function that calls this one, or does nothing if the last call took long and was a short time ago."""
+    next_call = 0.0
+
+    @wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> None:
+        nonlocal next_call
+        began = time.monotonic()
+        if began >= next_call:
+            function(*arguments, **named)
+            ended = time.monotonic()
+            next_call = ended + _REST * (ended - began)
+
+    return call

@@ -11,15 +11,15 @@ import torch
 
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, log, typed_line
-from hydrant.files.open_limit import raise_limit
+from hydrant.files.user_files import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, J, Lanes, StackPlan, even_parts
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
-from hydrant.training.plan import Plan
 from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.stack.check import check_plan, has_plateau, signature, try_lanes
-from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.lanes import CannotStack
+from hydrant.training.trainer import Plan
 
 _MEMORY_RATIO = 0.5
 """The part of the free memory that the stacks of a machine may take. The rest is for temporary tensors, which are not

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.loss_keys import differing_definitions
+from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
 from hydrant.files.atomic_write import remove_temporary
 from hydrant.runs.folder import (
@@ -25,26 +25,38 @@ from hydrant.runs.folder import (
     mark_failed,
     remove_if_empty,
 )
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
-from hydrant.runs.outcome import RunResult, report_part
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
-from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import check_is_of_a_sweep
 from hydrant.sweeps.preflight import is_finished
-from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table
-from hydrant.sweeps.sparing import sparing
+from hydrant.sweeps.progress import sparing, sweep_progress
+from hydrant.sweeps.results_table import (
+    MAX_PRINTED,
+    SweepFiles,
+    closing_fields,
+    live_display,
+    planned,
+    print_table,
+    print_write_errors,
+    render_table,
+    styled,
+)
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
-from hydrant.sweeps.sweep_files import SweepFiles, planned, print_write_errors
-from hydrant.terminal.answer import wants_json
-from hydrant.terminal.console import is_terminal, relative, say, show_activity
-from hydrant.terminal.styled import console, say_fields
+from hydrant.terminal.console import (
+    console,
+    is_terminal,
+    relative,
+    say,
+    say_fields,
+    show_activity,
+    wants_json,
+)
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _OUTCOMES: Mapping[str, str] = {

@@ -4,9 +4,7 @@ from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
 from hydrant.tasks.distillation import Distillation
 from hydrant.tasks.language_modeling import LanguageModeling
-from hydrant.tasks.regression import R2, Regression
-from hydrant.tasks.supervised import Supervised
-from hydrant.tasks.two_models import TwoModels
+from hydrant.tasks.supervised import R2, Regression, Supervised, TwoModels
 
 __all__ = [
     "R2",

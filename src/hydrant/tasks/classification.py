@@ -1,4 +1,7 @@
-"""Classification into one of several classes, or by several labels: of samples, pixels or tokens."""
+"""Classification into one of several classes, or by several labels: of samples, pixels or tokens.
+
+The predictions of classifications, by the names that `hydrant predict` writes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,46 @@ from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError, log
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
-from hydrant.tasks.entropy import binary_cross_entropy, check_probabilities, cross_entropy
-from hydrant.tasks.losses import Loss, MeanOfValid, check_ignored, check_weight, checked_loss
-from hydrant.tasks.predictions import class_predictions, label_predictions
+from hydrant.tasks.losses import (
+    Loss,
+    MeanOfValid,
+    binary_cross_entropy,
+    check_ignored,
+    check_probabilities,
+    check_weight,
+    checked_loss,
+    cross_entropy,
+)
+
+
+def class_predictions(logits: Tensor) -> dict[str, Tensor]:
+    """Return the most probable class of each target and its probability, (B, ...); all probabilities, and the logits.
+
+    Args:
+        logits: (B, C, ...) of C classes.
+
+    >>> import torch
+    >>> predictions = class_predictions(torch.tensor([[0.0, 2.0], [1.0, 1.0]]))
+    >>> predictions["prediction"], predictions["probability"]
+    (tensor([1, 0]), tensor([0.8808, 0.5000]))
+    """
+    probabilities = logits.softmax(dim=1)
+    probability, prediction = probabilities.max(dim=1)
+    return {
+        "prediction": prediction,
+        "probability": probability,
+        "probabilities": probabilities,
+        "logits": logits,
+    }
+
+
+def label_predictions(logits: Tensor) -> dict[str, Tensor]:
+    """Return the probability of each label, (B, C, ...), and the logits.
+
+    Args:
+        logits: (B, C, ...), one for each of C labels; a sample may have any number of them.
+    """
+    return {"probabilities": logits.sigmoid(), "logits": logits}
 
 
 class Classification(Task):

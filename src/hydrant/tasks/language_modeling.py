@@ -1,4 +1,7 @@
-"""Language modeling: the next token of each token."""
+"""Language modeling: the next token of each token.
+
+Texts that a language model continues, token by token.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
-from hydrant.tasks.sums import MetricOfSums
+from hydrant.tasks.losses import MetricOfSums
 
 _NO_TARGET = -100
 """The `ignore_index` of torch's own losses, for a task in which every target counts."""
@@ -203,3 +206,44 @@ class UnigramEntropy(MetricOfSums):
 
     def value(self, sums: Tensor) -> Tensor:
         return torch.special.entr(sums / sums.sum()).sum()
+
+
+@torch.no_grad()
+def generate(
+    model: nn.Module,
+    tokens: Tensor,
+    num_tokens: int,
+    *,
+    max_context: int,
+    temperature: float,
+    top_k: int | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return a sequence of tokens, (L,) int64, with `num_tokens` more that the model predicts.
+
+    Each token is drawn from the softmax of `logits / temperature` over the `top_k` most probable ones (Fan et al.,
+    2018). The model reads at most the last `max_context` tokens, without a cache of its keys and values.
+
+    Args:
+        model: `tokens (B, L) -> logits (B, L, V)`.
+        tokens: at least one, on the device of the model.
+        temperature: 0 takes the most probable token.
+        top_k: None: all tokens.
+        generator: draws the tokens; on the host.
+    """
+    for _ in range(num_tokens):
+        logits = _last_logits(model, tokens[None, -max_context:]).float().cpu()
+        if temperature == 0:
+            chosen = logits.argmax(keepdim=True)
+        else:
+            best, indices = logits.topk(min(top_k or len(logits), len(logits)))
+            drawn = (best / temperature).softmax(-1).multinomial(1, generator=generator)
+            chosen = indices[drawn]
+        tokens = torch.cat([tokens, chosen.to(tokens.device)])
+    return tokens
+
+
+def _last_logits(model: Any, tokens: Tensor) -> Tensor:
+    """Return the logits of the token after the last one, (V,)."""
+    has_readout = isinstance(model, SeparateReadout)
+    return model.logits(model(tokens, readout=False)[0, -1]) if has_readout else model(tokens)[0, -1]

@@ -1,4 +1,7 @@
-"""The progress bar of a run, on a terminal or in a notebook."""
+"""The progress bar of a run, on a terminal or in a notebook.
+
+The progress bar and the pictures of a run below the cell of a notebook. Imports IPython only there.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,31 @@ import math
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from hydrant.terminal.console import is_terminal
-from hydrant.terminal.notebook import in_notebook
-from hydrant.terminal.numbers import number
-from hydrant.terminal.styled import console, format_duration
+from hydrant.terminal.console import console, format_duration, is_terminal
+from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
     from rich.live import Live
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, which shows pictures and a bar; not plain IPython."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
+
+
+def show_picture(path: Path) -> None:
+    """Show a PNG below the cell, if this is a notebook."""
+    if in_notebook():
+        from IPython.display import Image, display
+
+        display(Image(filename=str(path)))
+
 
 REDRAW_SECONDS = 0.1
 _RATE_DRAWS = 100  # draws over which the rate of the updates is measured

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hydrant.trackers.base import NullTracker as NullTracker
     from hydrant.trackers.mlflow import MlflowTracker as MlflowTracker
     from hydrant.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
-    from hydrant.trackers.trackio import TrackioTracker as TrackioTracker
+    from hydrant.trackers.tensorboard import TrackioTracker as TrackioTracker
     from hydrant.trackers.wandb import WandbTracker as WandbTracker
 
 __getattr__, __dir__ = lazy_exports(
@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy_exports(
         "NullTracker": "hydrant.trackers.base",
         "MlflowTracker": "hydrant.trackers.mlflow",
         "TensorBoardTracker": "hydrant.trackers.tensorboard",
-        "TrackioTracker": "hydrant.trackers.trackio",
+        "TrackioTracker": "hydrant.trackers.tensorboard",
         "WandbTracker": "hydrant.trackers.wandb",
     },
 )

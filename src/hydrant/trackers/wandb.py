@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError, RecordError, first_line, log
 from hydrant.files.redaction import redacted
-from hydrant.terminal.styled import log_fields
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker
-from hydrant.trackers.run_id import keep_id, read_id
+from hydrant.terminal.console import log_fields
+from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
     log_artifact,
@@ -32,15 +31,19 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
-from hydrant.trackers.wandb_names import files_folder, names_of
-from hydrant.trackers.wandb_process import SERVICE, stop_core, turn_off_analytics, without_launch
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
+    SERVICE,
     NoAccessError,
     SdkSession,
+    files_folder,
     last_sent_row,
+    names_of,
     sdk_session,
+    stop_core,
+    turn_off_analytics,
     warm_sdk,
+    without_launch,
 )
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from hydrant.data import IterableSource, Source
 from hydrant.data.base import Data, changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
 from hydrant.safety.targets import target_nodes
-from hydrant.training.checkpoint.content import SavedCheckpoint
-from hydrant.training.checkpoint.folder import find_checkpoint
-from hydrant.training.checkpoint.manifest import TRAINING
-from hydrant.training.checkpoint.tree import split
-from hydrant.training.plan import Plan
+from hydrant.training.checkpoint.content import SavedCheckpoint, split
+from hydrant.training.checkpoint.folder import TRAINING, find_checkpoint
+from hydrant.training.trainer import Plan
 
 _VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
 """The beginnings of the keys that choose the samples of evaluations."""

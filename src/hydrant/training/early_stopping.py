@@ -1,4 +1,7 @@
-"""The best evaluation, and the early end of a run after too many evaluations without a better one."""
+"""The best evaluation, and the early end of a run after too many evaluations without a better one.
+
+The interface to an Optuna pruner, which may end a run that is a trial of a study.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +97,14 @@ class EarlyStopping:
             return False
         best_at = since if best is None else best["num_updates"]
         return self.eval_every.count(num_updates) - self.eval_every.count(best_at) >= self.patience
+
+
+class Pruning:
+    """Decides after every evaluation whether the run ends.
+
+    This one never does: for a run that is no trial, or one with several objectives, which Optuna cannot prune.
+    """
+
+    def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
+        """Report an evaluation, given as its row, and return whether the run ends. All ranks get the same answer."""
+        return False

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.tasks.base import eval_mode
-from hydrant.tasks.entropy import explain_unknown_class
+from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
-from hydrant.training.metric_values import named_values
-from hydrant.training.metrics import Meter
+from hydrant.training.metrics import Meter, named_values
 from hydrant.training.pictures import Observe
 from hydrant.training.precision import Precision
 from hydrant.training.splits import VAL, Split

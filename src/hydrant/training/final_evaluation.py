@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import log
-from hydrant.terminal.numbers import format_metric
+from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.reports import log_row

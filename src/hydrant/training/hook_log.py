@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hydrant.errors import log
 from hydrant.files.redaction import redacted, redacted_text
-from hydrant.training.metric_values import is_own
+from hydrant.training.metrics import is_own
 from hydrant.training.plotting import draw_pixels
 
 Draw = Callable[[Path], None]

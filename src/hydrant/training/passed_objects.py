@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hydrant.config.best import declared_metric
+from hydrant.config.metric_keys import declared_metric
 from hydrant.config.passed import PREFIX, is_passed, not_passed
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.data import Data

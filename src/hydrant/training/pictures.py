@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError, log
-from hydrant.terminal.numbers import percent
+from hydrant.terminal.text import percent
 from hydrant.training.distributed.world import World
 from hydrant.training.plotting import draw_confusion, draw_images
 

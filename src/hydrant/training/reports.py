@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import as_real
 from hydrant.data import StreamSpec
-from hydrant.data.mixup import NoMixing
+from hydrant.data.augment import NoMixing
 from hydrant.errors import log
-from hydrant.optimizers.norms import is_sharded
+from hydrant.optimizers.clipping import is_sharded
 from hydrant.trackers.base import Histogram
-from hydrant.training.distributed.buffers import uses_batch_statistics
+from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.evaluation import draw
-from hydrant.training.metric_values import plain_name
+from hydrant.training.metrics import plain_name
 from hydrant.training.nonfinite import non_finite_error
 from hydrant.training.pictures import Draw, input_pictures
 from hydrant.training.plotting import draw_pixels

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.data import PositionedStream
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
+from hydrant.optimizers.clipping import is_sharded
 from hydrant.optimizers.kernels import KERNEL_FIELDS
-from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
-from hydrant.training.checkpoint.manifest import TRAINING, count
+from hydrant.training.checkpoint.folder import TRAINING, count
 from hydrant.training.data_checks import num_samples, validation_of
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState

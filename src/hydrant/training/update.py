@@ -17,10 +17,9 @@ from torch.optim import Optimizer
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping, gradient_norm, local_gradients
-from hydrant.optimizers.kinds import has_modes, needs_closure
-from hydrant.optimizers.restore import restore
+from hydrant.optimizers.kernels import has_modes, needs_closure, restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
-from hydrant.training.compile.eager_step import OptimizerStep
+from hydrant.training.compile.base import OptimizerStep
 from hydrant.training.precision import Precision
 
 StepStatus = Literal["applied", "overflowed", "not_finite"]

@@ -20,9 +20,8 @@ from repository import ROOT
 from training_runs import UserModule
 
 from hydrant import cli
-from hydrant.commands.bench.output import table
 from hydrant.commands.bench.results import CellResult, Measurement, with_baselines
-from hydrant.commands.bench.run import plan_cells, with_defaults
+from hydrant.commands.bench.run import plan_cells, table, with_defaults
 
 MLP = ("data=digits", "model.hidden=[8]")
 QUICK = ("--updates", "2", "--warmup", "1")

@@ -21,7 +21,7 @@ from hydrant.commands.compare.curves import MAX_POINTS, curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.text_report import to_text
-from hydrant.terminal.numbers import digits_of
+from hydrant.terminal.text import digits_of
 
 
 def test_curves_of_one_run_have_its_name(

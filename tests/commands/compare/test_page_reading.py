@@ -16,7 +16,7 @@ from reports import column, description, figure, parts_of
 
 from hydrant.commands.compare.comparison import compare
 from hydrant.commands.compare.page import write_page
-from hydrant.commands.compare.page.pictures import MAX_BYTES
+from hydrant.commands.compare.page.content import MAX_BYTES
 from hydrant.commands.compare.question import Question
 
 ONE, OTHER = "optimizer-adamw_scheduler-cosine_seed-0", "optimizer-lion_scheduler-wsd_seed-0"

@@ -10,12 +10,11 @@ import pytest
 from planted import write_run
 
 from hydrant.commands.compare.follow import have_changed
-from hydrant.commands.compare.reader import RunReader
-from hydrant.commands.compare.sources import read_runs
+from hydrant.commands.compare.sources import RunReader, read_runs
 from hydrant.errors import RecordError
 from hydrant.runs import folder as folder_module
-from hydrant.runs import rows as rows_module
-from hydrant.runs.rows import GrowingRows
+from hydrant.runs import record as rows_module
+from hydrant.runs.record import GrowingRows
 
 
 def test_only_changed_files_and_new_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

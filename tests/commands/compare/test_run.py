@@ -11,8 +11,7 @@ import pytest
 
 from hydrant.clock import Steps
 from hydrant.commands.compare.comparability import _budget
-from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.series import Series
+from hydrant.commands.compare.run import Run, Series
 from hydrant.commands.compare.time_to_target import time_to_target
 from hydrant.training.early_stopping import parse_target
 

@@ -24,7 +24,7 @@ from hydrant.commands.compare.curves import curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.sections import sections_of
 from hydrant.commands.compare.text_report import to_text
-from hydrant.config.loss_keys import differing_definitions
+from hydrant.config.metric_keys import differing_definitions
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of the seeds of each optimizer; None: the run failed, NaN: its last value is not finite."""

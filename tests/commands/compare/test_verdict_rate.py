@@ -16,9 +16,8 @@ from marks import slow
 from planted import runs_of
 from scipy import stats
 
-from hydrant.commands.compare.evidence.noise import Spread
 from hydrant.commands.compare.groups import Group, Metric, group_runs
-from hydrant.commands.compare.statistics import estimate
+from hydrant.commands.compare.statistics import Spread, estimate
 from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
 from hydrant.commands.compare.verdicts.verdict import find_verdict
 

@@ -15,9 +15,9 @@ from scipy import stats
 import hydrant
 from hydrant import cli
 from hydrant.commands.compare import comparison
-from hydrant.commands.compare.evidence.power import seeds_needed
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
+from hydrant.commands.compare.statistics import seeds_needed
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.errors import ConfigError
 

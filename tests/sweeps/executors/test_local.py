@@ -11,7 +11,7 @@ from quick_jobs import QuickJob, quick_jobs
 from sweeps import LAUNCHERS
 from training_runs import run_command
 
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors import SweepJob, local
 from hydrant.sweeps.executors.local import Local
 from hydrant.sweeps.fork_server.call import CallResult

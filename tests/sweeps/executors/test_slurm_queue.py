@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.sweeps.executors.slurm_queue import queued, queued_in
+from hydrant.sweeps.executors.slurm import queued, queued_in
 
 
 @pytest.mark.parametrize(

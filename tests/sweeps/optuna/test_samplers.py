@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from searches import OBJECTIVE, PRUNERS, SAMPLERS, space_of
 
-from hydrant.sweeps.optuna.samplers import check_parts
-from hydrant.sweeps.optuna.trials import Search, Trials
+from hydrant.sweeps.optuna.trials import Search, Trials, check_parts
 
 
 def test_every_option_is_a_sampler_or_pruner_with_its_arguments() -> None:

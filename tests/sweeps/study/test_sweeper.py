@@ -31,7 +31,7 @@ from sweeps import SHORT
 
 from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
-from hydrant.config.job_composer import JobComposer
+from hydrant.config.compose import JobComposer
 from hydrant.errors import RecordError
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive

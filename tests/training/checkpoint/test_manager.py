@@ -22,9 +22,8 @@ from safetensors.torch import load_file
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import manager, storage
 from hydrant.training.checkpoint.content import Checkpoint
-from hydrant.training.checkpoint.folder import Retention, newest_undamaged
+from hydrant.training.checkpoint.folder import Retention, newest_undamaged, read_manifest
 from hydrant.training.checkpoint.manager import CheckpointManager
-from hydrant.training.checkpoint.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("process_group")
 

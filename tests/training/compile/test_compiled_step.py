@@ -26,10 +26,9 @@ from training_runs import Train, UserModule, whole_and_resumed
 from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
 from hydrant.optimizers.scheduled_fields import ScheduledField
-from hydrant.training.compile.compiled_step import NUM_WARMUP_CALLS, compile_step
-from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
-from hydrant.training.compile.supported import COMPILED as COMPILED_OPTIMIZERS
-from hydrant.training.compile.supported import optimizer_name, why_eager
+from hydrant.training.compile.base import EagerStep, OptimizerStep
+from hydrant.training.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
+from hydrant.training.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
 
 UPDATES = 8
 COMPILE = ("compile=default", "compile.backend=aot_eager", "compile.optimizer=true")

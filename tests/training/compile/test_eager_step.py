@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
-from hydrant.training.compile.eager_step import EagerStep
+from hydrant.training.compile.base import EagerStep
 
 # The steps of LBFGS and SAM take a closure, and Prodigy has a hook that checks its groups.
 OTHERS = ("lbfgs", "sam", "prodigy")

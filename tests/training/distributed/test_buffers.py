@@ -14,7 +14,7 @@ from spawned import spawn
 from torch import Tensor, nn
 
 from hydrant import cli
-from hydrant.training.distributed.buffers import RankBuffers
+from hydrant.training.distributed.ddp import RankBuffers
 
 NUM_UPDATES, NUM_MICRO_STEPS = 3, 2
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.error_keys import as_config_error
+from hydrant.config.error_messages import as_config_error
 from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping
-from hydrant.optimizers.kinds import has_modes
+from hydrant.optimizers.kernels import has_modes
 from hydrant.training.prepare.check_steps import check_steps
 from hydrant.training.update import OptimizerEntry, Optimizers
 
@@ -214,6 +214,6 @@ def test_timm_optimizers_that_cannot_train_are_refused(
     name: str, workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del workdir
-    monkeypatch.setattr("hydrant.optimizers.timm.find_spec", lambda _: None)
+    monkeypatch.setattr("hydrant.optimizers.library.find_spec", lambda _: None)
     assert cli.main(["preview", "optimizer=timm", f"optimizer.name={name}"]) == 2
     assert capsys.readouterr().err.startswith("error: optimizer")

@@ -14,12 +14,11 @@ from trials import trials_of
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, Indices, InMemorySource, StreamSpec
-from hydrant.data.base import Stream
-from hydrant.data.damaged import DamagedSamples
-from hydrant.data.mixup import MixupCutmix
+from hydrant.data.augment import MixupCutmix
+from hydrant.data.base import DamagedSamples, Stream
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification, Supervised, Task
-from hydrant.training.prepare.check_means import check_means
+from hydrant.training.prepare.check_samples import check_means
 from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, eval_metrics, read_samples
 
 

@@ -22,7 +22,7 @@ from training_runs import run_command, train_in_child
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
+from hydrant.training.compile.base import EagerStep, OptimizerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.split_step import SplitStep, assign, check_split_steps, split_steps
 

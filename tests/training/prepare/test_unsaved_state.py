@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.training.prepare.unsaved_state import written_buffers
+from hydrant.training.prepare.check_samples import written_buffers
 from hydrant.training.training_trial import training_trial
 
 

@@ -17,7 +17,7 @@ from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.data.packed import with_cuts
+from hydrant.data.tokens import with_cuts
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
-from hydrant.training.profiling.tables import phase_table, phase_times
+from hydrant.training.profiling.trace import phase_table, phase_times
 
 
 def event(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hydrant.training.loop import make_update
 from hydrant.training.stack import CannotStack, Stack
-from hydrant.training.stack.attention import fold_attention
+from hydrant.training.stack.functions import fold_attention
 
 LANES, B, H, L, D = 3, 2, 4, 8, 16
 SAME: tuple[int, ...] = (LANES, B, H, L, D)

@@ -23,9 +23,8 @@ from hydrant.data import LoaderSource
 from hydrant.sweeps.stack_trial import plan_group
 from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
-from hydrant.training.stack.check import check_plan, signature, try_lanes
+from hydrant.training.stack.check import HiddenContents, check_hidden, check_plan, signature, try_lanes
 from hydrant.training.stack.forward import StackedTask
-from hydrant.training.stack.hidden import HiddenContents, check_hidden
 
 REFUSED = {
     "precision": ["precision=fp16"],

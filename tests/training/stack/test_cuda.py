@@ -21,7 +21,7 @@ from benchmarks.stack_updates import stack_of
 from benchmarks.stacked_gpu import peak_of_run, peak_of_stack
 from hydrant.training.loop import make_update
 from hydrant.training.stack import Stack
-from hydrant.training.stack.dropout import StackedDropouts
+from hydrant.training.stack.random import StackedDropouts
 
 COUNTS_IN_PYTHON = "it counts in Python, or makes new tensors for its state"
 LANE_BY_LANE = {

@@ -10,9 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.training.stack.draws import Draw, RecordDraws, ReplayDraws
-from hydrant.training.stack.dropout import SourceBySource, StackedDropouts, choose_drawing
-from hydrant.training.stack.philox import Dropout, philox
+from hydrant.training.stack.random import (
+    Draw,
+    Dropout,
+    RecordDraws,
+    ReplayDraws,
+    SourceBySource,
+    StackedDropouts,
+    choose_drawing,
+    philox,
+)
 
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "dropout": lambda x: F.dropout(x, 0.3),
@@ -199,7 +206,7 @@ def test_lanes_draw_alone_if_one_call_is_not_known(
 def test_the_memory_of_dropout_does_not_grow_with_the_micro_batches(
     window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.training.stack.dropout._WINDOW_BYTES", window)
+    monkeypatch.setattr("hydrant.training.stack.random._WINDOW_BYTES", window)
     draws = draws_of(lambda x: F.dropout(x, 0.1), torch.ones(64, 64, device="cuda"))
     together = StackedDropouts([(0, draws), (1, draws)], torch.device("cuda", 0), (4, 4))
     before = torch.cuda.memory_allocated()
@@ -218,6 +225,6 @@ def test_many_lanes_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = draws_of(lambda x: F.dropout(x, 0.1), torch.ones(5, 8, device="cuda"))
     sources = [(seed, draws) for seed in range(5)]
     whole = StackedDropouts(sources, torch.device("cuda", 0), (4, 4)).draw(3, 0)
-    monkeypatch.setattr("hydrant.training.stack.dropout._CHUNK_BYTES", 2 * 40 * 20)  # two lanes
+    monkeypatch.setattr("hydrant.training.stack.random._CHUNK_BYTES", 2 * 40 * 20)  # two lanes
     parts = StackedDropouts(sources, torch.device("cuda", 0), (4, 4)).draw(3, 0)
     assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))

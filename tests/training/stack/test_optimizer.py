@@ -13,9 +13,8 @@ from marks import slow_but
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hydrant.training.stack.lanes import CannotStack, StackedWeights
 from hydrant.training.stack.optimizer import StackedOptimizer
-from hydrant.training.stack.reasons import CannotStack
-from hydrant.training.stack.weights import StackedWeights
 
 MAPPED = (
     "sgd", "sgd optimizer.momentum=0.0", "sgd optimizer.nesterov=true", "sgd optimizer.fused=false", "adam", "adamw",

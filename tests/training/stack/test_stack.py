@@ -16,12 +16,13 @@ from hydrant.errors import NonFiniteError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile.base import Compilation
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.scratch import build_scratch
-from hydrant.training.stack import CannotStack, Stack, steps
-from hydrant.training.stack.compilation import LaneCompilation
-from hydrant.training.stack.steps import StackedSteps
-from hydrant.training.stack.stream import StackedStream
-from hydrant.training.stack.tensors import StackedTensors
+from hydrant.training.prepare.micro_batch import build_scratch
+from hydrant.training.stack import CannotStack, Stack
+from hydrant.training.stack import optimizer as optimizer_module
+from hydrant.training.stack.forward import LaneCompilation
+from hydrant.training.stack.lanes import StackedTensors
+from hydrant.training.stack.optimizer import StackedSteps
+from hydrant.training.stack.stack import StackedStream
 from hydrant.training.trainer import Trainer
 
 
@@ -179,7 +180,7 @@ def test_lanes_of_a_stack_that_can_no_longer_step_together_step_alone(
                 for trainer in alone:
                     make_update(trainer, measure=False)
             if part == 0:
-                monkeypatch.setattr(steps, "StackedOptimizer", refused)
+                monkeypatch.setattr(optimizer_module, "StackedOptimizer", refused)
         for lane, trainer in zip(lanes, alone, strict=True):
             for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
                 assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)
@@ -287,7 +288,7 @@ def test_a_chunk_holds_few_samples_however_many_an_update_has(
             return read(this, draws)
 
         monkeypatch.setattr(reader, "train_batch", counted)
-        monkeypatch.setattr("hydrant.training.stack.stream._CHUNK_BYTES", 3 * 3 * 20 * 64 * 4)
+        monkeypatch.setattr("hydrant.training.stack.stack._CHUNK_BYTES", 3 * 3 * 20 * 64 * 4)
         stream = StackedStream(stack.lanes)
         next(iter(stream.micro_batches(0)))  # what is read in part is read again
         stacked = [list(stream.micro_batches(update)) for update in range(4)]

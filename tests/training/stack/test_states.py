@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hydrant.training.stack.states import stack_slots
-from hydrant.training.stack.weights import StackedWeights
+from hydrant.training.stack.lanes import StackedWeights, stack_slots
 
 
 def test_the_state_of_each_lane_keeps_its_strides() -> None:

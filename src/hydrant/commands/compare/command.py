@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
-from hydrant.terminal.answer import answer, wants_json
-from hydrant.terminal.console import emit, notice, say
+from hydrant.terminal.console import answer, emit, notice, say, wants_json
 
 if TYPE_CHECKING:
     from hydrant.commands.compare.question import Question

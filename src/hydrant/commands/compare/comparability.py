@@ -11,7 +11,7 @@ from hydrant.commands.compare.config_keys import is_data_key, label
 from hydrant.commands.compare.groups import Group, Metric, are_balanced
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
-from hydrant.config.loss_keys import differing_definitions
+from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus
 

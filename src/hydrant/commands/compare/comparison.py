@@ -7,14 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.checks import unknown_name
-from hydrant.commands.compare.best_over import Choice, choose_best
-from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.config_keys import check_repeats, differing_keys, label, repetition
-from hydrant.commands.compare.groups import Group, Metric, group_runs, missing_cells
+from hydrant.commands.compare.config_keys import (
+    check_repeats,
+    differing_keys,
+    label,
+    mark_repeats,
+    mark_several_configs,
+    repetition,
+)
+from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.ranking import difference, find_baseline, find_winner, with_differences
-from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
+from hydrant.commands.compare.ranking import (
+    Choice,
+    choose_best,
+    difference,
+    find_baseline,
+    find_winner,
+    with_differences,
+)
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.studied import (
@@ -38,7 +49,7 @@ from hydrant.commands.compare.time_to_target import (
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
-from hydrant.config.best import mode_by_name, unknown_mode
+from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
 from hydrant.training.early_stopping import Target

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from hydrant.commands.compare.bounds import bounds_of
 from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.series import FloatArray, Series
+from hydrant.commands.compare.groups import bounds_of
+from hydrant.commands.compare.run import FloatArray, Run, Series
 from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
-from hydrant.config.best import mode_by_name
+from hydrant.config.metric_keys import mode_by_name
 
 MAX_POINTS = 75_000
 """The curves of all runs have about this many points at most, and so have those of all groups."""

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
-from hydrant.commands.compare.page.progress import progress
+from hydrant.commands.compare.page.content import progress
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.reader import RunReader
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
-from hydrant.commands.compare.sources import read_runs
+from hydrant.commands.compare.sources import RunReader, read_runs
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.terminal.console import notice
 

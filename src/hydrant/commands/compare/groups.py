@@ -1,4 +1,7 @@
-"""Groups of runs by config keys: their results, and the runs that are missing."""
+"""Groups of runs by config keys: their results, and the runs that are missing.
+
+The range of a metric, in which the intervals of its means stay: an accuracy is between 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from hydrant.commands.compare.statistics import (
     Estimate,
     estimate,
 )
+from hydrant.config import metric_keys
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
 
@@ -306,3 +310,11 @@ def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
         return num_cells, []
     cells = itertools.product(*axes.values())
     return num_cells, [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]
+
+
+def bounds_of(metric: str, runs: Sequence[Run]) -> Bounds:
+    """Return the bounds of a metric, by all of its values."""
+    values = [run.series[metric].values for run in runs if metric in run.series]
+    finite = [column[np.isfinite(column)] for column in values]
+    ends = [float(end) for column in finite if len(column) for end in (column.min(), column.max())]
+    return metric_keys.bounds_of(metric, [run.config for run in runs], ends)

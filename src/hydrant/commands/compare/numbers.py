@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hydrant.terminal.numbers import format_metric, number
+from hydrant.terminal.text import format_metric, number
 
 
 def two_digits(value: float) -> str:

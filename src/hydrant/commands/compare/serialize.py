@@ -12,13 +12,12 @@ from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.ranking import passed_over
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.run_values import FIGURES, objectives, run_to_dict
-from hydrant.commands.compare.section import Section
-from hydrant.commands.compare.sections import RUNS, sections_of
+from hydrant.commands.compare.sections import RUNS, Section, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
-from hydrant.files.csv_text import as_csv
+from hydrant.files.user_files import as_csv
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:

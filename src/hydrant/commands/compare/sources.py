@@ -1,4 +1,9 @@
-"""Read the runs that the words of the command line name, from run folders or from W&B."""
+"""Read the runs that the words of the command line name, from run folders or from W&B.
+
+The runs of a folder such as `outputs` that answer the same question as its newest run.
+
+Read run folders. A reader that is kept reads only the files that have changed since, and the new rows of metrics.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,180 @@ import glob
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydrant.checks import near_folders
-from hydrant.commands.compare.collection import same_question
-from hydrant.commands.compare.reader import RunReader
-from hydrant.commands.compare.run import WANDB_PREFIX, Run
-from hydrant.errors import ConfigError
-from hydrant.runs.folder import SWEEP_PLAN, RunStatus, choices_in, is_run_folder, newest_folders
+from hydrant.commands.compare.config_keys import as_text, is_data_key
+from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, read_schedules, series_by_metric
+from hydrant.config.flat import flatten, group_choices
+from hydrant.errors import ConfigError, RecordError
+from hydrant.runs.config_keys import flat_with_added_keys
+from hydrant.runs.folder import (
+    CONFIG,
+    HYDRA,
+    HYDRA_OVERRIDES,
+    HYDRA_SETTINGS,
+    METRICS,
+    SCHEDULE_VALUES,
+    SUMMARY,
+    SWEEP_PLAN,
+    RunFolder,
+    RunStatus,
+    choices_in,
+    is_run_folder,
+    newest_folders,
+    read_options,
+)
+from hydrant.runs.record import GrowingRows
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
+
+_OPTIONS = ("data", "task", "debug")
+"""The config groups that say what is trained. Their options determine many of the other keys."""
+_SAME_FOR_ALL = ("data.augment", "data.train_transform", "data.collate", "data.test", "limit_test_samples")
+"""The beginnings of data keys in which runs may differ: how samples are prepared for training, and the test split."""
+_MAX_NAMES = 3
+"""At most this many runs are named; more are counted."""
+
+
+def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run], str]:
+    """Return the runs with the data, the task, the `debug` option and the metric of the newest run.
+
+    They may differ in the keys of `by`, and in those of a group of `by`.
+
+    The newest run is the one that logged last: of those without `debug`, if there are any, and of these the finished
+    ones, if there are any.
+
+    The second result is a sentence that names the runs that are left out, and the keys in which they differ; "" if none
+    are.
+    """
+    if not runs:
+        return [], ""
+    newest = max(runs, key=_precedence)
+    others = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
+    if not others:
+        return list(runs), ""
+    by_keys = dict[str, list[str]]()
+    for name, keys in others.items():
+        by_keys.setdefault(", ".join(keys), []).append(name)
+    reasons = "; ".join(
+        f"{_names(names)} differ{'s' * (len(names) == 1)} in {keys}" for keys, names in by_keys.items()
+    )
+    text = f"{len(others)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
+    return [run for run in runs if run.name not in others], f"{text}: {reasons}"
+
+
+def _precedence(run: Run) -> tuple[bool, bool, float]:
+    return run.config.get("debug") is None, run.state == RunStatus.FINISHED, run.last_logged
+
+
+def _differing(run: Run, newest: Run, by: Sequence[str]) -> list[str]:
+    """Return the keys that make the run answer another question. The options stand for the keys that they set."""
+    configs = run.config, newest.config
+    # Else a run failed early.
+    are_whole = all(any(key.startswith("data.") for key in config) for config in configs)
+    keys = set(run.config) | set(newest.config) if are_whole else set(run.config) & set(newest.config)
+    differing = [key for key in sorted(keys) if _counts(key, by) and _text(run, key) != _text(newest, key)]
+    return [key for key in _OPTIONS if key in differing] or differing
+
+
+def _counts(key: str, by: Sequence[str]) -> bool:
+    if any(key == asked or key.startswith(f"{asked}.") for asked in by):
+        return False
+    return key in (*_OPTIONS, "best.metric") or (is_data_key(key) and not key.startswith(_SAME_FOR_ALL))
+
+
+def _text(run: Run, key: str) -> str:
+    """Return a value as text. A key that was added to Hydrant later is null in earlier runs."""
+    return as_text(run.config.get(key))
+
+
+def _names(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return ", ".join([*names[:_MAX_NAMES], *more])
+
+
+Stamp = tuple[int, int, int] | None
+"""When a file was last written, its size and its inode; None if there is none."""
+
+_SETTINGS = (CONFIG, f"{HYDRA}/{HYDRA_OVERRIDES}", f"{HYDRA}/{HYDRA_SETTINGS}")
+_CHANGING = (SUMMARY, METRICS, SCHEDULE_VALUES)
+
+
+def stamp(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class RunReader:
+    """Reads runs, each file again only if it has changed."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Path, _Entry] = {}
+
+    def read(self, folder: Path) -> Run:
+        """Return the run of a folder: the same object as before if nothing has changed."""
+        entry = self._entries.setdefault(folder, _Entry(folder))
+        entry.update()
+        return entry.run
+
+
+@dataclass
+class _Entry:
+    """What is known of a run folder."""
+
+    folder: Path
+    settings: Sequence[Stamp] = ()
+    changing: Sequence[Stamp] = ()
+    saved: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the flat config, with the options
+    record: RunFolder = field(init=False)
+    run: Run = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rows, self._damage = GrowingRows(self.folder / METRICS), ""
+
+    def update(self) -> None:
+        settings = [stamp(self.folder / name) for name in _SETTINGS]
+        changing = [stamp(self.folder / name) for name in _CHANGING]
+        if settings == self.settings and changing == self.changing:
+            if self.run.state != RunStatus.DAMAGED and self.run.state != self.record.state:  # of its lock
+                self.run = replace(self.run, state=self.record.state)
+            return
+        self.record = RunFolder(self.folder)
+        if settings != self.settings:
+            self._damage = self._read_settings()
+        self.settings, self.changing = settings, changing
+        self.run = self._read_run()
+
+    def _read_settings(self) -> str:
+        """Read config and options. Return why they cannot be read; "" if they can."""
+        try:
+            saved, options = flatten(self.record.config), read_options(self.folder)
+        except RecordError as error:
+            return str(error)
+        self.saved = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
+        return ""
+
+    def _read_run(self) -> Run:
+        name, record = relative(self.folder.resolve()), self.record
+        if self._damage:
+            return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=self._damage, folder=self.folder)
+        config = self.saved or dict(record.choices)  # a run that failed early has no config
+        has_own_name = not (self.folder.resolve().parent / SWEEP_PLAN).exists()
+        facts = record.state, config, record.choices, record.summary
+        run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=self.folder)
+        try:
+            rows, schedules = self._rows.read(), read_schedules(self.folder / SCHEDULE_VALUES)
+            series = series_by_metric(rows)
+            return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
+        except RecordError as error:
+            return replace(run, state=RunStatus.DAMAGED, error=str(error))
 
 
 def read_runs(

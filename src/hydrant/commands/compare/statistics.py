@@ -1,14 +1,26 @@
-"""Statistics of small samples: means with confidence intervals, t-tests, Holm's correction."""
+"""Statistics of small samples: means with confidence intervals, t-tests, Holm's correction.
+
+The expected best result of n trials; Dodge et al., "Show Your Work", 2019, section 3.1.
+
+Tests of the mean of a group against a fixed value: Student's t, or a z-test where the noise is known.
+
+The basin of a learning rate: the range around the best one whose results are as good up to a tolerance.
+
+The scatter of results over seeds: standard deviations with chi-square intervals, of one group and pooled.
+
+The seeds that a difference needs: the power of two-sided t-tests, by the noncentral t distribution.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import optimize, stats
 
 CONFIDENCE = 0.95
 
@@ -150,3 +162,274 @@ def holm(p_values: Sequence[float]) -> list[float]:
         greatest = max(greatest, min(1.0, (len(p_values) - rank) * p_values[idx]))
         corrected[idx] = greatest
     return corrected
+
+
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """The expected best of 1, 2, ... trials, with a bootstrap interval over the trials; None for one trial."""
+
+    expected: Sequence[float]
+    low: Sequence[float] | None
+    high: Sequence[float] | None
+
+
+def best_of_n(values: Sequence[float], mode: str, num: int | None = None) -> BestOfN:
+    """Return the expected best of 1 to `num` trials that are drawn, with replacement, from these trials.
+
+    With the sorted values v(1) to v(N), v(N) the best, the best of n is v(i) with probability (i/N)^n - ((i-1)/N)^n.
+    The interval has the percentiles of this curve over samples of N trials, drawn with replacement. Draws repeat
+    trials, so the curve underestimates where n is near N (Tang et al., "Showing Your Work Doesn't Always Work", 2020).
+
+    >>> [round(value, 4) for value in best_of_n([3.0, 1.0, 2.0], "min").expected]
+    [2.0, 1.5556, 1.3333]
+    """
+    sign = 1.0 if mode == "max" else -1.0
+    trials = sign * np.asarray(values, dtype=float)
+    weights = _weights(len(trials), num or len(trials))
+    expected = sign * (weights @ np.sort(trials))
+    if len(trials) == 1:
+        return BestOfN(expected.tolist(), None, None)
+    draws = np.random.default_rng(0).choice(trials, (NUM_RESAMPLES, len(trials)))
+    curves = sign * (np.sort(draws, axis=1) @ weights.T)  # (resamples, n)
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(curves, [tail, 100 - tail], axis=0)
+    return BestOfN(expected.tolist(), low.tolist(), high.tolist())
+
+
+def _weights(num_trials: int, num: int) -> npt.NDArray[np.float64]:
+    """Return the probability that the i-th value is the best of n, (n, i)."""
+    shares = np.arange(num_trials + 1) / num_trials
+    return np.diff(shares[None, :] ** np.arange(1, num + 1)[:, None], axis=1)
+
+
+@dataclass(frozen=True)
+class TargetTest:
+    """The distance of a mean from a target, and the one-sided p-value that the true mean does not reach it."""
+
+    num: int
+    mean: float | None
+    low: float | None  # of the interval of the mean
+    high: float | None
+    margin: float | None  # by how much the mean is better than the target
+    statistic: float | None  # margin * sqrt(num)
+    p: float | None
+    p_holm: float | None = None  # corrected for the number of groups
+
+
+def beats_target(
+    values: Sequence[float], target: float, mode: str, sigma: float | None = None, bounds: Bounds = UNBOUNDED
+) -> TargetTest:
+    """Test whether the true mean is better than a target, one-sided. `sigma`: the known standard deviation of a run.
+
+    Without `sigma` it is a t-test, which needs two different results; with it a z-test, which needs one. For
+    `target=3.28`, `sigma=0.0013` and `mode="min"` the statistic is that of track 3 of modded-nanogpt, whose rule is
+    `(3.28 - mean) * sqrt(num) >= 0.004`.
+
+    >>> test = beats_target([3.2785, 3.2789, 3.2787], 3.28, "min", sigma=0.0013)
+    >>> round(test.statistic, 5), round(test.p, 3)
+    (0.00225, 0.042)
+    """
+    found = estimate(values, bounds)
+    num, mean, std, low, high = found.num, found.mean, found.std, found.low, found.high
+    if mean is None:
+        return TargetTest(0, None, None, None, None, None, None)
+    margin = target - mean if mode == "min" else mean - target
+    statistic = margin * math.sqrt(num)
+    p = float(stats.t.sf(statistic / std, num - 1)) if std else None
+    if sigma is not None:
+        half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * sigma / math.sqrt(num)
+        low, high = max(mean - half, bounds[0]), min(mean + half, bounds[1])
+        p = float(stats.norm.sf(statistic / sigma))
+    return TargetTest(num, mean, low, high, margin, statistic, p)
+
+
+@dataclass(frozen=True)
+class Basin:
+    """The best learning rate and its basin. It may be wider at an open end, which is the last rate that was tried."""
+
+    best_lr: float
+    best: float
+    low: float
+    high: float
+    is_low_open: bool
+    is_high_open: bool
+
+    @property
+    def factor(self) -> float:
+        """The width: the largest learning rate of the basin over the smallest."""
+        return self.high / self.low
+
+
+def find_basin(
+    lrs: Sequence[float], results: Sequence[float | None], tolerance: float, mode: str
+) -> Basin | None:
+    """Return the basin around the best mean result; None without any result.
+
+    The curve is linear in log(lr) between the tried learning rates. A rate without a result (None), because a run
+    diverged there, is outside, and so is everything beyond the neighbour that has one.
+
+    Args:
+        lrs: in ascending order.
+        results: the mean at each of them.
+        tolerance: by how much a result may be worse than the best.
+
+    >>> basin = find_basin([0.01, 0.1, 1.0], [0.3, 0.1, 0.2], 0.1, "min")
+    >>> basin.best_lr, round(basin.low, 4), basin.high, round(basin.factor, 1)
+    (0.1, 0.0316, 1.0, 31.6)
+    >>> basin.is_low_open, basin.is_high_open
+    (False, True)
+    """
+    losses = [math.inf if value is None else value if mode == "min" else -value for value in results]
+    best = min(range(len(losses)), key=losses.__getitem__, default=None)
+    if best is None or math.isinf(losses[best]):
+        return None
+    limit = losses[best] + tolerance
+    low, is_low_open = _end(lrs[best::-1], losses[best::-1], limit)
+    high, is_high_open = _end(lrs[best:], losses[best:], limit)
+    value = losses[best] if mode == "min" else -losses[best]
+    return Basin(lrs[best], value, low, high, is_low_open, is_high_open)
+
+
+def _end(lrs: Sequence[float], losses: Sequence[float], limit: float) -> tuple[float, bool]:
+    """Return where the losses, from the best one on, first exceed the limit, and whether they never do."""
+    for n in range(1, len(lrs)):
+        if losses[n] > limit:
+            if math.isinf(losses[n]):
+                return lrs[n - 1], False
+            share = (limit - losses[n - 1]) / (losses[n] - losses[n - 1])
+            return lrs[n - 1] * (lrs[n] / lrs[n - 1]) ** share, False
+    return lrs[-1], True
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A standard deviation, its degrees of freedom, and its confidence interval. Undefined values are None."""
+
+    num: int  # of values
+    degrees: int  # values minus groups
+    std: float | None
+    low: float | None
+    high: float | None
+
+
+def spread(samples: Sequence[Sequence[float]]) -> Spread:
+    """Return the standard deviation within samples, pooled, with its interval for normal values of equal variance.
+
+    `std**2` is the sum of squared distances from the means of the samples, divided by the degrees of freedom; that
+    ratio times the degrees over the true variance is chi-square distributed.
+
+    >>> within = spread([[1.0, 2.0, 3.0], [5.0, 7.0]])
+    >>> within.degrees, round(within.std, 4), round(within.low, 4), round(within.high, 4)
+    (3, 1.1547, 0.6541, 4.3054)
+    >>> spread([[1.0], [2.0]]).std is None
+    True
+    """
+    counted = [sample for sample in samples if len(sample) > 1]
+    num, degrees = sum(map(len, counted)), sum(len(sample) - 1 for sample in counted)
+    if degrees == 0:
+        return Spread(num, 0, None, None, None)
+    if all(are_equal(sample, sample) for sample in counted):
+        return Spread(num, degrees, 0.0, None, None)
+    return _of_squares(num, degrees, sum(float(np.var(sample)) * len(sample) for sample in counted))
+
+
+def paired_spread(table: Sequence[Sequence[float]]) -> Spread:
+    """Return the standard deviation of the difference of two groups with the same seed.
+
+    The residuals without the effects of group and seed (a two-way analysis of variance without repetition) have the
+    variance of one result. A difference has twice that variance. For two groups it is the standard deviation of their
+    differences.
+
+    Args:
+        table: the results, (groups, seeds); two or more of both.
+
+    >>> paired_spread([[1.0, 2.0, 3.0], [2.0, 2.0, 5.0]]).std  # the differences are 1, 0 and 2
+    1.0
+    """
+    results = np.asarray(table, dtype=float)
+    num_groups, num_seeds = results.shape
+    degrees = (num_groups - 1) * (num_seeds - 1)
+    rest = results - results.mean(axis=0) - results.mean(axis=1, keepdims=True) + results.mean()
+    if are_equal(rest, [*results.flat]):
+        return Spread(results.size, degrees, 0.0, None, None)
+    return _of_squares(results.size, degrees, 2 * float(np.sum(rest**2)))
+
+
+def _of_squares(num: int, degrees: int, squares: float) -> Spread:
+    """Return the spread of values with this sum of squared distances from their means."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (float((squares / stats.chi2.ppf(q, degrees)) ** 0.5) for q in (1 - tail, tail))
+    return Spread(num, degrees, (squares / degrees) ** 0.5, low, high)
+
+
+def bartlett(samples: Sequence[Sequence[float]]) -> float | None:
+    """Return the p-value of Bartlett's test (1937) that samples have the same variance; None if it is undefined."""
+    counted = [sample for sample in samples if len(sample) > 1]
+    if len(counted) < 2 or any(are_equal(sample, sample) for sample in counted):
+        return None
+    return float(stats.bartlett(*counted).pvalue)
+
+
+POWER = 0.8
+SIGNIFICANCE = 0.05
+MAX_SEEDS = 10_000
+
+
+def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 1) -> float:
+    """Return the probability that the t-test of a comparison finds a true difference.
+
+    Args:
+        difference: of the means, in units of the metric.
+        std: of the difference of two results; without pairs, sqrt(2) times that of the results of either group. The
+            test without pairs has as many degrees of freedom: see `statistics.unpaired`.
+        num_seeds: of each group; two or more.
+        num_comparisons: for which the test at 5 % is corrected (Bonferroni).
+
+    >>> round(power(1.0, 1.0, 10), 3), round(power(1.0, 1.0, 10, num_comparisons=2), 3)
+    (0.803, 0.682)
+    """
+    degrees = num_seeds - 1
+    shift = abs(difference) / std * math.sqrt(num_seeds)
+    critical = float(stats.t.isf(SIGNIFICANCE / num_comparisons / 2, degrees))
+    same_sign, other_sign = (float(stats.nct.sf(critical, degrees, sign * shift)) for sign in (1, -1))
+    # scipy has no value in the far tail, where the other sign is impossible or this one certain.
+    return (1.0 if math.isnan(same_sign) else same_sign) + (0.0 if math.isnan(other_sign) else other_sign)
+
+
+def seeds_needed(difference: float, std: float, num_comparisons: int = 1) -> int | None:
+    """Return the smallest number of seeds with a power of 80 %; None if it is above 10,000.
+
+    >>> seeds_needed(1.0, 1.0), seeds_needed(1.0, 2**0.5)
+    (10, 18)
+    """
+
+    def are_enough(num: int) -> bool:
+        return power(difference, std, num, num_comparisons) >= POWER
+
+    if not are_enough(MAX_SEEDS):
+        return None
+    low, high = 1, 2  # the power grows with the number of seeds
+    while not are_enough(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if are_enough(middle) else (middle, high)
+    return high
+
+
+def detectable_difference(std: float, num_seeds: int, num_comparisons: int = 1) -> float:
+    """Return the true difference that so many seeds find with a power of 80 %.
+
+    >>> round(detectable_difference(1.0, 10), 3)
+    0.996
+    """
+
+    def shortfall(ratio: float) -> float:
+        return power(ratio, 1.0, num_seeds, num_comparisons) - POWER
+
+    # two pairs need 11.5 standard deviations, times the number of comparisons
+    ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0 * num_comparisons)
+    return std * float(ratio)

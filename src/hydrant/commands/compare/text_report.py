@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.section import Section, Table
-from hydrant.commands.compare.sections import VERDICT, sections_of
+from hydrant.commands.compare.sections import VERDICT, Section, Table, sections_of
 from hydrant.terminal.console import text_width
-from hydrant.terminal.text_table import fit_columns
+from hydrant.terminal.text import fit_columns
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own
 _MANY, _FEW = 100, 3

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydrant.commands.compare.config_keys import repetition
-from hydrant.commands.compare.run import REPEAT, Run
-from hydrant.commands.compare.series import FloatArray
+from hydrant.commands.compare.run import REPEAT, FloatArray, Run
 from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")

@@ -11,12 +11,11 @@ from urllib.parse import unquote
 
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import equals_label, label
-from hydrant.commands.compare.run import WANDB_PREFIX, Run
-from hydrant.commands.compare.series import last_logged, series_by_metric
+from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.read_file import check_plain, check_type
-from hydrant.runs.added_keys import flat_with_added_keys
+from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.file_types import Summary
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session

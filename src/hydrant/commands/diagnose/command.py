@@ -1,25 +1,241 @@
-"""`hydrant diagnose`: find graph breaks, the failing stage, the smallest failing graph, and the speed of each mode."""
+"""`hydrant diagnose`: find graph breaks, the failing stage, the smallest failing graph, and the speed of each mode.
+
+The result of a diagnosis, as text and as JSON.
+
+The configs that a diagnosis compares: the given one, and variants that differ only in `compile`.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydrant.checks import check_number
 from hydrant.commands.bench.results import CellResult, with_baselines
-from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
-from hydrant.commands.diagnose.variants import Config, Variants, make_variants
+from hydrant.config.check import check
 from hydrant.config.command_line import Flags
+from hydrant.config.compose import compose, uncompiled
+from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import ProcessDied
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import notice
+from hydrant.terminal.console import notice, tell
 
-if TYPE_CHECKING:  # these import torch
-    from hydrant.commands.diagnose.minify import SmallestFailure
-    from hydrant.commands.diagnose.stages import Stage
+if TYPE_CHECKING:
+    from hydrant.commands.diagnose.stages import SmallestFailure, Stage
+    from hydrant.training.compile.monitor import Incident
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of diagnosing torch.compile for a config."""
+
+    config: Mapping[str, Any]
+    name: str  # of the given config among the timings
+    breaks: Sequence[Incident]
+    breaks_behind: Sequence[Incident]  # the breaks that appear when the first ones are fixed
+    stages: Sequence[Stage]  # tried stages; only the last one may be wrong
+    smallest_failure: SmallestFailure | str | None  # of the last stage, or why there is none
+    timings: Sequence[CellResult]  # of each mode and of the given config
+
+    def findings(self) -> list[str]:
+        """Return a line for each problem of the given config."""
+        last = self.stages[-1]
+        findings: list[str] = []
+        settings = self.config["compile"]
+        if len(self.breaks) > (settings["max_graph_breaks"] or 0):
+            note = "" if settings["fullgraph"] is False else "; compile.fullgraph fails at the first"
+            findings.append(f"{_count(self.breaks, 'graph break')}{note}")
+        if last.verdict != "ok":
+            findings.append(f"{last.name} {_VERDICTS[last.verdict]}")
+        for result in self.timings:
+            if result.labels["compile"] != self.name:  # another mode than the given one
+                continue
+            if result.figures().get("recompiles"):
+                recompiles = result.repeats[0].compile["recompiles"]
+                findings.append(f"{_count(recompiles, 'recompile')} in a few updates")
+            if result.status in ("failed", "differs"):
+                verdict = _VERDICTS["error" if result.error else "differs"]
+                findings.append(f"in training for a few updates, it {verdict}")
+        return findings
+
+
+_SHOWN = ("backend", "mode", "scope", "dynamic", "options")  # of the settings
+_VERDICTS = {"ok": "ok", "differs": "computes another result than eager", "error": "fails"}
+
+
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return everything in plain types."""
+    failure = diagnosis.smallest_failure
+    return {
+        "findings": diagnosis.findings(),
+        "compile": diagnosis.config["compile"],
+        "graph_breaks": [asdict(b) | {"code": b.code} for b in diagnosis.breaks],
+        "graph_breaks_behind": [asdict(b) | {"code": b.code} for b in diagnosis.breaks_behind],
+        "stages": [{"name": s.name, "verdict": s.verdict, "message": s.message} for s in diagnosis.stages],
+        "culprit": failure if isinstance(failure, str | None) else asdict(failure),
+        "timings": [result.record() for result in diagnosis.timings],
+    }
+
+
+def as_text(diagnosis: Diagnosis) -> str:
+    """Return the report for people."""
+    findings, settings = diagnosis.findings(), diagnosis.config["compile"]
+    behind = "behind them, once they are fixed"
+    lines = [
+        f"compile: {', '.join(f'{key} {settings[key]}' for key in _SHOWN if settings[key] is not None)}",
+        *_breaks("graph breaks", diagnosis.breaks),
+        *(_breaks(behind, diagnosis.breaks_behind) if diagnosis.breaks_behind else []),
+        "",
+        "stages",
+        *_stages(diagnosis.stages),
+        *_smallest_failure(diagnosis.smallest_failure),
+        *_timings(diagnosis.timings),
+        "",
+        f"{_count(findings, 'finding')}{':' if findings else ''}",
+        *(f"  {finding}" for finding in findings),
+    ]
+    return "\n".join(lines)
+
+
+def _stages(stages: Sequence[Stage]) -> list[str]:
+    width = max(len(stage.name) for stage in stages)
+    return [
+        f"  {s.name:<{width}}  {_VERDICTS[s.verdict]}{f': {s.message}' if s.message else ''}" for s in stages
+    ]
+
+
+def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:
+    lines = ["", f"{title}: {len(breaks) or 'none'}"]
+    for incident in breaks:
+        lines.append(f"  {_short(incident.location)}  {incident.code}")
+        lines += [f"      {incident.reason}", f"      -> {incident.remedy}"]
+    return lines
+
+
+def _smallest_failure(failure: SmallestFailure | str | None) -> list[str]:
+    if isinstance(failure, str | None):
+        return ["", failure] if failure else []
+    lines = ["", f"the smallest graph that fails, by PyTorch's minifier: from {_short(failure.location)}"]
+    lines += [f"  {line}" for line in failure.graph.splitlines() if line.strip()]
+    lines += [f"  inputs: {', '.join(failure.inputs)}"]
+    return lines + ([f"  by PyTorch's bisector: {failure.part}"] if failure.part else [])
+
+
+def _timings(results: Sequence[CellResult]) -> list[str]:
+    if not results:
+        return []
+    width = max(len(result.labels["compile"]) for result in results)
+    head = " ".join(f"{column:>9}" for column in [*_COLUMNS, "ms, range"])
+    lines = [f"  {result.labels['compile']:<{width}}  {_timing(result)}" for result in results]
+    title = "speed, and seconds of compilation with an empty cache (cold) and a full one (warm)"
+    return ["", title, f"  {'compile':<{width}}  {head}", *lines]
+
+
+_COLUMNS = {
+    "ms/update": "update_ms", "x eager": "speedup", "cold s": "compile_seconds_cold",
+    "warm s": "compile_seconds_warm", "graphs": "graphs", "breaks": "graph_breaks", "recompiles": "recompiles",
+}  # fmt: skip
+
+
+def _timing(result: CellResult) -> str:
+    if result.status != "ok":
+        return result.status if result.error is None else f"{result.status}: {result.error}"
+    figures = result.figures()
+    update_range = f"{figures['update_ms_min']:.2f}-{figures['update_ms_max']:.2f}"
+    values = [figures[name] for name in _COLUMNS.values()]
+    texts = ["-" if v is None else f"{v:.2f}" if isinstance(v, float) else str(v) for v in values]
+    return " ".join(f"{text:>9}" for text in [*texts, update_range])
+
+
+def _count(things: Sequence[Any], noun: str) -> str:
+    return f"{len(things) or 'no'} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def _short(location: str) -> str:
+    """Return a location relative to the current folder if it is in it."""
+    file, _, line = location.rpartition(":")
+    path = Path(file)
+    return f"{path.relative_to(Path.cwd())}:{line}" if path.is_relative_to(Path.cwd()) else location
+
+
+Config = Mapping[str, Any]
+
+_TRIAL = {
+    "mode": "default", "options": None, "fullgraph": False, "optimizer": False, "evaluation": False, "check": True,
+    "max_recompiles": None, "max_graph_breaks": None, "on_failure": "fail", "cache_dir": None,
+}  # fmt: skip
+"""Settings to try a backend: only the task is compiled, its results are checked, and graph breaks are no errors."""
+
+_MODES = ("default", "blocks", "max_autotune_no_cudagraphs")
+_CUDA_MODES = ("reduce_overhead", "max_autotune")
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Configs that differ only in `compile`."""
+
+    given: Config  # the config of the user
+    eager: Config
+    modes: Mapping[str, Config]  # by option of the config group
+
+    @property
+    def backend(self) -> str:
+        return self.given["compile"]["backend"]
+
+    def with_backend(self, backend: str) -> Config:
+        """Return the given config with another backend and without settings that turn findings into errors."""
+        return {**self.given, "compile": {**self.given["compile"], **_TRIAL, "backend": backend}}
+
+    @property
+    def checked(self) -> Config:
+        """The given config with `compile.check` on and without settings that turn findings into errors."""
+        mode = {key: self.given["compile"][key] for key in ("mode", "options")}
+        return {**self.given, "compile": {**self.given["compile"], **_TRIAL, **mode}}
+
+    @property
+    def given_name(self) -> str:
+        """The name of the mode that equals the given config, or `as given`."""
+        equal = (name for name, config in self.modes.items() if config["compile"] == self.given["compile"])
+        return next(equal, "as given")
+
+    def timed(self) -> dict[str, Config]:
+        """Return the configs to time: eager, every mode, and the given one if it is none of them."""
+        configs = {"eager": self.eager, **self.modes, self.given_name: self.given}
+        return {name: _unbounded(config) for name, config in configs.items()}
+
+
+def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
+    """Compose the variants. If the config is not compiled, the given one gets compile=default.
+
+    Raises:
+        ConfigError: the config is wrong.
+    """
+    others = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
+    compile_overrides = [o for o in overrides if o not in others]
+    if "compile=eager" in compile_overrides:
+        raise ConfigError("compile", "compile=eager compiles nothing to diagnose", remedy="leave it out")
+    is_eager = "backend" not in compose(others).compile and not any(
+        o.startswith("compile=") for o in compile_overrides
+    )
+    given = check(compose([*others, *compile_overrides, *(["compile=default"] if is_eager else [])]))
+    modes = [*_MODES, *(_CUDA_MODES if on_cuda else ())]
+    return Variants(
+        given=given,
+        eager=uncompiled(given),
+        modes={mode: check(compose([*others, f"compile={mode}"])) for mode in modes},
+    )
+
+
+def _unbounded(config: Config) -> Config:
+    """Remove the limits and checks, so that configs with graph breaks are timed too."""
+    if "backend" not in config["compile"]:
+        return config
+    unlimited = {"fullgraph": False, "check": False, "max_recompiles": None, "max_graph_breaks": None}
+    return {**config, "compile": {**config["compile"], **unlimited}}
+
 
 _REPEATS = 2  # the first compiles cold, the second reuses the code
 _WARMUP = 3  # updates that are not timed
@@ -91,7 +307,7 @@ def _stage_name(backend: str) -> str:
 
 def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> SmallestFailure | str | None:
     """Return the smallest graph that fails in the last stage, or why there is none; None without a search."""
-    from hydrant.commands.diagnose.minify import find_smallest_failure
+    from hydrant.commands.diagnose.stages import find_smallest_failure
     from hydrant.commands.isolated import run_isolated
 
     last = stages[-1]
@@ -105,7 +321,7 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
 
 
 def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
-    from hydrant.commands.bench.measure import measure_cells
+    from hydrant.commands.bench.run import measure_cells
 
     configs = variants.timed()
     cells = with_baselines(CellResult({"compile": name}, config) for name, config in configs.items())

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hydrant.commands.registry import COMMANDS, SECTIONS
-from hydrant.terminal.answer import FLAG
-from hydrant.terminal.styled import has_style
+from hydrant.terminal.console import FLAG, has_style
 
 _MAX_WIDTH = 110
 _JSON = f"{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."

@@ -15,8 +15,7 @@ from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, first_few, naming
 from hydrant.imports.distribution import NAME, requirement, version
 from hydrant.safety.trust import trust, trusted_projects
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import notice
+from hydrant.terminal.console import notice, tell
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"

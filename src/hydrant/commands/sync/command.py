@@ -14,9 +14,8 @@ from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import ROOTS
-from hydrant.terminal.answer import tell
-from hydrant.terminal.console import notice, relative
-from hydrant.terminal.text_table import align_columns
+from hydrant.terminal.console import notice, relative, tell
+from hydrant.terminal.text import align_columns
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from hydrant.errors import RecordError, first_line
 from hydrant.files.read_file import read_bytes
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import notice
 from hydrant.trackers.wandb_media import STAGING
 

@@ -16,12 +16,12 @@ from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.base import changes_samples, rounded
+from hydrant.data.dataset import TENSOR_FILES, read_inputs
 from hydrant.data.in_memory import tensor_reader
-from hydrant.data.tensor_files import TENSOR_FILES, read_inputs
 from hydrant.errors import ConfigError, log
 from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import notice
-from hydrant.training.plan import Plan
+from hydrant.training.trainer import Plan
 
 _MARGIN = 0.01  # by which rounding may leave 0..1
 

@@ -13,11 +13,10 @@ from typing import Any, Protocol, TypeAlias
 
 from hydrant.errors import FolderInUse
 from hydrant.runs.folder import RunFolder, RunStatus
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import must_wait, wait_until_free
-from hydrant.runs.outcome import RunResult
-from hydrant.safety.consent import import_from_working_folder
 from hydrant.safety.targets import preload_paths
+from hydrant.safety.trust import import_from_working_folder
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
 from hydrant.sweeps.stack_plan import numbers_text
 from hydrant.terminal.console import say

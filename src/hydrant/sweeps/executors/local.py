@@ -1,18 +1,105 @@
-"""Jobs on this machine: one after another, or several at once, each with its own GPUs."""
+"""Jobs on this machine: one after another, or several at once, each with its own GPUs.
+
+Reserve GPUs of this machine for a job, so that the jobs and sweeps of a user share one only if they may.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+import random
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from hydrant.errors import ConfigError
-from hydrant.runs.outcome import RunResult
+from hydrant.files.atomic_write import open_beside
+from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, paths_to_preload
-from hydrant.sweeps.fork_server.call import forward_signals
-from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated, forward_signals
 from hydrant.training.distributed.env import num_cores
+
+_POLL_SECONDS = 0.2
+
+
+def visible_gpus(preload: Sequence[str]) -> dict[str, str]:
+    """Return the GPUs that this process may use: their names, as in CUDA_VISIBLE_DEVICES, and their UUIDs.
+
+    The UUID is the same for all names of a GPU, such as its number. It is the name itself if CUDA knows no such GPU.
+    The UUID of a part of a GPU (MIG) is in its name: of several parts, CUDA shows a process the first one only.
+
+    Args:
+        preload: the paths of what the fork server imports, which reads the UUIDs so that this process needs no torch.
+    """
+    result, visible = call_isolated(_uuids, (), preload).result, os.environ.get("CUDA_VISIBLE_DEVICES")
+    uuids = [] if isinstance(result, ProcessDied) else result
+    if visible is None:
+        return {str(number): uuid for number, uuid in enumerate(uuids)}
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    known = zip(names, uuids if len(uuids) == len(names) else names, strict=True)
+    return {name: name.removeprefix("MIG-") if name.startswith("MIG-") else uuid for name, uuid in known}
+
+
+def _uuids() -> list[str]:
+    import torch
+
+    return [str(torch.cuda.get_device_properties(n).uuid) for n in range(torch.cuda.device_count())]
+
+
+@contextlib.contextmanager
+def reserve_gpus(
+    gpus: Mapping[str, str], count: int, should_stop: Callable[[], bool], jobs_per_gpu: int = 1
+) -> Generator[list[str]]:
+    """Wait until `count` of the GPUs have room, reserve it, and yield their names; none once `should_stop()` is true.
+
+    File locks hold between processes and end with the process that holds them. A GPU without jobs is taken before one
+    that has some.
+
+    Args:
+        gpus: UUIDs by name.
+        jobs_per_gpu: how many jobs may share a GPU. A job that shares with none waits until a GPU has no job at all.
+    """
+    while not should_stop():
+        with contextlib.ExitStack() as locks:
+            reserved: list[str] = []
+            for place, (name, uuid) in itertools.product(range(jobs_per_gpu), gpus.items()):
+                is_needed = len(reserved) < count and name not in reserved
+                if is_needed and _try_place(uuid, place, jobs_per_gpu > 1, locks):
+                    reserved.append(name)
+            if len(reserved) == count:
+                yield reserved
+                return
+        # Too few: all are released. The random time separates two jobs that each lock one of the two they need.
+        time.sleep(_POLL_SECONDS * random.uniform(0.5, 1.5))
+    yield []
+
+
+def _try_place(uuid: str, place: int, is_shared: bool, locks: contextlib.ExitStack) -> bool:
+    """Lock a place on a GPU, and the GPU itself: together with others, or alone."""
+    with contextlib.ExitStack() as both:
+        of_gpu = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+        if not (_try_lock(uuid, of_gpu, both) and _try_lock(f"{uuid} {place}", fcntl.LOCK_EX, both)):
+            return False
+        locks.push(both.pop_all())
+        return True
+
+
+def _try_lock(name: str, kind: int, locks: contextlib.ExitStack) -> bool:
+    folder = Path(tempfile.gettempdir(), f"hydrant-gpus-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = open_beside(folder / quote(name, safe=""), os.O_RDWR | os.O_CREAT)
+    locks.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Sequential:

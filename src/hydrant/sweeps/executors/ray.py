@@ -8,7 +8,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, first_line
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs, num_ranks
 

@@ -1,28 +1,60 @@
-"""Jobs as SLURM jobs, through submitit, which requeues a job that SLURM preempts or that runs out of time."""
+"""Jobs as SLURM jobs, through submitit, which requeues a job that SLURM preempts or that runs out of time.
+
+The SLURM jobs of this user that wait or run, without submitit.
+"""
 
 from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.job import Job
-from hydrant.runs.outcome import RunResult
+from hydrant.runs.job import Job, RunResult
 from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
-from hydrant.sweeps.executors.slurm_queue import queued
 from hydrant.sweeps.plan import SUBMITIT
 from hydrant.terminal.console import notice, relative, say
+
+
+def queued() -> dict[str, str] | None:
+    """Return this user's waiting and running jobs: the script of each, by its id; None if squeue fails."""
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%i %o"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return _unknown(f"squeue cannot be called ({error.strerror})")
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        return _unknown(f"squeue ended with {done.returncode}{said and f': {said}'}")
+    rows = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.strip()]
+    return {row[0]: "".join(row[1:]).strip() for row in rows}
+
+
+@cache
+def _unknown(reason: str) -> None:
+    """Print once why the queue is not known."""
+    notice(f"warning: {reason}, so it is not known which SLURM jobs wait or run")
+
+
+def queued_in(sweep: Path) -> list[str]:
+    """Return the ids of the jobs that a sweep has submitted: SLURM knows their scripts, which are in its folder."""
+    folder = (sweep / SUBMITIT).resolve()
+    if not folder.is_dir():
+        return []
+    return [number for number, script in (queued() or {}).items() if Path(script).parent == folder]
+
 
 _POLL_SECONDS = 0.5
 _SQUEUE_SECONDS = 10

@@ -14,8 +14,8 @@ import yaml
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file
 from hydrant.runs.folder import RunFolder, RunStatus, read_overrides, remove_if_empty, runs_of_sweep
-from hydrant.runs.outcome import RunResult, report_part
-from hydrant.runs.rows import read_metrics
+from hydrant.runs.job import RunResult, report_part
+from hydrant.runs.record import read_metrics
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors import Executor, SweepJob
 from hydrant.sweeps.executors.base import lane_results
@@ -24,7 +24,7 @@ from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say
-from hydrant.terminal.numbers import number
+from hydrant.terminal.text import number
 
 RESULTS = "optimization_results.yaml"
 

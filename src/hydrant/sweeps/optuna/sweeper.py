@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from hydrant.config.best import check_logged, unknown_mode
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import shortened
-from hydrant.config.loss_keys import defines
+from hydrant.config.metric_keys import check_logged, defines, unknown_mode
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
@@ -52,10 +51,14 @@ class OptunaSweeper(GridSweeper):
 
     def run(self) -> None:
         require_extra("optuna", ["optuna"], "hydra/sweeper", "optuna")
-        from hydrant.sweeps.optuna.samplers import check_parts  # these import Optuna
         from hydrant.sweeps.optuna.search import Limits, SearchLoop
         from hydrant.sweeps.optuna.space import read_space
-        from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
+        from hydrant.sweeps.optuna.trials import (
+            PendingTrial,
+            Search,
+            Trials,
+            check_parts,  # these import Optuna
+        )
 
         limits = Limits(**self._check_limits())
         space = read_space(self._overrides())

@@ -13,8 +13,8 @@ from typing import Literal, TypedDict
 from hydrant.errors import NonFiniteError, RecordError
 from hydrant.files.read_file import Amount, Count, Line, Probability, read_json
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
-from hydrant.runs.rows import read_metrics
-from hydrant.sweeps.study.budget import Budget
+from hydrant.runs.record import read_metrics
+from hydrant.sweeps.study.ranges import Budget
 from hydrant.sweeps.study.verdict import (
     Reason,
     Rule,

@@ -11,9 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides, swept_values
+from hydrant.config.compose import JobComposer
 from hydrant.config.flat import flatten, is_after_training, is_neutral
 from hydrant.config.groups import group_options
-from hydrant.config.job_composer import JobComposer
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, shown
 from hydrant.sweeps.study.ranges import Range, declared_range, is_whole, range_around, read_range

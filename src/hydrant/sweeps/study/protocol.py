@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hydrant.config.flat import is_neutral
-from hydrant.sweeps.study.budget import RUNS, Budget
-from hydrant.sweeps.study.ranges import Range, first_settings
+from hydrant.sweeps.study.ranges import RUNS, Budget, Range, first_settings
 from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
 from hydrant.sweeps.study.verdict import Rule, question
 

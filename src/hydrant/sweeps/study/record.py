@@ -9,17 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.best import bounds_of
 from hydrant.config.flat import flatten
+from hydrant.config.metric_keys import bounds_of
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.sweeps.study.answer import RESULT, StudyFile, read_study
-from hydrant.sweeps.study.budget import CPU, WALL
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
-from hydrant.sweeps.study.ranges import first_settings
+from hydrant.sweeps.study.ranges import CPU, WALL, first_settings
 from hydrant.sweeps.study.report import (
     PICTURE,
     REPORT,
@@ -34,8 +33,7 @@ from hydrant.sweeps.study.trials import Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
 from hydrant.terminal.console import relative
-from hydrant.terminal.shell import shell_line
-from hydrant.terminal.text_table import align_columns
+from hydrant.terminal.text import align_columns, shell_line
 
 VERSION = 1
 """Of study.json. Within a version, keys are only added."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.terminal.numbers import digits_of, interval, number
+from hydrant.terminal.text import digits_of, interval, number
 
 REPORT = "study.md"
 PICTURE = "study.png"

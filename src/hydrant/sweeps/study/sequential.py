@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hydrant.config.best import UNBOUNDED
+from hydrant.config.metric_keys import UNBOUNDED
 
 EFFECT_VARIANCE = 2.0
 """The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few

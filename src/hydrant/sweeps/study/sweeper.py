@@ -8,15 +8,18 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from hydrant.config.best import check_logged, resolve_best, unknown_mode
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import flatten, redacted_yaml
-from hydrant.config.groups import option_path
-from hydrant.config.job_folders import JobFolders
-from hydrant.config.loss_keys import defines, differing_definitions
-from hydrant.config.placement import check_grid_file, check_placed
-from hydrant.config.resolvers import register_resolvers
+from hydrant.config.groups import check_grid_file, check_placed, option_path
+from hydrant.config.job_folders import JobFolders, register_resolvers
+from hydrant.config.metric_keys import (
+    check_logged,
+    defines,
+    differing_definitions,
+    resolve_best,
+    unknown_mode,
+)
 from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
@@ -26,11 +29,10 @@ from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
 from hydrant.sweeps.study.answer import StudyFile
-from hydrant.sweeps.study.budget import RUNS, read_budget
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
-from hydrant.sweeps.study.ranges import first_settings
+from hydrant.sweeps.study.ranges import RUNS, first_settings, read_budget
 from hydrant.sweeps.study.record import (
     Record,
     begin_record,
@@ -42,9 +44,8 @@ from hydrant.sweeps.study.record import (
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
-from hydrant.terminal.answer import wants_json
-from hydrant.terminal.console import notice, relative, say
-from hydrant.terminal.shell import shell_line
+from hydrant.terminal.console import notice, relative, say, wants_json
+from hydrant.terminal.text import shell_line
 
 _KEY = "hydra.sweeper"
 _LEAST = {"rounds": 0, "first_seed": 0, "seeds": 1, "seeds_at_once": 1}

@@ -12,7 +12,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
 from hydrant.sweeps.grid import ComposedJob
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.answer import ENDED, outcome_of
-from hydrant.sweeps.study.budget import CPU, RUNS, UPDATES, WALL, Amounts, Budget
+from hydrant.sweeps.study.ranges import CPU, RUNS, UPDATES, WALL, Amounts, Budget
 
 
 class BudgetSpent(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 from hydrant.sweeps.study.protocol import TUNING_SHARE, Contender, Protocol
 from hydrant.sweeps.study.ranges import Setting, finer_settings, first_settings, is_at_end
 from hydrant.sweeps.study.trials import Trials
-from hydrant.terminal.numbers import digits_of
+from hydrant.terminal.text import digits_of
 
 _MOST_SHOWN = 20
 

@@ -27,7 +27,7 @@ from torch.futures import Future
 
 from hydrant.errors import CheckpointError, first_line, typed_line
 from hydrant.files.atomic_write import remove
-from hydrant.training.checkpoint.manifest import seal, write_manifest, write_text
+from hydrant.training.checkpoint.folder import seal, write_manifest, write_text
 
 
 def write(

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hydrant.config.best import is_averaged
+from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import CheckpointError, ConfigError, first_few, first_line, log
 from hydrant.models.timm import check_timm_name
 from hydrant.training.checkpoint import storage

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
-from hydrant.models.blocks import repeated_blocks
+from hydrant.models.timm import repeated_blocks
 from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 

@@ -15,39 +15,38 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
-from hydrant.config.best import mode_of
 from hydrant.config.instantiate import instantiate
+from hydrant.config.metric_keys import mode_of
 from hydrant.data import Data
+from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
-from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError, log
-from hydrant.files.content_digest import split_digests
+from hydrant.files.read_file import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
-from hydrant.training.compile.base import Compilation
-from hydrant.training.compile.eager_step import EagerStep
+from hydrant.training.compile.base import Compilation, EagerStep
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
+from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.pictures import EvaluationPictures, check_pictures
-from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.build_hooks import check_hooks, make_hooks
 from hydrant.training.prepare.build_optimizers import (
+    check_hooks,
     check_losses,
     flat_schedules,
+    make_hooks,
     make_optimizers,
     make_schedules,
 )
 from hydrant.training.prepare.check_samples import check_labels, check_ranks_read_alike, warn_of_own_draws
-from hydrant.training.prepare.check_saving import check_saving
 from hydrant.training.prepare.check_sharding import check_sharding
-from hydrant.training.prepare.check_steps import check_steps
+from hydrant.training.prepare.check_steps import check_saving, check_steps
 from hydrant.training.prepare.dry_run import (
     DryForward,
     Trials,
@@ -65,7 +64,6 @@ from hydrant.training.prepare.memory_format import (
 )
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.profiling import Profiler, reset_peak_memory
-from hydrant.training.pruning import Pruning
 from hydrant.training.splits import (
     TEST,
     VAL,
@@ -76,7 +74,7 @@ from hydrant.training.splits import (
     metric_prefixes,
     validation_splits,
 )
-from hydrant.training.trainer import RunLogger, Trainer, TrainState
+from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
 def prepare(

@@ -1,4 +1,7 @@
-"""The optimizers of a run: the parameters that each one trains, its groups, schedules, clipping and losses."""
+"""The optimizers of a run: the parameters that each one trains, its groups, schedules, clipping and losses.
+
+Build the hooks of a config, and check that they fit the run.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
-from hydrant.checks import check_known
+from hydrant.checks import check_known, suggestion
 from hydrant.clock import Clock
-from hydrant.config.error_keys import as_config_error, prefix_error_keys
+from hydrant.config.error_messages import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, shown
@@ -29,10 +32,11 @@ from hydrant.optimizers.scheduled_fields import (
     config_prefix,
 )
 from hydrant.schedules import Replay, Schedule, SteppedScheduler
-from hydrant.training.compile.eager_step import OptimizerStep
-from hydrant.training.plan import Plan
+from hydrant.training.compile.base import OptimizerStep
+from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.prepare.dry_run import scaled_lr
+from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
 
 MakeStep = Callable[[Optimizer, Collection[str]], OptimizerStep]
@@ -203,3 +207,66 @@ def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
             yield
         except ConfigError as error:
             raise ConfigError(f"{key}.{error.key}", error.reason, remedy=error.remedy) from error
+
+
+_NOT_RUN = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+
+
+def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
+    """Build the hooks of the config.
+
+    Raises:
+        ConfigError: a hook cannot be built, or has no method that is called.
+    """
+    hooks: dict[str, Any] = {}
+    for name, node in nodes.items():
+        with _hook_errors(name, node):
+            hooks[name] = instantiate_node(node)
+            _check_methods(f"hooks.{name}", hooks[name])
+    return Hooks(hooks)
+
+
+def check_hooks(plan: Plan) -> None:
+    """Call `check(plan)` of each hook.
+
+    Raises:
+        ConfigError: a hook does not fit the run; the error names the hook's key.
+    """
+    for name, node in plan.config["hooks"].items():
+        with _hook_errors(name, node):
+            plan.hooks.call("check", plan, names=[name])
+
+
+def _check_methods(key: str, hook: Any) -> None:
+    kind, listing = type(hook).__name__, ", ".join(EVENTS)
+    for name in dir(hook):
+        if name.startswith("on_") and name not in EVENTS and callable(getattr(hook, name, None)):
+            hint = suggestion(name, EVENTS, "Hooks have")
+            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}{hint}")
+    methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
+    if not methods:
+        raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")
+    called = methods | {
+        name: getattr(hook, name) for name in ("state_dict", "load_state_dict") if hasattr(hook, name)
+    }
+    for name, method in called.items():
+        if any(is_kind(method) for is_kind in _NOT_RUN):
+            message = (
+                f"{kind}.{name} is async or has a yield, so a call would not run it; write a plain method"
+            )
+            raise ConfigError(f"{key}._target_", message)
+    for name, method in methods.items():
+        try:
+            inspect.signature(method).bind(*EVENTS[name].split(", "))
+        except TypeError:
+            message = f"{kind}.{name} is called as {name}({EVENTS[name]}), which it does not take"
+            raise ConfigError(f"{key}._target_", message) from None
+    if hasattr(hook, "state_dict") != hasattr(hook, "load_state_dict"):
+        raise ConfigError(f"{key}._target_", f"{kind} needs both state_dict and load_state_dict, or none")
+
+
+@contextmanager
+def _hook_errors(name: str, node: Mapping[str, Any]) -> Generator[None]:
+    key = f"hooks.{name}"
+    with prefix_error_keys(f"{key}.", node), as_config_error(key, node):
+        yield

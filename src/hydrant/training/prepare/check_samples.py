@@ -1,20 +1,99 @@
-"""Checks that samples are what a run takes them for: their labels, and functions of the seed."""
+"""Checks that samples are what a run takes them for: their labels, and functions of the seed.
+
+What a forward pass in training leaves in a model for the next one.
+
+Whether the losses of a user's code are means over the samples, however micro-batches divide these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
-from hydrant.batch import Batch, tensors_of
+from hydrant import seeding
+from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import Data, IterableSource, Source
 from hydrant.data.base import ON_HOST, Indices, digest_of_samples
 from hydrant.data.labels import labels_of
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, log
+from hydrant.tasks.losses import is_of_torch
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.unsaved_state import are_equal
+
+T = TypeVar("T")
+_Numbers = dict[str, Tensor]
+_SEED = 0
+
+
+def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -> tuple[T, list[str]]:
+    """Make a forward pass in training; return the first thing that it returns, and the names of the buffers that it
+    changes, without the statistics of batch norms.
+
+    Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
+    checkpoint holds. It has the same samples, random numbers and saved buffers.
+    """
+    buffers = _copies(dict(task.named_buffers()))
+    kept, saved = _not_saved(task), task.state_dict().keys()
+    seeding.seed_process(_SEED)
+    first, outcome = forward()
+    written = _changed(buffers, _copies(dict(task.named_buffers())))
+    if names := _changed(kept, _not_saved(task)):
+        for name in buffers.keys() & saved:
+            owner, _, own_name = name.rpartition(".")
+            setattr(task.get_submodule(owner), own_name, buffers[name])
+        seeding.seed_process(_SEED)
+        if not are_equal(outcome.total_loss(), forward()[1].total_loss()):
+            log.warning(
+                "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
+                "and export, begin with the first value; make it a buffer (register_buffer)",
+                ", ".join(names),
+            )
+    norms = [f"{path}." for path, module in task.named_modules() if isinstance(module, _NormBase)]
+    return first, [name for name in written if not name.startswith(tuple(norms))]
+
+
+def _not_saved(task: nn.Module) -> _Numbers:
+    """Return the numbers and tensors of a task that no checkpoint holds."""
+    saved = task.state_dict().keys()
+    values = dict[str, Any]({name: value for name, value in task.named_buffers() if name not in saved})
+    for path, module in task.named_modules():
+        if type(module).get_extra_state is nn.Module.get_extra_state:  # else checkpoints hold what it gives
+            values |= {f"{path}.{name}".lstrip("."): value for name, value in vars(module).items()}
+    return _copies(values)
+
+
+def _copies(values: Mapping[str, Any]) -> _Numbers:
+    """Return the numbers and tensors that can be compared, copied."""
+    numbers = _Numbers()
+    for name, value in values.items():
+        if type(value) in (int, float):
+            numbers[name] = torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
+            numbers[name] = value.detach().clone()
+    return numbers
+
+
+def _changed(before: _Numbers, now: _Numbers) -> list[str]:
+    """Return the names of the values that are new or others."""
+    return [name for name, value in now.items() if name not in before or not are_equal(before[name], value)]
+
+
+def are_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same numbers. NaN is equal to itself."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if torch.equal(one, other):
+        return True
+    return is_inexact(one) and torch.equal(*(torch.nan_to_num(as_real(tensor)) for tensor in (one, other)))
+
 
 _NUM_READ = 16
 
@@ -82,3 +161,71 @@ def _tensors(batches: Iterable[Batch]) -> Iterator[Tensor]:
 def _each(source: Source, places: Indices) -> Iterable[Batch]:
     """Return the samples at these places, as an evaluation on the host reads them, each as a batch."""
     return source.subset(places).batches(ON_HOST, 1)
+
+
+_SMALL = 1e-6  # a loss whose rounding says nothing
+
+
+def check_means(task: Any, pair: Batch, evaluate: Callable[[Batch], Outcome]) -> None:
+    """Check that a loss in code of the user's is no sum over the samples: that of two is not the sum of those of each.
+
+    A sum is one with other weights too.
+
+    Args:
+        task: whose losses they are.
+        pair: two samples.
+        evaluate: calls the task in evaluation mode.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    losses = (getattr(task, name, None) for name in ("loss", "own_loss"))
+    loss: Any = next((part for part in losses if callable(part) and not inspect.ismethod(part)), None)
+    is_own = not (type(task).__module__.startswith("hydrant.") and (loss is None or is_of_torch(loss)))
+    is_pair = all(isinstance(tree, torch.Tensor) and len(tree) == 2 for tree in pair)
+    if task.loss_of_batch or not is_own or not is_pair:
+        return
+    if _sums(pair, evaluate):
+        with _moved(task):  # a loss of pairs is one by chance if all outputs are 0
+            found = _sums(pair, evaluate)
+        for name, (two, *ones) in found.items():
+            message = f"gives a sum over the samples as {name!r}: {two:g} for two, {ones[0]:g} and {ones[1]:g} for each"
+            reason = "the result would depend on micro_batch_size and eval_batch_size"
+            remedy = "give the mean" if loss else "give the mean, or num_targets=1 if the batch is one target"
+            raise ConfigError("task.loss" if loss else "task", f"{message}; {reason}", remedy=remedy)
+
+
+def _sums(pair: Batch, evaluate: Callable[[Batch], Outcome]) -> dict[str, list[float]]:
+    """Return the losses that are sums: of two samples and of each."""
+    both = evaluate(pair)
+    try:
+        each = [evaluate(Batch(*(tree[n : n + 1] for tree in pair))) for n in range(2)]
+    except Exception:  # the model needs several samples
+        return {}
+    if int(both.num_targets) != sum(int(one.num_targets) for one in each):
+        return {}
+    sums: dict[str, list[float]] = {}
+    for name, value in both.losses.items():
+        values: list[Any] = [value, *(one.losses.get(name) for one in each)]
+        if not all(isinstance(v, torch.Tensor) and v.numel() == 1 for v in values):
+            continue
+        two, *ones = (float(v.detach()) for v in values)
+        if abs(two) > _SMALL and math.isclose(two, sum(ones), rel_tol=1e-4):
+            sums[name] = [two, *ones]
+    return sums
+
+
+@contextlib.contextmanager
+def _moved(task: nn.Module) -> Generator[None]:
+    """Add noise to the parameters of a task, and put them back."""
+    generator = torch.Generator().manual_seed(0)
+    saved = [(p, p.detach().clone()) for p in task.parameters() if is_inexact(p)]
+    try:
+        with torch.no_grad():
+            for parameter, _ in saved:
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator).to(parameter)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in saved:
+                parameter.copy_(value)

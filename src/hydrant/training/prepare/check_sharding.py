@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
-from hydrant.models.blocks import repeated_blocks
+from hydrant.models.timm import repeated_blocks
+from hydrant.optimizers.clipping import exceeds_distance, full_tensor
 from hydrant.optimizers.kernels import with_fastest_kernel
-from hydrant.optimizers.norms import exceeds_distance, full_tensor
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel

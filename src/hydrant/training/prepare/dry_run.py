@@ -14,21 +14,19 @@ from torch import nn
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, batch_size_steps
-from hydrant.config.best import unknown_mode
-from hydrant.config.user_errors import place
+from hydrant.config.error_messages import place
+from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, Source, StreamSpec
+from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.data.base import ON_HOST
-from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.tasks.base import eval_mode
-from hydrant.training.distributed.collectives import Collective
+from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
-from hydrant.training.metric_values import is_own, try_metrics
-from hydrant.training.metrics import check_measurement
+from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.check_means import check_means
+from hydrant.training.prepare.check_samples import check_means, written_buffers
 from hydrant.training.prepare.explain_failure import explain_failure
-from hydrant.training.prepare.unsaved_state import written_buffers
 from hydrant.training.profiling import Flops, count_flops
 from hydrant.training.training_trial import training_trial
 

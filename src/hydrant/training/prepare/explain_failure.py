@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from hydrant.batch import Batch, map_tensors
-from hydrant.config.user_errors import is_in_user_code, place
+from hydrant.config.error_messages import is_in_user_code, place
 from hydrant.errors import ConfigError, typed_line
-from hydrant.tasks.entropy import explain_unknown_class
+from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.passed_objects import is_given
 
 _TARGETS = ("label", "labels", "target", "targets", "y")

@@ -1,19 +1,68 @@
-"""`micro_batch_size: auto`: try micro-batch sizes before the run, and choose the largest one that fits into memory."""
+"""What is tried in runs without a folder: micro-batch sizes, and the time of an update."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import statistics
+import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from hydrant.clock import Duration, Interval, Intervals
+from hydrant.data import IterableSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
 from hydrant.training.distributed.base import SINGLE_RANK, Parallel
+from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.loop import make_update
+from hydrant.training.early_stopping import Pruning
+from hydrant.training.hooks import Hooks
+from hydrant.training.loop import make_update, train_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
-from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.scratch import scratch_trainer
+from hydrant.training.prepare.build import build, prepare
+from hydrant.training.prepare.verify_compile import try_compiled
+from hydrant.training.profiling import NoProfiler, synchronize
+from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
+
+
+def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
+    """Prepare a run of at least `num_updates` updates.
+
+    Raises:
+        ConfigError: the config cannot run, or has fewer updates.
+    """
+    plan = prepare(config)
+    total = plan.clock.total_updates
+    if total < num_updates:
+        message = f"the run has {total} updates, but {num_updates} are needed; use duration={num_updates}"
+        raise ConfigError("duration", message)
+    return plan
+
+
+def build_scratch(plan: Plan, state: TrainState | None = None) -> Trainer:
+    """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the trainer."""
+    return build(
+        plan,
+        state or TrainState(),
+        logger=RunLogger(),
+        save=lambda trainer, is_best: None,
+        stop_signal=lambda: None,
+        pruning=Pruning(),
+        watchdog=Watchdog(),
+    )
+
+
+@contextlib.contextmanager
+def scratch_trainer(plan: Plan, state: TrainState | None = None) -> Generator[Trainer]:
+    """Build a run on its device that logs and saves nothing; close it at the end of the block."""
+    with plan.world.process_group():
+        trainer = build_scratch(plan, state)
+        try:
+            yield trainer
+        finally:
+            trainer.close()
+
 
 # Trials are eager: compiling for each size takes minutes, and a compiled task mostly needs less memory.
 _TRIAL_SETTINGS = {
@@ -87,3 +136,80 @@ def _release_tensors(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+_NUM_WARMUP = 5  # updates that compile, allocate and fill the queues of data workers
+_NUM_BLOCKS = 9  # of consecutive updates, whose median counts
+_SECONDS_RATIO = 0.02  # of the run, for which its updates are timed
+_MIN_SECONDS, _MAX_SECONDS = 1.0, 20.0
+
+
+def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
+    """Return the seconds of an update for these batch sizes of a plan, the same on every rank. All ranks call it.
+
+    The updates are those of training with its rows of metrics, but without hooks, evaluations, checkpoints and
+    trackers. The plan is used up.
+
+    Raises:
+        ConfigError: the data are a stream and its batch size changes, so that later updates cannot be tried.
+    """
+    starts = dict(
+        zip(reversed(plan.spec.batch_sizes.values), reversed(plan.spec.batch_sizes.starts), strict=True)
+    )
+    if isinstance(plan.train, IterableSource) and len(starts) > 1:
+        message = "seconds need the time of each batch size, but a stream cannot be read from a later update"
+        raise ConfigError("global_batch_size", message, remedy="give the durations in updates, ep or sa")
+    never, device = Interval(None), plan.world.device
+    quiet = dataclasses.replace(
+        plan,
+        intervals=Intervals(plan.intervals.log_every, never, never, never),
+        hooks=Hooks({}),
+        profiler=NoProfiler(device, plan.clock),
+    )
+    try:
+        with scratch_trainer(quiet) as trainer:
+            try_compiled(trainer)
+            trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
+            return {size: _seconds(trainer, starts[size], _trial_seconds(plan)) for size in sizes}
+    finally:
+        _release(plan)
+
+
+def _trial_seconds(plan: Plan) -> float:
+    duration = Duration.parse(plan.config["duration"], "duration")
+    wanted = float(duration.amount) * _SECONDS_RATIO if duration.unit == "s" else 0.0
+    return min(max(wanted, _MIN_SECONDS), _MAX_SECONDS)
+
+
+def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
+    """Return the seconds of an update from `start` on: the median over blocks of the mean of their updates.
+
+    Single updates are not timed, because a wait for the device after each would slow them down. The blocks before,
+    which find the number of updates in a block, also warm up. Each begins when the device has no work.
+    """
+    trainer.state.num_updates = start
+
+    def block(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            train_update(trainer, is_last=False)
+        synchronize(trainer.plan.world.device)
+        return (time.perf_counter() - began) / count
+
+    def of_rank_zero(value: float) -> float:
+        return trainer.plan.world.broadcast_from_rank_zero(lambda: value)
+
+    count = _NUM_WARMUP
+    seconds = block(count)
+    while of_rank_zero(seconds * count) < trial_seconds / _NUM_BLOCKS:
+        count *= 2
+        seconds = block(count)
+    median = statistics.median(block(count) for _ in range(_NUM_BLOCKS))
+    return of_rank_zero(float(f"{median:.6g}"))
+
+
+def _release(plan: Plan) -> None:
+    """Give back what the updates have used, so that the run begins as if it were the first."""
+    if isinstance(plan.train, IterableSource):
+        plan.train.items.rewind()
+    release_memory()

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError
 from hydrant.optimizers import MuonWithAdamW, NorMuonWithAdamW
-from hydrant.training.compile.eager_step import EagerStep
+from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.build_optimizers import MakeStep
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import as_real
 from hydrant.errors import CompileError, CompileMismatch, first_few, log
-from hydrant.optimizers.norms import exceeds_distance, is_sharded
+from hydrant.optimizers.clipping import exceeds_distance, is_sharded
 from hydrant.training.compile.base import FAILURE_REMEDY
 from hydrant.training.compile.monitor import failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory

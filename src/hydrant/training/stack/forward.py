@@ -1,4 +1,4 @@
-"""The forward pass of all lanes: `torch.vmap` over the task as it is."""
+"""The forward pass of all lanes: `torch.vmap` over the task as it is, recorded once and compiled as one graph."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
-from hydrant.training.stack.attention import fold_attention
-from hydrant.training.stack.draws import ReplayDraws
-from hydrant.training.stack.functions import StackedFunctions
-from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
-from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.compile.base import Compilation
+from hydrant.training.compile.monitor import CompileReport
+from hydrant.training.stack.functions import StackedFunctions, fold_attention
+from hydrant.training.stack.lanes import CannotStack, DecidesByNumber, TensorNumbers, distinct
+from hydrant.training.stack.random import Draw, RecordDraws, ReplayDraws, choose_drawing
+from hydrant.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -148,3 +150,115 @@ def explain_failure(error: Exception, part: str) -> CannotStack:
         return CannotStack(f"{part} decides by a number that differs between the runs")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return CannotStack(f"{part} cannot run for several runs at once ({lines[0]})")
+
+
+class StackedDraws:
+    """Draws the random numbers of all lanes. Each lane draws what its run alone would.
+
+    Args:
+        lanes: runs of the same program.
+
+    Raises:
+        CannotStack: they draw numbers in a way that cannot be repeated for each lane, or have sparse gradients.
+    """
+
+    def __init__(self, lanes: Sequence[Trainer]) -> None:
+        device = lanes[0].plan.world.device
+        first, self.unused = record_draws(lanes[0])
+        """The names of the weights that no loss depends on."""
+        programs = [_program(lane) for lane in lanes] if first else []
+        by_program = {program: first for program in programs[:1]}
+        for lane, program in zip(lanes, programs, strict=False):
+            if program not in by_program:
+                by_program[program] = record_draws(lane)[0]
+        if any(_kinds(draws) != _kinds(first) for draws in by_program.values()):
+            raise CannotStack("the runs draw random numbers of different shapes or types")
+        # Lanes with the same seed and program share one source. `places` has the source of each lane.
+        keys = [(lane.plan.spec.seed, program) for lane, program in zip(lanes, programs, strict=False)]
+        first_lanes, places = distinct(keys)
+        sources = [(keys[n][0], by_program[keys[n][1]]) for n in first_lanes]
+        self._places = torch.tensor(places, device=device) if len(first_lanes) < len(keys) else None
+        self._drawing = choose_drawing(sources, device)
+
+    def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
+        """Return the random numbers of a micro-batch, (lanes, ...) each, in the order in which the task uses them."""
+        drawn = self._drawing.draw(num_updates, micro_step)
+        return drawn if self._places is None else [rows[self._places.to(rows.device)] for rows in drawn]
+
+
+def _kinds(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:
+    return [(draw.like.shape, draw.like.dtype, draw.device) for draw in draws]
+
+
+def _program(lane: Trainer) -> str:
+    return repr((lane.plan.config["model"], lane.plan.config["task"]))
+
+
+def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
+    """Call the task of a run on its next micro-batch; return how it draws random numbers, and the unused weights.
+
+    Weights are named as in the task. They are unused if the loss does not depend on them.
+
+    Raises:
+        CannotStack: it draws numbers in a way that cannot be repeated for each lane, or has sparse gradients.
+    """
+    plan = lane.plan
+    host, buffers = seeding.host_state(), [buffer.clone() for buffer in lane.task.buffers()]
+    batch = lane.first_batch()
+    _seed(lane)
+    with RecordDraws() as recorded, plan.precision.autocast(), plan.compilation.force_eager():
+        outcome = lane.task(plan.precision.cast(batch))
+    after = _device_state(lane)
+    unused = _unused_weights(lane, outcome)
+    with torch.no_grad():
+        for buffer, value in zip(lane.task.buffers(), buffers, strict=True):
+            buffer.copy_(value)
+    _seed(lane)
+    for draw in recorded.draws:
+        draw.fill(draw.empty())
+    if not torch.equal(after, _device_state(lane)):
+        raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
+    if not seeding.is_host_state(host):
+        raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
+    return recorded.draws, unused
+
+
+def _unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
+    named = {name: p for name, p in lane.task.named_parameters() if p.requires_grad}
+    # None for a weight that is not used, whatever torch declares.
+    gradients: Any = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
+        raise CannotStack(f"{_model_name(lane)} has sparse gradients")
+    return {name for name, gradient in zip(named, gradients, strict=True) if gradient is None}
+
+
+def _seed(lane: Trainer) -> None:
+    plan = lane.plan
+    seeding.seed_micro_step(plan.spec.seed, lane.state.num_updates, 0, plan.world.device)
+
+
+def _device_state(lane: Trainer) -> Tensor:
+    device = lane.plan.world.device
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _model_name(lane: Trainer) -> str:
+    return type(lane.model).__name__
+
+
+class LaneCompilation(Compilation):
+    """The compilation of a run in a stack: its own task stays eager, and the stack compiles all lanes as one.
+
+    Args:
+        of_stack: the configured compilation.
+    """
+
+    def __init__(self, of_stack: Compilation) -> None:
+        self.of_stack = of_stack
+
+    def force_eager(self) -> contextlib.AbstractContextManager[Any]:
+        return self.of_stack.force_eager()
+
+    def report(self) -> CompileReport:
+        """Return what was compiled for all lanes."""
+        return self.of_stack.report()

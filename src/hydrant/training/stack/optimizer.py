@@ -1,27 +1,43 @@
-"""The step of one optimizer in all lanes, as one program."""
+"""Clipping, the steps of the optimizers and the averages of weights, of all lanes at once."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
-from hydrant.errors import typed_line
-from hydrant.optimizers.fused import FusedCall, argument_of, fused_call, has_fused_call
-from hydrant.optimizers.scheduled_fields import set_field
-from hydrant.training.compile.eager_step import unwrap_step
-from hydrant.training.stack.fields import flat_numbers
-from hydrant.training.stack.numbers import DecidesByNumber, LaneNumbers, TensorNumbers
-from hydrant.training.stack.reasons import CannotStack
-from hydrant.training.stack.states import stack_group_state, stack_slots, steps_agree
-from hydrant.training.stack.weights import StackedWeights
+from hydrant.batch import widened
+from hydrant.errors import log, typed_line
+from hydrant.optimizers.clipping import norm_ratio
+from hydrant.optimizers.ema import ModelAverage
+from hydrant.optimizers.kernels import FusedCall, argument_of, fused_call, has_fused_call
+from hydrant.optimizers.scheduled_fields import metric_prefix, set_field
+from hydrant.training.compile.base import unwrap_step
+from hydrant.training.compile.compiled_step import optimizer_name
+from hydrant.training.stack.lanes import (
+    CannotStack,
+    DecidesByNumber,
+    LaneNumbers,
+    StackedField,
+    StackedTensors,
+    StackedWeights,
+    TensorNumbers,
+    distinct,
+    flat_numbers,
+    separate_counts,
+    stack_group_state,
+    stack_in_place,
+    stack_slots,
+    steps_agree,
+)
+from hydrant.training.trainer import Trainer
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
 """Optimizers that treat every weight alike, so that they may take all weights of a group as one."""
@@ -255,3 +271,163 @@ def _as_if_compiling() -> Generator[None]:
         yield
     finally:
         module._is_compiling_flag = before
+
+
+class StackedSteps:
+    """Clips the gradients of all lanes and applies them, with the thresholds and the schedules of each lane.
+
+    Args:
+        lanes: the runs of a stack.
+        tensors: of the lanes.
+    """
+
+    def __init__(self, lanes: Sequence[Trainer], tensors: StackedTensors) -> None:
+        self._lanes, self._first, self._tensors = lanes, lanes[0], tensors
+        self._optimizers: dict[str, StackedOptimizer | None] = {}
+        # Of each lane: the clipping by the name of the optimizer, and the value of an update by the field.
+        self._clippings = {
+            name: [lane.optimizers.entries[name].clipping for lane in lanes] for name in tensors.weights
+        }
+        self._max_norms, self._max_values = self._limits("max_norm"), self._limits("max_value")
+        self._fields = {
+            key: StackedField([lane.optimizers.schedules.fields[key] for lane in lanes])
+            for key in self._first.optimizers.schedules.fields
+        }
+        # Lanes that have applied an update, which makes the states of their optimizers. Before, all step alone.
+        states = [lane.state for lane in lanes]
+        self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
+        if len(self._applied) < len(lanes):
+            separate_counts([entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()])
+
+    def _limits(self, field: str) -> dict[str, Tensor | None]:
+        """Return one kind of clipping limit by optimizer, (lanes,), in torch's default dtype; None: no limit."""
+        device, limits = self._first.plan.world.device, dict[str, Tensor | None]()
+        for name, clippings in self._clippings.items():
+            values = [getattr(clipping, field) for clipping in clippings]
+            limits[name] = None if values[0] is None else torch.tensor(values, device=device)
+        return limits
+
+    @torch.no_grad()
+    def clip(self, *, measure: bool) -> dict[str, Tensor]:
+        """Clip the gradients; return their norms before clipping, (lanes,), as `Optimizers` does for one run."""
+        norms = dict[str, Tensor]()
+        for name, groups in self._tensors.weights.items():
+            clippings = self._clippings[name]
+            rows = [w.rows.grad for w in groups if w is not None and w.rows.grad is not None]
+            needs_norm = (
+                measure or self._first.optimizers.skips_non_finite or clippings[0].max_norm is not None
+            )
+            if needs_norm and rows:
+                each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
+                norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
+                if (limits := self._max_norms[name]) is not None:
+                    ratios = norm_ratio(norm, limits)
+                    for row in rows:
+                        row.mul_(ratios[:, None])
+            if (limits := self._max_values[name]) is not None:
+                for row in rows:
+                    most = limits.to(row.dtype)[:, None]
+                    row.copy_(row.clamp(-most, most))
+            if clippings[0].agc is not None:
+                self._tensors.show_gradients()
+                for lane, clipping in zip(self._lanes, clippings, strict=True):
+                    clipping(lane.optimizers.entries[name].parameters, None)
+        return norms
+
+    def apply(self, num_updates: int, skipped: Collection[int]) -> None:
+        """Apply the gradients of the update after `num_updates` completed ones, but not those of skipped lanes."""
+        places = list(skipped)
+        for name in self._tensors.weights:
+            numbers = self._scheduled(name, num_updates)
+            optimizer = self._optimizer(name, numbers)
+            if optimizer is None:
+                self._step_alone(name, num_updates, skipped)
+                continue
+            kept = [(tensor, tensor[places].clone()) for tensor in optimizer.tensors()] if places else []
+            optimizer.step(numbers)
+            for tensor, before in kept:
+                tensor[places] = before
+        if len(self._applied) < len(self._lanes):
+            self._applied |= set(range(len(self._lanes))) - set(skipped)
+
+    def _optimizer(self, name: str, numbers: Numbers) -> StackedOptimizer | None:
+        """Return an optimizer of all lanes; None if the lanes make their steps alone, in the first update too."""
+        if name not in self._optimizers and len(self._applied) == len(self._lanes):
+            optimizers = [lane.optimizers.entries[name].optimizer for lane in self._lanes]
+            try:
+                self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], numbers)
+            except CannotStack as reason:
+                log.info("the steps of %s are made lane by lane: %s", optimizer_name(optimizers[0]), reason)
+                self._optimizers[name] = None
+                separate_counts(optimizers)
+        return self._optimizers.get(name)
+
+    def _step_alone(self, name: str, num_updates: int, skipped: Collection[int]) -> None:
+        """Let every lane make the step of its own optimizer."""
+        self._tensors.show_gradients()
+        for n, lane in enumerate(self._lanes):
+            if n not in skipped:
+                lane.optimizers.schedules.write(num_updates)
+                lane.optimizers.entries[name].step()
+
+    def _scheduled(self, name: str, num_updates: int) -> list[dict[str, Sequence[float]]]:
+        """Return the values of the scheduled fields of each group of an optimizer, for every lane."""
+        numbers: list[dict[str, Sequence[float]]] = [{} for _ in self._tensors.weights[name]]
+        for key, values in self._fields.items():
+            optimizer, position, field = key.split(".", 2)
+            if optimizer == name:
+                numbers[int(position)][field] = values(num_updates)
+        return numbers
+
+
+class StackedAverages:
+    """Moves the averages of all lanes, which become views of stacked tensors; without averaging it does nothing.
+
+    Args:
+        lanes: the runs of a stack.
+        stacked: the weights and buffers of all lanes, by the `id` of the tensor of the first lane.
+    """
+
+    def __init__(self, lanes: Sequence[Trainer], stacked: Mapping[int, Tensor]) -> None:
+        self._averages = [
+            cast("ModelAverage", lane.plan.averaging) for lane in lanes if lane.plan.averaging.is_on
+        ]
+        self._averaged: list[tuple[Tensor, Tensor]] = []
+        self._copied: list[tuple[Tensor, Tensor]] = []
+        self._distinct: list[ModelAverage] = []
+        self._places: list[int] = []
+        if not self._averages:
+            return
+        self._weights = LaneNumbers(lanes[0].plan.world.device)
+        # Lanes whose averages are configured alike, of which the first one gives the weight.
+        first_lanes, self._places = distinct([repr(lane.plan.config["averaging"]) for lane in lanes])
+        self._distinct = [self._averages[n] for n in first_lanes]
+        first, states = self._averages[0], [average.states() for average in self._averages]
+        model = states[0][1]
+        for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
+            for name in names:
+                pairs.append((stack_in_place([state[name] for state, _ in states]), stacked[id(model[name])]))
+
+    @torch.no_grad()
+    def update(self, num_updates: int, skipped: Collection[int]) -> None:
+        """Add the weights after `num_updates` completed updates to the averages, but not those of skipped lanes."""
+        by_settings = [average.weight(num_updates) for average in self._distinct]
+        weights = [by_settings[place] for place in self._places]
+        for n in skipped if weights else ():
+            weights[n] = 0.0
+        if not any(weights):
+            return
+        (row,) = self._weights([weights])
+        rows = {dtype: row.to(dtype) for dtype in {average.dtype for average, _ in self._averaged}}
+        is_partial = not all(weights)  # a lane that does not move may hold NaN
+        for average, value in self._averaged:
+            by_lane = _by_lane(rows[average.dtype], average)
+            moved = average.lerp(widened(value), by_lane)
+            average.copy_(moved.where(by_lane != 0, average) if is_partial else moved)
+        for average, value in self._copied:
+            average.copy_(value.where(_by_lane(row, average) != 0, average) if is_partial else value)
+
+
+def _by_lane(row: Tensor, like: Tensor) -> Tensor:
+    """Return numbers of the lanes, (lanes,), with as many dimensions as a stacked tensor."""
+    return row.view(-1, *[1] * (like.ndim - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hydrant.commands.compare.evidence.best_of_n import best_of_n
+from hydrant.commands.compare.statistics import best_of_n
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
-from hydrant.commands.compare.evidence.fixed_target import beats_target
+from hydrant.commands.compare.statistics import beats_target
 
 
 @pytest.mark.parametrize(("mode", "alternative"), [("min", "less"), ("max", "greater")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hydrant.commands.compare.evidence.lr_basin import find_basin
+from hydrant.commands.compare.statistics import find_basin
 
 LRS = np.geomspace(1e-4, 1.0, 81).tolist()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hydrant.commands.compare.evidence.noise import bartlett, spread
+from hydrant.commands.compare.statistics import bartlett, spread
 
 
 def test_one_group_has_the_chi_square_interval_of_statsmodels_and_scipy() -> None:

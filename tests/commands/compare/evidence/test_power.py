@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
-from hydrant.commands.compare.evidence.power import detectable_difference, power, seeds_needed
+from hydrant.commands.compare.statistics import detectable_difference, power, seeds_needed
 
 RATIOS = (0.25, 0.5, 1.0, 1.7, 3.0, 8.0)
 

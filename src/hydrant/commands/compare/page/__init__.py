@@ -17,10 +17,7 @@ from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.curves import curves
-from hydrant.commands.compare.page.details import details
-from hydrant.commands.compare.page.packing import packed
-from hydrant.commands.compare.page.pictures import embedded_pictures
-from hydrant.commands.compare.page.progress import progress
+from hydrant.commands.compare.page.content import details, embedded_pictures, packed, progress
 from hydrant.commands.compare.serialize import to_dict
 from hydrant.files.atomic_write import replace_file
 

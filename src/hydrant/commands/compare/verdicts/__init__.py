@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.verdicts.cells import cells_of
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
-from hydrant.commands.compare.verdicts.sensitivity import Sensitivity, find_sensitivity
 from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
-from hydrant.commands.compare.verdicts.tuning import Tuning, find_tuning
+from hydrant.commands.compare.verdicts.tuning import (
+    Sensitivity,
+    Tuning,
+    cells_of,
+    find_sensitivity,
+    find_tuning,
+)
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.commands.compare.evidence.noise import Spread, bartlett, paired_spread, spread
-from hydrant.commands.compare.evidence.power import (
-    MAX_SEEDS,
-    SIGNIFICANCE,
-    detectable_difference,
-    seeds_needed,
-)
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.numbers import corrected_for, p_value
-from hydrant.terminal.numbers import interval, number
+from hydrant.commands.compare.statistics import (
+    MAX_SEEDS,
+    SIGNIFICANCE,
+    Spread,
+    bartlett,
+    detectable_difference,
+    paired_spread,
+    seeds_needed,
+    spread,
+)
+from hydrant.terminal.text import interval, number
 
 _RATIOS = (2.0, 1.0, 0.5)
 """Differences in standard deviations whose number of seeds is shown."""

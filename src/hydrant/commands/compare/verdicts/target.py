@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 
 from scipy import stats
 
-from hydrant.commands.compare.bounds import bounds_of
-from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_target
-from hydrant.commands.compare.evidence.power import SIGNIFICANCE
-from hydrant.commands.compare.groups import Group, Metric, group_runs
+from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
 from hydrant.commands.compare.numbers import p_value
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.statistics import holm
+from hydrant.commands.compare.statistics import SIGNIFICANCE, TargetTest, beats_target, holm
 from hydrant.errors import first_few
-from hydrant.terminal.numbers import number
+from hydrant.terminal.text import number
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,9 @@
-"""Tuning under equal budgets: the expected best of n trials of each method."""
+"""Tuning under equal budgets: the expected best of n trials of each method.
+
+Configurations and their lines, for the pictures of learning rates and tuning.
+
+The sensitivity of each optimizer to its learning rate: results over the rate, and the width of the basin.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,45 @@ from dataclasses import dataclass, replace
 
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import label
-from hydrant.commands.compare.evidence.best_of_n import BestOfN, best_of_n
-from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.verdicts.cells import Cells, result
-from hydrant.terminal.numbers import number
+from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, name_of
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.statistics import Basin, BestOfN, best_of_n, find_basin, spread
+from hydrant.config.schema import REPETITIONS
+from hydrant.runs.folder import RunStatus
+from hydrant.terminal.text import number
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The runs grouped by all keys in which they differ except the seed and the fold, whatever `--by` says."""
+
+    groups: Sequence[Group]
+    keys: Sequence[str]
+
+    def lines(self, without: Sequence[str]) -> dict[str, list[Group]]:
+        """Return sets of configurations that differ only in the keys `without`, by the name of what a set shares."""
+        lines: dict[str, list[Group]] = {}
+        for group in self.groups:
+            shared = {key: value for key, value in group.labels.items() if key not in without}
+            lines.setdefault(name_of(shared), []).append(group)
+        return lines
+
+
+def cells_of(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Cells:
+    """Return the configurations of runs that differ in `keys`."""
+    without_seeds = [key for key in keys if key not in REPETITIONS]
+    return Cells(group_runs(runs, without_seeds, keys, metric), without_seeds)
+
+
+def result(group: Group) -> float | None:
+    """Return the mean of a configuration; None if one of its runs failed or diverged, or none has finished."""
+    return None if num_failed(group) else group.estimate.mean
+
+
+def num_failed(group: Group) -> int:
+    """Return the number of runs that failed or diverged. Runs that are missing or still train do not count."""
+    return group.states.get(RunStatus.FAILED, 0) + group.states.get(NOT_FINITE, 0)
+
 
 _TUNED = ("optimizer.", "optimizers.", "scheduler.", "schedules.")
 """Keys below these are settings of a method; all others, such as `optimizer` or `model`, make another method."""
@@ -132,3 +172,102 @@ def _overlaps(found: Tuning, leader: Method) -> str:
 
 def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted({tuple(label(group.runs[0], key) for key in tuned) for group in groups}))
+
+
+LR = "optimizer.lr"
+MIN_RATES = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """The results of one optimizer over its learning rates, in ascending order."""
+
+    name: str
+    lrs: Sequence[float]
+    nums: Sequence[int]  # results at each rate
+    means: Sequence[float | None]  # None: no run has a result
+    lows: Sequence[float | None]  # of the interval of the mean
+    highs: Sequence[float | None]
+    failed: Sequence[int]  # runs that failed or diverged at each rate
+    basin: Basin | None  # None: no tolerance is known, or no rate has only good runs
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The lines of all optimizers."""
+
+    tolerance: float | None
+    is_given: bool  # else it is the noise
+    lines: Sequence[Line]
+    sentences: Sequence[str]
+
+
+def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> Sensitivity | None:
+    """Return the sensitivity to `optimizer.lr`; None if no optimizer has three learning rates."""
+    if LR not in cells.keys:
+        return None
+    lines = {name: _by_rate(groups) for name, groups in cells.lines([LR]).items()}
+    lines = {name: rates for name, rates in lines.items() if len(rates) >= MIN_RATES}
+    if not lines:
+        return None
+    best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
+    chosen = tolerance if tolerance is not None else spread([[*g.results.values()] for g in best]).std or None
+    found = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
+    sensitivity = Sensitivity(chosen, tolerance is not None, found, [])
+    return replace(sensitivity, sentences=_basin_sentences(sensitivity))
+
+
+def _by_rate(groups: Sequence[Group]) -> dict[float, Group]:
+    """Return the configurations by their learning rate, in ascending order; those without a number are left out."""
+    rates: dict[float, Group] = {}
+    for group in groups:
+        lr = group.runs[0].config.get(LR)
+        if isinstance(lr, int | float) and lr > 0:
+            rates[float(lr)] = group
+    return dict(sorted(rates.items()))
+
+
+def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: str) -> Line:
+    groups, lrs = list(rates.values()), list(rates)
+    estimates = [group.estimate for group in groups]
+    return Line(
+        name=name,
+        lrs=lrs,
+        nums=[estimate.num for estimate in estimates],
+        means=[estimate.mean for estimate in estimates],
+        lows=[estimate.low for estimate in estimates],
+        highs=[estimate.high for estimate in estimates],
+        failed=[num_failed(group) for group in groups],
+        basin=None if tolerance is None else find_basin(lrs, [*map(result, groups)], tolerance, mode),
+    )
+
+
+def _basin_sentences(found: Sensitivity) -> list[str]:
+    if found.tolerance is None:
+        return [
+            "The basins have no width, because the noise over seeds is unknown. Add seeds, or say how much worse "
+            "than the best is still good: --tolerance."
+        ]
+    source = "as given" if found.is_given else "the standard deviation over seeds at the best learning rates"
+    sentences = [
+        "The basin of an optimizer holds the learning rates whose mean is within "
+        f"{number(found.tolerance)} of its best ({source})."
+    ]
+    sentences += [_line_sentence(line) for line in found.lines if line.basin is not None]
+    sentences.append(
+        "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
+        "times off still works. This says nothing about other settings, and basins move with batch size, width and "
+        "budget."
+    )
+    return sentences
+
+
+def _line_sentence(line: Line) -> str:
+    basin = line.basin
+    assert basin is not None
+    at_least = "at least " if basin.is_low_open or basin.is_high_open else ""
+    text = f"{line.name}: best at lr {basin.best_lr:g}, basin {at_least}a factor of {number(basin.factor)}"
+    if basin.best_lr in (line.lrs[0], line.lrs[-1]):
+        end = "smallest" if basin.best_lr == line.lrs[0] else "largest"
+        return f"{text}. The best lr is the {end} tried, so try further."
+    return f"{text}."

@@ -14,16 +14,14 @@ from functools import cached_property
 from typing import Literal
 
 from hydrant.commands.compare.config_keys import config_groups
-from hydrant.commands.compare.evidence.power import MAX_SEEDS, SIGNIFICANCE, seeds_needed
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import corrected_for, p_value, two_digits
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import Difference, are_equal
+from hydrant.commands.compare.statistics import MAX_SEEDS, SIGNIFICANCE, Difference, are_equal, seeds_needed
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
-from hydrant.config.best import mode_by_name
-from hydrant.config.loss_keys import differing_definitions
-from hydrant.terminal.numbers import digits_of, interval, number
+from hydrant.config.metric_keys import differing_definitions, mode_by_name
+from hydrant.terminal.text import digits_of, interval, number
 
 _MIN_DEGREES = 2
 """Of freedom, with which the noise is known well enough to say how many seeds would show a lead: those of 3 pairs."""

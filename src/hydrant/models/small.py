@@ -1,0 +1,167 @@
+"""Small networks: a perceptron, a convolutional network, a deep linear one, and one that calls an all-reduce."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hydrant.checks import check_number
+from hydrant.errors import ConfigError
+
+
+class MLP(nn.Module):
+    """Flatten, then `Linear -> ReLU -> Dropout` for each hidden layer, then a linear classifier.
+
+    Args:
+        input_shape: shape of one sample, e.g. (1, 8, 8).
+        num_classes: size of the output; None, of data without classes: 1, for a regression.
+        hidden: widths of the hidden layers; []: logistic regression.
+        dropout: probability of dropping a hidden unit, 0..1.
+
+    Raises:
+        ConfigError: `dropout` is out of its range, or a layer has no units.
+    """
+
+    def __init__(
+        self, *, input_shape: Sequence[int], num_classes: int | None, hidden: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        check_number("model.dropout", dropout, least=0, below=1)
+        if any(width < 1 for width in hidden):
+            raise ConfigError(
+                "model.hidden", f"{list(hidden)} has a layer without units", remedy="give 1 or more"
+            )
+        widths = [math.prod(input_shape), *hidden]
+        layers = [nn.Sequential(nn.Linear(n, m), nn.ReLU(), nn.Dropout(dropout)) for n, m in pairwise(widths)]
+        self.hidden = nn.Sequential(*layers)
+        self.classifier = nn.Linear(widths[-1], 1 if num_classes is None else num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, *input_shape) -> logits (B, num_classes)."""
+        return self.classifier(self.hidden(inputs.flatten(1)))
+
+
+class ConvNet(nn.Module):
+    """`Conv 3x3 -> BatchNorm -> ReLU` per stage, max pooling between stages, then mean pooling and a linear classifier.
+
+    Args:
+        input_shape: (C, H, W) of one image.
+        num_classes: size of the output; None, of data without classes: 1, for a regression.
+        widths: channels of the stages; between two stages the image is halved.
+        dropout: probability of dropping a pooled feature, 0..1.
+
+    Raises:
+        ConfigError: the samples are no images, or an argument is out of its range.
+    """
+
+    def __init__(
+        self, *, input_shape: Sequence[int], num_classes: int | None, widths: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        if len(input_shape) != 3:
+            message = (
+                f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
+            )
+            raise ConfigError("model", message)
+        check_number("model.dropout", dropout, least=0, below=1)
+        smallest = min(input_shape[1:])
+        max_stages = smallest.bit_length()  # each stage but the first halves the image
+        if not 1 <= len(widths) <= max_stages:
+            message = f"{len(widths)} stages; an image of {smallest} pixels allows 1 to {max_stages}"
+            raise ConfigError("model.widths", message)
+        if min(widths) < 1:
+            raise ConfigError(
+                "model.widths", f"{list(widths)} has a stage without channels", remedy="give 1 or more"
+            )
+        channels = [input_shape[0], *widths]
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    nn.MaxPool2d(2) if idx else nn.Identity(),
+                    nn.Conv2d(fan_in, fan_out, 3, padding=1, bias=False),
+                    nn.BatchNorm2d(fan_out),
+                    nn.ReLU(),
+                )
+                for idx, (fan_in, fan_out) in enumerate(zip(channels, widths, strict=False))
+            )
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels[-1], 1 if num_classes is None else num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, C, H, W) -> logits (B, num_classes)."""
+        return self.classifier(self.dropout(self.stages(inputs).mean(dim=(2, 3))))
+
+    @staticmethod
+    def group_matcher(coarse: bool = False) -> dict[str, str]:
+        """Return the parameters of each layer in the form of timm's models, for `param_groups.layer_decay`."""
+        del coarse  # a stage is the smallest layer
+        return {"blocks": r"^stages\.(\d+)"}
+
+
+class DeepLinear(nn.Module):
+    """Linear layers without biases and activations, as wide as a flattened sample; the last one returns logits.
+
+    Args:
+        input_shape: shape of one sample, e.g. (1, 8, 8).
+        num_classes: size of the output.
+        num_layers: number of layers, 1 or more.
+
+    Raises:
+        ConfigError: `num_layers` is below 1.
+    """
+
+    def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:
+        super().__init__()
+        check_number("model.num_layers", num_layers, above=0)
+        widths = [math.prod(input_shape)] * num_layers + [num_classes]
+        self.layers = nn.Sequential(
+            *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in itertools.pairwise(widths))
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, *input_shape) -> logits (B, num_classes)."""
+        return self.layers(inputs.flatten(1))
+
+
+class AllReduceNet(nn.Module):
+    """Two convolutions and three linear layers; a sum over the samples of all ranks shifts the features in between.
+
+    The sum has no gradient, so torch.compile computes the same as eager, in one graph.
+
+    Args:
+        input_shape: (C, H, W) of one image; H and W are 16 pixels or more.
+        num_classes: size of the output.
+        shift: factor of the sum before it is added to the features.
+
+    Raises:
+        ConfigError: the samples are no images of 16 pixels or more.
+    """
+
+    def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
+        super().__init__()
+        if len(input_shape) != 3 or min(input_shape[1:]) < 16:
+            message = "all_reduce_net needs images of 16 pixels or more, not"
+            raise ConfigError("model", f"{message} data.input_shape={list(input_shape)}")
+        self.shift = shift
+        self.features = nn.Sequential(
+            nn.Conv2d(input_shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        )  # fmt: skip
+        height, width = (((size - 4) // 2 - 4) // 2 for size in input_shape[1:])
+        self.hidden = nn.Linear(16 * height * width, 120)
+        self.classifier = nn.Sequential(nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, C, H, W) -> logits (B, num_classes)."""
+        hidden = self.hidden(self.features(inputs))
+        with torch.no_grad():
+            total = hidden.sum(0)
+            dist.all_reduce(total)
+        return self.classifier(hidden + self.shift * total)

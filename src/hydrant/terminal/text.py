@@ -1,0 +1,139 @@
+"""Numbers, tables and command lines as plain text."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+_EQUAL = 1e-8  # a smaller difference, as a part of the values, is rounding
+
+
+def digits_of(values: Iterable[float | None]) -> int:
+    """Return how many significant digits tell values apart that are shown together: at least four.
+
+    The half of the values that lies closest together decides, so one that is far away hides no difference.
+
+    >>> digits_of([0.97, 0.96, None]), digits_of([0.9000001, 0.9000003]), digits_of([1234568.9, 1234569.1])
+    (4, 8, 8)
+    >>> digits_of([0.3123451, 0.3123465, 0.3123481, 1e3]), digits_of([0.3, 0.1 + 0.2]), digits_of([])
+    (7, 4, 4)
+    """
+    known = sorted(value for value in values if value is not None and math.isfinite(value))
+    pairs = ((low, high) for low, high in pairwise(known) if high - low > _EQUAL * max(abs(low), abs(high)))
+    distinct = [*known[:1], *(high for _, high in pairs)]
+    ranges = zip(distinct, distinct[len(distinct) // 2 :], strict=False)
+    low, high = min(ranges, key=lambda ends: ends[1] - ends[0], default=(0.0, 0.0))
+    if not 0.0 < high - low < math.inf:
+        return 4
+    size = max(abs(low), abs(high))
+    return max(1 + math.ceil(math.log10(size) - math.log10(high - low) - 1e-9), 4)
+
+
+def format_metric(value: float, sign: str = "", beside: Iterable[float | None] = ()) -> str:
+    """Return a metric's value with four decimals, or with four digits where decimals would hide a small one.
+
+    A large value gets eight digits, because float32 has no more, and any gets more digits if the values that are shown
+    `beside` it need them. `sign="+"` also marks what is positive.
+
+    >>> format_metric(0.97), format_metric(0.0012345), format_metric(0.00001234), format_metric(0.25, sign="+")
+    ('0.9700', '0.001234', '1.234e-05', '+0.2500')
+    >>> format_metric(9999.125), format_metric(260120950.2477)
+    ('9999.1250', '260120950')
+    >>> format_metric(0.9000002, beside=[0.9000001, 0.9000002]), format_metric(0.97, beside=[0.96, 0.97])
+    ('0.90000020', '0.9700')
+    """
+    digits = digits_of(beside)
+    if not (1e-2 <= abs(value) < 1e15 or value == 0):
+        return f"{value:{sign}.{digits}g}"
+    power = math.floor(math.log10(abs(value))) if value else 0
+    decimals = max(min(7 - power, 4), digits - 1 - power if digits > 4 else 0, 0)
+    return f"{value:{sign}.{decimals}f}"
+
+
+def number(value: Any, digits: int = 4, sign: str = "") -> str:
+    """Return a number with four significant digits, or `digits`; whole numbers with all, `-` for a missing one.
+
+    `sign="+"` also marks what is positive.
+
+    >>> number(None), number(3), number(0.123456), number(123456.7), number(123456.78, 7), number(1306.2, 3)
+    ('-', '3', '0.1235', '123457', '123456.8', '1306')
+    >>> number(9999.6), number(999.7, 3), number(1e15), number(0.25, sign="+")
+    ('10000', '1000', '1e+15', '+0.25')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:{sign}}"
+    text = f"{value:{sign}.{digits}g}"
+    return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
+
+
+def interval(low: float | None, high: float | None, digits: int = 4, sign: str = "") -> str:
+    if low is None or high is None:
+        return "-"
+    return f"{number(low, digits, sign)} to {number(high, digits, sign)}"
+
+
+def percent(ratio: float) -> str:
+    """Return a ratio in whole percent, which is 0% or 100% only if nothing or all is meant.
+
+    >>> percent(0.62), percent(0.0), percent(0.001), percent(0.9996), percent(1.0)
+    ('62%', '0%', '<1%', '>99%', '100%')
+    """
+    text = f"{ratio:.0%}"
+    return "<1%" if text == "0%" and ratio > 0 else ">99%" if text == "100%" and ratio < 1 else text
+
+
+def fit_columns(
+    rows: Sequence[Sequence[str]], left: Collection[int], width: int, dispensable: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of `align_columns`, and the titles of the columns that were left out to fit them into `width`.
+
+    Args:
+        rows: the first one has the titles.
+        dispensable: columns that may be left out, the first one first.
+
+    >>> fit_columns([["run", "loss", "best"], ["first", "0.5", "0.4"]], {0}, width=12, dispensable=[2])
+    (['run    loss', 'first   0.5'], ['best'])
+    """
+    kept, left_out = list(range(max(map(len, rows)))), list[str]()
+    for column in [*dispensable, None]:
+        shown = [[row[n] for n in kept if n < len(row)] for row in rows]
+        lines = align_columns(shown, {kept.index(n) for n in left if n in kept})
+        if column is None or max(map(len, lines)) <= width:
+            return lines, left_out
+        kept.remove(column)
+        left_out.append(rows[0][column])
+    raise AssertionError
+
+
+def align_columns(rows: Sequence[Sequence[str]], left: Collection[int]) -> list[str]:
+    """Return one line per row, in columns: those in `left` are left-aligned, the others right-aligned.
+
+    >>> align_columns([["run", "loss"], ["first", "0.5"]], {0})
+    ['run    loss', 'first   0.5']
+    """
+    widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(max(map(len, rows)))]
+    return [
+        "  ".join(
+            cell.ljust(width) if n in left else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=False))
+        )
+        for row in rows
+    ]
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Return words as a line for a shell. A word with single quotes stands in double quotes where that is possible.
+
+    >>> print(shell_line(["train", "notes='a b'", "model.hidden=[16]"]))
+    train "notes='a b'" 'model.hidden=[16]'
+    """
+    return " ".join(
+        f'"{word}"' if "'" in word and not re.search(r'["$`\\\\!\n]', word) else shlex.quote(word)
+        for word in words
+    )

@@ -144,7 +144,7 @@ def test_images_of_hugging_face_have_the_same_pixels(tmp_path: Path, kind: str) 
     plain = yaml.safe_load((conf_dir() / "data" / "hugging_face.yaml").read_text())
     del plain["_target_"]
     channels = to_tensor(Image.open(file)).shape[0]
-    options = {"path": str(tmp_path / "saved"), "inputs": "image", "num_workers": 0}
+    options = {"path": str(tmp_path / "saved"), "inputs": "image", "num_workers": 0, "num_classes": None}
     statistics = {"mean": [0.0] * channels, "std": [1.0] * channels}
     (batch,) = hugging_face(**plain | options | statistics).val.batches(spec(), 1)
     pixels = (batch.inputs * 255).round()[0, : 1 if channels < 3 else 3]

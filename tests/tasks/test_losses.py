@@ -178,66 +178,6 @@ def test_a_run_does_not_depend_on_its_parts(
         torch.testing.assert_close(value, weights(divided)[name])
 
 
-def masked(logits: Tensor, targets: Tensor) -> Tensor:
-    terms = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-    return terms[targets != -1].mean()
-
-
-def mean_of_random_terms(logits: Tensor, targets: Tensor) -> Tensor:
-    return masked(logits + torch.randn_like(logits), targets)
-
-
-def with_negatives(logits: Tensor, targets: Tensor) -> Tensor:
-    """A contrastive loss: samples whose labels are unknown are negatives of the others."""
-    distances = (logits[:, None] - logits).square().sum(-1)
-    valid = targets != -1
-    return masked(logits, targets).nan_to_num() - (distances[:, :, None] * valid).mean()
-
-
-def sum_of_all_by_valid(logits: Tensor, targets: Tensor) -> Tensor:
-    terms = F.binary_cross_entropy_with_logits(logits, targets.clamp(min=0), reduction="none")
-    return terms.sum() / (targets != -1).sum()
-
-
-def assess_with_unknown_labels(loss: Any) -> None:
-    task = Classification(
-        nn.Identity(), label_smoothing=0, multi_label=True, ignore_index=-1, loss=loss, metrics={}
-    )
-    task.reads_values = True  # as in the check before a run
-    task.assess(LOGITS, Batch(LOGITS, LABELS))
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        nn.BCEWithLogitsLoss(),
-        nn.MultiLabelSoftMarginLoss(),
-        F.binary_cross_entropy_with_logits,
-        sum_of_all_by_valid,
-    ],
-)
-def test_a_loss_that_counts_ignored_targets_is_refused(loss: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^task\.loss: counts targets of -1 too, which task\.ignore_index"):
-        assess_with_unknown_labels(loss)
-
-
-@pytest.mark.parametrize("loss", [masked, mean_of_random_terms, with_negatives])
-def test_a_loss_that_leaves_ignored_targets_out_is_taken(loss: Any) -> None:
-    assess_with_unknown_labels(loss)
-
-
-def test_ignored_targets_are_class_indices_not_probabilities_of_classes() -> None:
-    task = Classification(
-        nn.Identity(),
-        label_smoothing=0,
-        ignore_index=-1,
-        loss=lambda *pair: F.cross_entropy(*pair),
-        metrics={},
-    )
-    task.reads_values = True
-    task.assess(LOGITS, Batch(LOGITS, LOGITS.softmax(1)))
-
-
 @pytest.mark.parametrize("loss", [nn.BCELoss(), F.binary_cross_entropy, partial(F.binary_cross_entropy)])
 def test_a_loss_of_probabilities_is_refused_where_outputs_are_logits(loss: Any) -> None:
     with pytest.raises(

@@ -20,7 +20,6 @@ from hydrant.tasks.losses import (
     Loss,
     MeanOfValid,
     binary_cross_entropy,
-    check_ignored,
     check_probabilities,
     check_weight,
     checked_loss,
@@ -182,16 +181,9 @@ class Classification(Task):
         logits = logits.movedim(-1, 1) if self._class_dim == -1 else logits
         return label_predictions(logits) if self._is_multi_label else class_predictions(logits)
 
-    @property
-    def own_loss(self) -> Loss | None:
-        """What replaces the cross entropy."""
-        return self._own_loss
-
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
-            if self.reads_values and valid is not None and self._ignored is not None:
-                check_ignored(self._own_loss, logits, targets, self._ignored)
             return "loss", self._own_loss(logits, targets)
         if self.reads_values and targets.is_floating_point():
             counting = targets if valid is None else targets[valid]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -106,31 +105,6 @@ def check_weight(loss: object, targets: object) -> None:
             message = f"has {len(weight)} numbers, one for each sample of a batch, which depends on micro_batch_size"
             remedy = "give one for each label, or return the weights with the targets and write a loss that uses them"
             raise ConfigError(f"task.loss.{name}", message, remedy=remedy)
-
-
-@torch.no_grad()
-def check_ignored(loss: Loss, logits: Tensor, targets: Tensor, ignored: int) -> None:
-    """Check that a loss leaves ignored targets out: other logits of a sample whose targets are ignored change nothing.
-
-    They may change the terms of others, as negatives of a contrastive loss do: without others, nothing may change.
-
-    Raises:
-        ConfigError: they change the loss.
-    """
-    if len(targets) < 2 or isinstance(loss, MeanOfValid):
-        return
-    one, every, other = targets.clone(), torch.full_like(targets, ignored), logits.clone()
-    one[0] = ignored
-    other[0] += torch.arange(other[0].numel(), device=other.device).view_as(other[0])
-
-    def depends(targets: Tensor) -> bool:
-        value, again, changed = (loss(given, targets) for given in (logits, logits, other))
-        counts = bool(value.isinf())  # their terms, by the number of the others, which is 0
-        return counts or (torch.equal(value, again) and not torch.isclose(value, changed))
-
-    if depends(one) and depends(every):
-        message = f"counts targets of {ignored} too, which task.ignore_index leaves out; give the mean over the others"
-        raise ConfigError("task.loss", message)
 
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from hydrant.data import Data, Indices, InMemorySource, StreamSpec
 from hydrant.data.augment import MixupCutmix
 from hydrant.data.base import DamagedSamples, Stream
 from hydrant.errors import ConfigError, DataError
-from hydrant.tasks import Classification, Supervised, Task
-from hydrant.training.prepare.check_samples import check_means
+from hydrant.tasks import Classification
 from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, eval_metrics, read_samples
 
 
@@ -140,82 +138,6 @@ def points() -> Data:
     return Data(source, source, (4,), 2)
 
 
-def summed(outputs: torch.Tensor, targets: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-    return scale * nn.functional.cross_entropy(outputs, targets, reduction="sum")
-
-
-class SummedTask(Task):
-    def forward(self, batch: Batch) -> Outcome:
-        outputs = self.model(batch.inputs)
-        return Outcome({"total": summed(outputs, batch.targets)}, {}, outputs.detach(), len(outputs))
-
-
-@pytest.mark.parametrize(
-    ("make_task", "key"),
-    [
-        (lambda model: Supervised(model, loss=summed, metrics={}), "task.loss"),
-        (lambda model: Supervised(model, loss=partial(summed, scale=0.1), metrics={}), "task.loss"),
-        (lambda model: Classification(model, label_smoothing=0.0, loss=summed, metrics={}), "task.loss"),
-        (SummedTask, "task"),
-    ],
-)
-def test_a_loss_that_is_a_sum_is_refused(make_task: Any, key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{key}: gives a sum over the samples .* for each;"):
-        dry_forward(trials_of(make_task(nn.Linear(4, 2)), points()))
-
-
-class WithPairs(Task):
-    """Its loss of all pairs of a batch has as many terms as targets squared; it has other attributes called loss."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.register_buffer("loss", torch.zeros(3))
-        self.num_calls = 0
-
-    def forward(self, batch: Batch) -> Outcome:
-        outputs = self.model(batch.inputs)
-        pairs = nn.functional.softplus(outputs @ outputs.mT).sum() / len(outputs)
-        self.num_calls += 1
-        extra = {"rare": pairs} if self.num_calls % 2 else {"vector": outputs[:, 0]}
-        return Outcome({"pairs": pairs} | extra, {}, outputs.detach(), len(outputs))
-
-
-def sigmoid_pairs(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The loss of SigLIP: with outputs of 0, each pair costs log(2), so that of n samples is n log(2)."""
-    signs = 2.0 * (targets[:, None] == targets) - 1
-    return -nn.functional.logsigmoid(signs * (outputs @ outputs.mT)).sum() / len(outputs)
-
-
-def test_a_head_of_zeros_hides_what_a_loss_is_until_it_moves() -> None:
-    model = nn.Linear(4, 2)
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
-    dry_forward(trials_of(Supervised(model, loss=sigmoid_pairs, metrics={}), points()))
-    with pytest.raises(ConfigError, match=r"^task\.loss: gives a sum over the samples"):
-        dry_forward(trials_of(Supervised(model, loss=summed, metrics={}), points()))
-    assert not any(parameter.any() for parameter in model.parameters())
-
-
-def test_a_loss_of_pairs_is_no_sum() -> None:
-    task = WithPairs(nn.Linear(4, 2))
-    with torch.no_grad():
-        check_means(task, read_samples(points(), points().train, 2), task)
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
-        lambda outputs, targets: outputs.sum() * 0,
-        lambda outputs, targets: outputs.square().mean() + torch.rand(()),
-    ],
-)
-def test_other_losses_of_users_are_taken(loss: Any) -> None:
-    task = Supervised(nn.Linear(4, 2), loss=loss, metrics={})
-    dry_forward(trials_of(task, points()))
-    assert not task.reads_values
-
-
 class Merging(nn.Linear):
     """Adds a matrix to its weight for evaluations, as low-rank adapters do, and takes it out to train."""
 
@@ -237,6 +159,7 @@ def test_each_part_keeps_its_mode() -> None:
     dry_forward(trials)
     assert torch.equal(outcome.predictions, trials.evaluate(points().val)[1].predictions)
     assert [module.training for module in model.modules()] == modes
+    assert "reads_values" not in vars(trials.task)
     for weight, before in zip(model.parameters(), weights, strict=True):
         torch.testing.assert_close(weight, before)
 

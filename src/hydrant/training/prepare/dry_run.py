@@ -25,7 +25,7 @@ from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.check_samples import check_means, written_buffers
+from hydrant.training.prepare.check_samples import written_buffers
 from hydrant.training.prepare.explain_failure import explain_failure
 from hydrant.training.profiling import Flops, count_flops
 from hydrant.training.training_trial import training_trial
@@ -273,7 +273,6 @@ def dry_forward(trials: Trials) -> DryForward:
         raise ConfigError(f"task.metrics.{double}", message)
     with _values_read(task):
         train_batch, (flops, written) = trials.train()
-    check_means(task, train_batch, trials.outcome)
     return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
 
 

@@ -56,17 +56,9 @@ def test_class_probabilities_are_one_target(shape: tuple[int, ...]) -> None:
     [
         ([[1, -1]], {"multi_label": True}, "a target is -1, but labels are 0 or 1"),
         ([[0, 255]], {"multi_label": True}, "a target is 255, but labels are 0 or 1"),
-        ([[2.0, -1.0]], {}, "a target is -1, but floats in the shape of the logits are probabilities"),
-        (
-            [[0.5, 0.5], [1.0, 1.0]],
-            {},
-            "add up to 2 instead of 1; divide them by their sum, or use task.multi_label=true",
-        ),
     ],
 )
-def test_targets_that_are_no_probabilities_are_refused(
-    targets: Any, settings: dict[str, Any], message: str
-) -> None:
+def test_targets_that_are_no_labels_are_refused(targets: Any, settings: dict[str, Any], message: str) -> None:
     batch = Batch(torch.zeros(len(targets), 2), torch.tensor(targets))
     task = make_task(**settings)
     task(batch)  # in training, numbers are not read
@@ -84,13 +76,14 @@ def test_targets_that_are_no_probabilities_are_refused(
         ([[0.3, 0.7]], {}),
         ([[0.0, 0.0]], {}),  # none
         ([[0.5, 0.25]], {}),  # a lower weight
-        ([[1.0, -1e-8]], {}),
+        ([[2.0, -1.0]], {}),  # weights, which torch's cross entropy takes too
+        ([[1.0, 1.0]], {}),
         ([[1.0, -1e-8]], {"multi_label": True}),
         ([[7.0, -2.0]], {"loss": lambda outputs, targets: (outputs - targets).mean()}),
         ([1], {}),
     ],
 )
-def test_targets_that_are_probabilities_are_taken(targets: Any, settings: dict[str, Any]) -> None:
+def test_targets_that_torch_trains_on_are_taken(targets: Any, settings: dict[str, Any]) -> None:
     task = make_task(**settings)
     task.reads_values = True
     task(Batch(torch.zeros(1, 2), torch.tensor(targets)))

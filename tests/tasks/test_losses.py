@@ -186,17 +186,6 @@ def test_a_loss_of_probabilities_is_refused_where_outputs_are_logits(loss: Any) 
         Classification(nn.Identity(), label_smoothing=0, multi_label=True, loss=loss, metrics={})
 
 
-@pytest.mark.parametrize("ends_in_softmax", [True, False])
-def test_a_softmax_before_the_cross_entropy_is_warned_of(
-    ends_in_softmax: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = nn.Softmax(dim=1) if ends_in_softmax else nn.Identity()
-    task = Classification(model, label_smoothing=0, metrics={}).eval()
-    task.reads_values = True
-    task(Batch(LOGITS, CLASSES.clamp(min=0)))
-    assert ("as after a softmax" in caplog.text) == ends_in_softmax
-
-
 @pytest.mark.parametrize("make_task", [Supervised, partial(Regression, delta=1.0)])
 def test_a_loss_of_the_user_gets_what_the_model_returns(make_task: Any) -> None:
     """Outputs (B, 1) lose their last dimension for torch's losses alone, which would broadcast targets (B,)."""

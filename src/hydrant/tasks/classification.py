@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.checks import check_number
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.losses import (
     Loss,
     MeanOfValid,
     binary_cross_entropy,
-    check_probabilities,
+    check_label_range,
     check_weight,
     checked_loss,
     cross_entropy,
@@ -166,8 +166,6 @@ class Classification(Task):
         logits, targets = self._classes_second(widened(outputs), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
-        if self.reads_values and not self.training and not self._is_multi_label:
-            _warn_of_softmax(logits, self._own_loss)
         valid = targets != self._ignored if each_counts and self._ignored is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
@@ -185,9 +183,8 @@ class Classification(Task):
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
-        if self.reads_values and targets.is_floating_point():
-            counting = targets if valid is None else targets[valid]
-            check_probabilities(counting, each_alone=self._is_multi_label)
+        if self.reads_values and self._is_multi_label:
+            check_label_range(targets if valid is None else targets[valid])
         if (weights := self.class_weights) is not None:
             if len(weights) != (num_classes := logits.shape[1]):
                 message = f"has {len(weights)} numbers, but the model has {num_classes} classes"
@@ -243,14 +240,3 @@ class Classification(Task):
             tokens = ", and task=language_modeling is for next tokens" if self._class_dim == 1 else ""
             return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes{tokens}"
         return f"{message}; class indices need that shape without the dimension of the classes"
-
-
-def _warn_of_softmax(logits: Tensor, own_loss: Loss | None) -> None:
-    """Warn if the logits (B, C, ...) are probabilities of the classes."""
-    if (logits >= 0).all() and torch.allclose(logits.sum(dim=1), torch.ones(()), atol=1e-4):
-        log.warning(
-            "the model gives numbers that sum to 1, as after a softmax, and %s; leave it out of the model",
-            "the loss and the predictions apply another one"
-            if own_loss is None
-            else "the predictions apply another one, so task.loss should take logits",
-        )

@@ -143,26 +143,15 @@ def cross_entropy(
     return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
 
 
-def check_probabilities(targets: Tensor, *, each_alone: bool) -> None:
-    """Check that targets are probabilities: of a label if `each_alone`, else of the classes in dimension 1.
+def check_label_range(targets: Tensor) -> None:
+    """Check that targets are labels, 0..1: beyond, the binary cross entropy has no lowest value.
 
     Raises:
-        ConfigError: a number is outside of 0..1, or those of a target add up to more than 1. (Less is a lower weight.)
+        ConfigError: a number is outside.
     """
-    if not targets.numel():
-        return
-    low, high = float(targets.min()), float(targets.max())
-    if low < -_ROUNDING or high > 1 + _ROUNDING:
-        what = "labels are 0 or 1" if each_alone else "floats in the shape of the logits are probabilities"
-        wrong = low if low < -_ROUNDING else high
-        raise ConfigError("data", f"a target is {wrong:g}, but {what}", remedy="convert the targets")
-    if each_alone:
-        return
-    sums = targets.sum(dim=1)
-    if (is_wrong := sums > 1 + _ROUNDING).any():
-        message = f"the class probabilities of a target add up to {float(sums[is_wrong][0]):g} instead of 1"
-        remedy = "divide them by their sum, or use task.multi_label=true if a sample may have several labels"
-        raise ConfigError("data", message, remedy=remedy)
+    if wrong := targets[(targets < -_ROUNDING) | (targets > 1 + _ROUNDING)].tolist():
+        message = f"a target is {wrong[0]:g}, but labels are 0 or 1"
+        raise ConfigError("data", message, remedy="convert the targets")
 
 
 @contextlib.contextmanager

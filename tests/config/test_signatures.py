@@ -28,13 +28,13 @@ def test_a_number_is_no_argument(target: str) -> None:
         check_signatures({"part": node})
 
 
-def test_a_whole_number_becomes_a_float_where_one_is_needed() -> None:
+def test_a_whole_number_becomes_a_float_in_a_tuple_of_floats() -> None:
     """torch refuses betas of (0, 0.99), of which GANs make use."""
     node = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 1, "betas": [0, 0.99], "weight_decay": 0}
     stepped = {"_target_": "torch.optim.lr_scheduler.ExponentialLR", "_partial_": True, "gamma": 1}
     config: dict[str, Any] = {"optimizer": node, "scheduler": stepped}
     check_signatures(config)
     assert repr(node["betas"]) == "[0.0, 0.99]"
-    assert (type(node["lr"]), type(node["weight_decay"])) == (float, float)
+    assert repr((node["lr"], node["weight_decay"])) == "(1, 0)"  # as the user wrote them
     instantiate_node(node)([torch.nn.Parameter(torch.zeros(2))])
     assert repr(stepped["gamma"]) == "1"  # may be a duration

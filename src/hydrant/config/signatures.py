@@ -20,7 +20,7 @@ _HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursiv
 
 
 def check_signatures(config: Mapping[str, Any]) -> None:
-    """Refuse arguments that the targets of a config do not take, or take with another type; write 0.0 for a float 0.
+    """Refuse arguments that the targets of a config do not take, or take with another type; write floats in tuples.
 
     Raises:
         ConfigError: Names the key.
@@ -30,7 +30,7 @@ def check_signatures(config: Mapping[str, Any]) -> None:
 
 
 def check_arguments(key: str, node: Mapping[str, Any]) -> None:
-    """Refuse arguments that a node's target does not take, or takes with another type; write 0.0 for a float 0.
+    """Refuse arguments that a node's target does not take, or takes with another type; write floats in tuples.
 
     Raises:
         ConfigError: Names the key.

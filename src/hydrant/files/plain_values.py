@@ -101,18 +101,23 @@ def accepts(hint: Any, value: Any) -> bool:
 
 
 def with_floats(hint: Any, value: Any) -> Any:
-    """Return a value that fits a hint, with 0.0 in place of 0 wherever the hint asks for a float.
+    """Return a value that fits a hint, with floats in a tuple of floats: torch refuses betas of (0, 0.99).
 
-    >>> with_floats(tuple[float, float] | None, [0, 0.99]), with_floats(float, 1), with_floats(int | float, 1)
-    ([0.0, 0.99], 1.0, 1)
+    A number alone stays as the user wrote it, for messages show it.
+
+    >>> with_floats(tuple[float, float] | None, [0, 0.99]), with_floats(tuple[int, int], [3, 3]), with_floats(float, 1)
+    ([0.0, 0.99], [3, 3], 1)
     """
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if origin in _UNIONS and type(value) not in arguments:
+    if origin in _UNIONS:
         return with_floats(next((a for a in arguments if accepts(a, value)), None), value)
-    if origin in (tuple, list, Sequence) and arguments and isinstance(value, list):
-        is_fixed = origin is tuple and Ellipsis not in arguments
-        return [with_floats(arguments[n if is_fixed else 0], item) for n, item in enumerate(value)]
-    return float(value) if hint is float and type(value) is int else value
+    if (
+        origin is tuple
+        and isinstance(value, list)
+        and any(float in (a, *typing.get_args(a)) for a in arguments)
+    ):
+        return [float(item) if type(item) is int else item for item in value]
+    return value
 
 
 def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:

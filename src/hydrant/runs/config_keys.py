@@ -43,6 +43,7 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
         "ns_coefficients": [3.4445, -4.775, 2.0315],
     },
     "hydrant.optimizers.NorMuonWithAdamW": {"dtype": "auto"},
+    "hydrant.optimizers.timm_optimizer": {"dtype": "auto"},
     "hydrant.schedules.wsd": {"power": 0.5},
     "hydrant.tasks.Classification": {
         "multi_label": False,

@@ -1,1 +1,0 @@
-"""The statistics of the verdicts, as pure functions of numbers. They know neither runs nor how results are shown."""

@@ -544,7 +544,7 @@ def test_a_saved_run_keeps_the_scales_of_its_own_training_lines(
     (workdir / "t.csv").write_text(f"kind,x,price\n{changed}")
     assert cli.main(["predict", str(run), "new.csv", "--out", "after.csv"]) == 0
     assert (workdir / "after.csv").read_bytes() == (workdir / "before.csv").read_bytes()
-    assert "a split may hold samples that trained it" in caplog.text
+    assert "inputs are prepared as in its training" in caplog.text
 
     begun = f"resume={run / 'checkpoints' / 'update_00000002'}"
     train(*words, begun, name="on", status=2)

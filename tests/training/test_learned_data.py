@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from training_runs import Train
 
+from hydrant.training.checkpoint.folder import find_damage
+
 CSV = ("data=csv", "data.target=y", "tracker=local", "global_batch_size=6", "model.hidden=[4]", "duration=1",
        "eval_batch_size=6")  # fmt: skip
 
@@ -40,3 +42,19 @@ def test_other_classes_and_columns_of_initial_weights_and_of_a_teacher_are_named
         keys = ["task.teacher.path", "init_from"] if expected else []
         assert [line.partition(":")[0] for line in found] == keys
         assert all(expected in line for line in found)
+
+
+def test_the_bytes_of_a_teacher_are_checked_once_to_load_and_once_to_warn(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path
+) -> None:
+    file = write(workdir / "own.csv", "a,b", "ant cat zebra")
+    source, checked = train(*CSV, file, name="source"), list[Path]()
+
+    def count(folder: Path) -> str:
+        checked.append(folder)
+        return find_damage(folder)
+
+    monkeypatch.setattr("hydrant.training.checkpoint.folder.find_damage", count)
+    words = ("task=distillation", "task.teacher.model.hidden=[4]", f"task.teacher.path={source}")
+    train(*CSV, file, *words, name="student")
+    assert len([folder for folder in checked if source in folder.parents]) == 2

@@ -15,7 +15,6 @@ from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
-from hydrant.runs.load import warn_of_learned_samples
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
@@ -128,7 +127,6 @@ def prepare_start(plan: Plan, start: Start) -> None:
         learned["init_from"] = source
     for key, checkpoint in learned.items():
         warn_of_other_data(SavedCheckpoint(checkpoint), plan.data, key)
-        warn_of_learned_samples(plan, key, checkpoint)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):

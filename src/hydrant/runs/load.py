@@ -1,13 +1,9 @@
-"""Load a run from its folder: its config and the model of one of its checkpoints.
-
-Whether samples that evaluate a run have trained the weights that it begins with, its teacher, or itself.
-"""
+"""Load a run from its folder: its config and the model of one of its checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +17,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import ConfigError, RecordError, log
-from hydrant.runs.config_keys import with_added_keys
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.safety.targets import import_targets
@@ -35,7 +30,6 @@ from hydrant.training.data_checks import (
     check_class_names,
     saved_class_names,
     saved_statistics,
-    validation_files,
 )
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
@@ -44,58 +38,6 @@ from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
 from hydrant.training.trainer import Plan
-
-_OF_THE_SPLITS = ("folds", "fold", "fold_seed", "data.split_seed", "data.val_ratio", "data.test_ratio",
-                  "data.train_ratio")  # fmt: skip
-"""Keys that decide which samples trained a run."""
-
-_OF_FOLDS = ("fold", "fold_seed")
-
-_SAMPLES = ("_target_", "root", "path", "name", "options", "variant", "train", "train_dir", "operation", "modulus",
-            "samples_seed")  # fmt: skip
-"""The keys of `data` that say of which samples the splits are made."""
-
-
-def other_splits(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the keys by which two configs divide the same samples otherwise.
-
-    >>> one = {"folds": None, "fold": 0, "data": {"split_seed": 0}}
-    >>> other_splits(one, one | {"fold": 1}), other_splits(one, one | {"data": {"split_seed": 1}})
-    ([], ['data.split_seed'])
-    """
-    flat, flat_now = flatten(was), flatten(now)
-    idle = _OF_FOLDS if flat.get("folds") is flat_now.get("folds") is None else ()
-    return [key for key in _OF_THE_SPLITS if key not in idle and flat.get(key) != flat_now.get(key)]
-
-
-def warn_of_learned_samples(plan: Plan, key: str, checkpoint: Path) -> None:
-    """Warn of weights from a run that trained on samples which validate this one: their results are too good.
-
-    Args:
-        plan: what is to be trained.
-        key: the config key that names the weights.
-        checkpoint: where they are.
-    """
-    if keys := ", ".join(_learned(plan, checkpoint)):
-        log.warning(
-            "%s: that run had other splits (%s), so samples that evaluate this one may have trained it",
-            key,
-            keys,
-        )
-
-
-def _learned(plan: Plan, checkpoint: Path) -> Iterator[str]:
-    was = dict[str, Any]()
-    with suppress(RecordError):  # the weights alone are needed
-        was = RunFolder(checkpoint.absolute().parent.parent).config
-    if isinstance(was.get("data"), dict):  # else the folder has another program's config
-        was, data = with_added_keys(was), plan.config["data"]
-        if all(was["data"].get(key) == data.get(key) for key in _SAMPLES):
-            yield from other_splits(was, plan.config)
-    trained_by = SavedCheckpoint(checkpoint).plain_state("data_files", default={}).get("train")
-    if trained_by != plan.data_files.get("train"):
-        yield from (f"data.{key}" for key, digest in validation_files(plan).items() if digest == trained_by)
-
 
 WEIGHTS = ("model", "ema", BEST, LAST)
 
@@ -261,18 +203,11 @@ def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Map
     kept = [override for override in recorded if still_applies(override)]
     old, fresh = (compose(words, from_user=overrides) for words in (recorded, [*kept, *overrides]))
     named = [key.replace("/", ".").partition("@")[0] for key in new]
-    was: Any = OmegaConf.to_container(config)
     with open_dict(config):
         for key in (*_changed_keys(old, fresh), *named):
             value = OmegaConf.select(fresh, key, default=_ABSENT)
             if value is not _ABSENT:  # a group such as `experiment` is no key of the config
                 OmegaConf.update(config, key, value, merge=False, force_add=True)
-    now: Any = OmegaConf.to_container(config)
-    if others := other_splits(was, now):
-        log.warning(
-            "%s: other splits than those of the run, which may hold samples that trained it",
-            ", ".join(others),
-        )
     return check(config)
 
 

@@ -120,11 +120,10 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
     if statistics and whole.with_statistics is not None:
         if (difference := changed_statistics(statistics, data.statistics)) is None:
             return data
-        message = f"the training samples are no longer those of the run ({difference})"
-        log.warning(
-            "%s: inputs are prepared as in its training, but a split may hold samples that trained it",
-            message,
+        message = (
+            "the training samples are no longer those of the run (%s): inputs are prepared as in its training"
         )
+        log.warning(message, difference)
         data = divide(config, whole.with_statistics(statistics))
     return data
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
 from hydrant.optimizers.matrices import format_of
-from hydrant.runs.config_keys import idle_keys
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
 from hydrant.runs.optuna_trial import pruning_of
@@ -156,8 +155,6 @@ class Session:
             log_fields(start_lines(self._job, plan))
             if plan.uncounted:
                 log.warning("%s", plan.uncounted)
-            for sentence in idle_keys(self._job.overrides, plan.config, has_test=plan.data.test is not None):
-                log.warning("%s", sentence)
         with self._checkpoints:
             trainer = build(
                 plan,

@@ -15,7 +15,6 @@ from hydrant.data.base import Data, Reader
 from hydrant.data.dataset import make_parts, map_style_source
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
-from hydrant.data.workers import WatchedFile
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.user_files import check_regular
 
@@ -83,8 +82,6 @@ class Arrays:
         return len(next(iter(self._arrays.values())))
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
-        for file in self._watched:
-            file.check()
         sample = {name: _tensor(array[index]) for name, array in self._arrays.items()}
         target = sample.pop("targets", ())
         return (sample["inputs"] if sample.keys() == {"inputs"} else sample), target
@@ -92,13 +89,6 @@ class Arrays:
     @cached_property
     def _arrays(self) -> dict[str, np.memmap]:
         return {name: _mapped(file) for name, file in self._files.items()}
-
-    @cached_property
-    def _watched(self) -> list[WatchedFile]:
-        return [
-            WatchedFile(file, self._arrays[name].offset + self._arrays[name].nbytes)
-            for name, file in self._files.items()
-        ]
 
 
 def _of_tensors(inputs: Tensors) -> InMemorySource:

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 import numpy as np
 
-from hydrant.data.workers import WatchedFile
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.atomic_write import remove_unlocked, sync
 from hydrant.files.read_file import BLOCK_BYTES, SMALL, block_starts
@@ -78,16 +77,6 @@ class TokenFile:
             return self.in_memory
         mapped = np.memmap(self.path, self.dtype, "r", self.offset, (self.num_tokens,))
         return np.asarray(mapped)  # slices of a memmap take ten times as long
-
-    def watched(self) -> WatchedFile | None:
-        """Return the file, to be checked before its tokens are read; None if it is not written yet.
-
-        Raises:
-            DataError: it is shorter than it was.
-        """
-        if self.in_memory is not None:
-            return None
-        return WatchedFile(self.path, self.offset + self.num_tokens * self.dtype.itemsize)
 
 
 @dataclass(frozen=True)

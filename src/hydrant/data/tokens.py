@@ -38,7 +38,6 @@ from hydrant.data.token_files import (
 )
 from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
-from hydrant.data.workers import WatchedFile
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.user_files import raise_limit
 
@@ -91,7 +90,7 @@ class TokenShards:
         self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
         self._first_tokens: list[int] = self._starts.tolist()
         # By the number of the file.
-        self._mapped: dict[int, tuple[np.ndarray, WatchedFile | None]] = {}
+        self._mapped: dict[int, np.ndarray] = {}
 
     @property
     def num_tokens(self) -> int:
@@ -123,19 +122,10 @@ class TokenShards:
         return np.concatenate([part, self.read(start + len(part), count - len(part))])
 
     def _map(self, number: int) -> np.ndarray:
-        """Return the tokens of a file, which is as long as it was.
-
-        Raises:
-            DataError: it is shorter.
-        """
+        """Return the tokens of a file."""
         if number not in self._mapped:
-            file = self.files[number]
-            watched = file.watched()
-            self._mapped[number] = file.mapped(), watched
-        tokens, watched = self._mapped[number]
-        if watched is not None:
-            watched.check()
-        return tokens
+            self._mapped[number] = self.files[number].mapped()
+        return self._mapped[number]
 
     def place(self, position: int) -> str:
         """Return where a token is, for messages."""
@@ -334,7 +324,7 @@ class _TokenReader:
 
 
 _FEW_FILES = 200
-"""Files of which a process may have as many open as it begins with: each has two descriptors, and 1024 are usual."""
+"""Files of which a process may have as many open as it begins with: each has a descriptor, and 1024 are usual."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """The worker processes of a DataLoader: start, signals, random numbers, and the error when one dies.
 
 Memory of the CPU that is used again.
-
-A file that a run keeps mapped into memory: whether another program has changed it since.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hydrant.batch import tensors_of
-from hydrant.errors import ConfigError, DataError, OutOfMemory, first_line, log
+from hydrant.errors import ConfigError, DataError, OutOfMemory, first_line
 
 T = TypeVar("T")
 
@@ -251,43 +249,3 @@ class ReusedFloats:
         others = [entry for entry in self._kept if entry[0] is not memory]
         self._kept = [*others, (memory, weakref.ref(user))][-_NUM_KEPT:]
         return torch.from_numpy(user)
-
-
-class WatchedFile:
-    """A file whose size is checked before its map is read. Reading what was cut off kills the process (SIGBUS).
-
-    Args:
-        path: of the file.
-        size: the bytes that are mapped.
-
-    Raises:
-        DataError: it is shorter.
-        OSError: it cannot be opened.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        self._path, self._size = path, size
-        # Not by its path, under which there may be another file now.
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._descriptor)
-        self._written = os.fstat(self._descriptor).st_mtime_ns
-        self.check()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WatchedFile, (self._path, self._size)
-
-    def check(self) -> None:
-        """Check that the file is as long as it was; warn once if it was written. Takes less than a microsecond.
-
-        Raises:
-            DataError: it is shorter.
-        """
-        found = os.fstat(self._descriptor)
-        if found.st_size < self._size:
-            message = (
-                f"{self._path} has become shorter while this run reads it: {found.st_size:,} bytes instead of"
-            )
-            raise DataError(f"{message} {self._size:,}", remedy="restore the file, and start again")
-        if found.st_mtime_ns != self._written:
-            self._written = found.st_mtime_ns
-            log.warning("%s was written while this run reads it: later samples may be others", self._path)

@@ -135,7 +135,6 @@ def test_a_job_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused:
         "optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1; give optimizer.lr another value; "
         "2 of 4 jobs cannot run, "
     )
-    assert message.endswith("; optimizer.lr=0.001 leaves them out")
 
 
 def test_existing_folders_are_kept(workdir: Path, refused: Refused) -> None:
@@ -367,8 +366,7 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
         *slow(
             (
                 "train.py --multirun seed=0,x",
-                "seed: needs a whole number, not 'x'; 1 of 2 jobs cannot run, so none starts (the first: seed=x); "
-                "seed=0 leaves them out",
+                "seed: needs a whole number, not 'x'; 1 of 2 jobs cannot run, so none starts (the first: seed=x)",
             ),
             ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
         ),

@@ -294,29 +294,11 @@ def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
 
 
 def _refusal(faults: Sequence[_Fault], jobs: Sequence[Sequence[str]]) -> ConfigError:
-    """Return the error for a sweep with these faults: the first one, its job, and the override without such jobs."""
+    """Return the error for a sweep with these faults: the first one, and its job."""
     error, words = faults[0]
     counts = f"{len(faults):,} of {len(jobs):,} jobs cannot run, so none starts"
-    rest = _rest_of_grid(jobs, [words for _, words in faults])
-    remedy = f"{rest} leaves them out" if rest else error.remedy
     first = f"the first: {' '.join(redacted(words))}"
-    return ConfigError(error.key, f"{error.reason}; {counts} ({first})", remedy=remedy)
-
-
-def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:
-    """Return the override that leaves out exactly the faulty jobs; "" if there is none.
-
-    >>> _rest_of_grid([["seed=0", "lr=1"], ["seed=0", "lr=x"], ["seed=1", "lr=1"], ["seed=1", "lr=x"]],
-    ...               [["seed=0", "lr=x"], ["seed=1", "lr=x"]])
-    'lr=1'
-    """
-    for column, words in enumerate(zip(*jobs, strict=True)):
-        refused = {job[column] for job in faulty}
-        kept = [word for word in dict.fromkeys(words) if word not in refused]
-        if kept and all(job in faulty for job in jobs if job[column] in refused):
-            key, _, first = kept[0].partition("=")
-            return f"{key}={','.join([first, *(word.partition('=')[2] for word in kept[1:])])}"
-    return ""
+    return ConfigError(error.key, f"{error.reason}; {counts} ({first})", remedy=error.remedy)
 
 
 def sweeper_of(context: Context) -> GridSweeper:

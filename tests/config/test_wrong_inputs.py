@@ -306,7 +306,7 @@ def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     assert matches(
         "model: fails in a trial of an evaluation, on inputs ... AttributeError: ... no attribute 'depth' "
         "(at my_buggy.py:4: return self.depth; "
-        "... has the traceback). Correct that line, or set its sizes for this shape",
+        "... has the traceback). Correct the model, the task or the data",
         message,
     )
     traceback = Path(message.partition("self.depth; ")[2].partition(" has the traceback")[0]).read_text()

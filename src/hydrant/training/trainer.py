@@ -50,7 +50,7 @@ class Plan:
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
     flops_per_sample: int  # of a forward pass in training
-    uncounted: str  # what `flops_per_sample` leaves out, for users; "" if nothing
+    uncounted: str  # why `flops_per_sample` is 0, for users; "" if it is counted
     targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
     collectives: Sequence[Collective]  # of a forward pass in training
     written_buffers: Sequence[str]  # that training changes, besides the statistics of batch norms

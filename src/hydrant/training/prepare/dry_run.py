@@ -120,7 +120,7 @@ class DryForward(NamedTuple):
     """What a task returned on the host for some samples."""
 
     flops: int  # of a sample in training
-    uncounted: str  # what `flops` leaves out
+    uncounted: str  # why `flops` is 0; "" if it is counted
     collectives: Sequence[Collective]  # of a forward pass in training
     batch: Batch  # of validation samples
     outcome: Outcome
@@ -229,7 +229,7 @@ class Trials:
 
     def _train(self, batch: Batch) -> tuple[Flops, list[str]]:
         with training_trial(self.task):
-            return written_buffers(self.task, lambda: count_flops(self.task, batch, self.forward))
+            return written_buffers(self.task, lambda: count_flops(batch, self.forward))
 
     def _try(
         self, kind: str, source: Source, size: Callable[[], int], call: Callable[[Batch], T]

@@ -1,6 +1,6 @@
 """Parameters of a model; memory, speed and peak FLOP/s of a device.
 
-Count the FLOPs of a model, and find the weights that the count leaves out.
+Count the FLOPs of a model.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
-from torch.utils._pytree import tree_leaves
 
 from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.data.tokens import with_cuts
-from hydrant.errors import first_few, typed_line
-from hydrant.terminal.text import percent
+from hydrant.errors import typed_line
 from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
 
 _PEAK_TFLOPS = {
@@ -91,18 +88,19 @@ class Flops(NamedTuple):
     """The FLOPs of a sample's forward pass."""
 
     per_sample: int
-    uncounted: str  # what the number leaves out, for users; "" if nothing
+    uncounted: str  # why they cannot be counted, for users; "" if they are
     collectives: Sequence[Collective]  # that the pass calls
 
 
-def count_flops(task: nn.Module, batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
+def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
     """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
 
     torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
     is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
 
+    Operations that torch does not count, such as `nn.Bilinear`, are left out.
+
     Args:
-        task: has the weights.
         batch: the samples.
         forward: calls the task in training mode.
     """
@@ -110,11 +108,11 @@ def count_flops(task: nn.Module, batch: Batch, forward: Callable[[Batch], T]) ->
 
     counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     counter.mod_tracker = _NoModules()
-    weights, recorder = _WeightTracker(task, counter.flop_registry), CollectiveRecorder()
+    recorder = CollectiveRecorder()
     try:
-        with _unfused_attention(), recorder, weights, counter:
+        with _unfused_attention(), recorder, counter:
             output = forward(_with_whole_documents(batch))
-        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, weights.describe_uncounted()
+        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, ""
     except Exception as error:  # of the model, or of the way in which its operations are counted
         output = forward(batch)
         per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
@@ -156,84 +154,3 @@ def _unfused_attention() -> Generator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_enabled)
-
-
-_CHEAP = frozenset((
-    _aten.cat, _aten.copy_, _aten.embedding, _aten._embedding_bag, _aten._embedding_bag_forward_only, _aten.gather,
-    _aten.index, _aten.index_select, _aten.native_batch_norm, _aten.native_group_norm, _aten.native_layer_norm,
-    _aten.stack,
-))  # fmt: skip
-"""Operations with few FLOPs for each weight that are not marked as pointwise."""
-
-
-class _WeightTracker(TorchDispatchMode):
-    """A context that finds the weights that torch's FLOP counter misses: an operation that it does not count combines
-    them with data.
-
-    It follows each weight through tensors that are computed from weights alone, such as casts and normalized weights.
-
-    Args:
-        module: has the weights.
-        counted: contains the operations that are counted.
-    """
-
-    supports_higher_order_operators = True
-
-    def __init__(self, module: nn.Module, counted: Any) -> None:
-        super().__init__()
-        self._counted = counted
-        self._parameters = dict(module.named_parameters())
-        self._origins = dict.fromkeys(map(_memory, module.buffers()), frozenset[str]())
-        """By memory address: the names of the matrices from which a tensor without data was computed."""
-        for name, parameter in self._parameters.items():
-            names = frozenset({name} if parameter.ndim > 1 else ())
-            self._origins[_memory(parameter)] = names | self._origins.get(_memory(parameter), frozenset())
-        self._fixed = frozenset(map(_memory, self._parameters.values()))
-        self._kept = list[Tensor]()  # so that no other tensor gets their memory
-        self._reached = set[str]()
-        self._missed = dict[str, str]()  # the operation by the name of the matrix
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        del types
-        output = func(*args, **(kwargs or {}))
-        memories, new = map(_memory, _tensors((args, kwargs))), _tensors(output)
-        origins = [None if memory is None else self._origins.get(memory) for memory in memories]
-        names = frozenset[str]().union(*filter(None, origins))
-        if None not in origins:
-            self._kept += new
-            self._origins |= dict.fromkeys(map(_memory, new), names)
-            return output
-        for memory in {*map(_memory, new)} - self._fixed:
-            self._origins.pop(memory, None)
-        operation = getattr(func, "_overloadpacket", func)  # a higher order operator has none
-        if operation in self._counted:
-            self._reached |= names
-        elif operation not in _CHEAP and torch.Tag.pointwise not in getattr(func, "tags", ()):
-            self._missed |= dict.fromkeys(names, str(operation))
-        return output
-
-    def describe_uncounted(self) -> str:
-        """Return which matrices no counted operation uses, and which operation uses them instead; "" if there are
-        none."""
-        missed = {name: operation for name, operation in self._missed.items() if name not in self._reached}
-        if not missed:
-            return ""
-        total = sum(parameter.numel() for parameter in self._parameters.values())
-        share = sum(self._parameters[name].numel() for name in missed) / total
-        return (
-            f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which uses "
-            f"{percent(share)} of the parameters ({first_few([*missed])}); durations in FLOPs and perf/mfu leave it out"
-        )
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
-
-
-def _memory(tensor: Tensor) -> int | None:
-    """Return the address of a tensor's memory, which its views share; None if it is made of other tensors."""
-    if tensor.layout is not torch.strided or is_traceable_wrapper_subclass(tensor):
-        return None
-    return tensor.untyped_storage().data_ptr()

@@ -86,18 +86,15 @@ def converted(value: Any, convert: Callable[[str], int]) -> Any:
     """
     match value:
         case str():
-            return convert(value) if value in PLACEHOLDERS or _has_unit(value) else value
+            match = _DURATION.fullmatch(value)
+            has_unit = match is not None and any(match[unit] for unit in ("counted", "time", "other"))
+            return convert(value) if has_unit or value in PLACEHOLDERS else value
         case list():
             return [converted(item, convert) for item in value]
         case dict():
             return {name: converted(item, convert) for name, item in value.items()}
         case _:
             return value
-
-
-def _has_unit(text: str) -> bool:
-    match = _DURATION.fullmatch(text)
-    return match is not None and any(match[unit] for unit in ("counted", "time", "other"))
 
 
 ASSUMED_UPDATES = 10_000

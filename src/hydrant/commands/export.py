@@ -101,7 +101,9 @@ def _write(
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
             file = Path(folder, path.name)
             difference = _WRITERS[file_format](model, inputs, metadata, file)
-            file.chmod(0o666 & ~_umask())
+            umask = os.umask(0)
+            os.umask(umask)
+            file.chmod(0o666 & ~umask)
             file.replace(path)
     except HydrantError:
         raise
@@ -109,12 +111,6 @@ def _write(
         message = f"{file_format} cannot hold this model ({typed_line(error)}); try another --format"
         raise ExportError(message) from error
     return difference
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def _sample_inputs(saved: SavedRun) -> Tensor:

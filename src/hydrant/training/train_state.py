@@ -37,10 +37,11 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         named = _by_name(optimizers["optimizers"][name], parameters)
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
     class_names = trainer.plan.data.class_names
+    meter, stream, num_updates = trainer.meter.state_dict(), trainer.stream, trainer.state.num_updates
     of_rank = {
-        "meter": _on_host(trainer.meter.state_dict()),
+        "meter": {key: value.cpu() if isinstance(value, Tensor) else value for key, value in meter.items()},
         "host": seeding.host_state(),
-        "stream": _stream_position(trainer),
+        "stream": stream.state_dict(num_updates) if isinstance(stream, PositionedStream) else {},
     }
     training = {
         "optimization": optimizers,
@@ -59,12 +60,6 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     with trainer.optimizers.eval_weights():
         averages = trainer.plan.averaging.state_dict()
         yield Checkpoint(trainer.model.state_dict(), training, averages, _optimizer_owner(trainer))
-
-
-def _stream_position(trainer: Trainer) -> dict[str, Any]:
-    """Return the position of this rank in a stream of samples; empty if the update determines it."""
-    stream = trainer.stream
-    return stream.state_dict(trainer.state.num_updates) if isinstance(stream, PositionedStream) else {}
 
 
 def saved_state(saved: SavedCheckpoint) -> TrainState:
@@ -309,7 +304,3 @@ def _by_position(
 def _state_outside_model(task: nn.Module) -> dict[str, Any]:
     """Return the parameters and buffers of the task itself."""
     return {name: value for name, value in task.state_dict().items() if not name.startswith("model.")}
-
-
-def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in state.items()}

@@ -70,20 +70,16 @@ def measure_cells(
         for position, cell in list(enumerate(cells)) * repeats:
             if cell.error is not None:
                 continue
-            config = _bench_config(cell.config, cache_dir / str(position))
+            # Without a fallback to eager, which would be measured as compiled. An eager cell has no such settings.
+            settings = {"on_failure": "fail", "cache_dir": str(cache_dir / str(position))}
+            compilation = {key: settings.get(key, value) for key, value in cell.config["compile"].items()}
+            config = {**cell.config, "compile": compilation}
             result = run_isolated(_measure_cell, config, num_updates, warmup, preload=preload)
             is_measured = isinstance(result, Measurement)
             cell.repeats.append(result if is_measured else Measurement(error=str(result)))
             yield cell
             if (signum := stop()) is not None:
                 raise Stopped(128 + signum)
-
-
-def _bench_config(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
-    """Return the config with this cache and without a fallback to eager, which would be measured as compiled."""
-    settings = {"on_failure": "fail", "cache_dir": str(cache_dir)}
-    changes = {key: value for key, value in settings.items() if key in config["compile"]}  # none if eager
-    return {**config, "compile": {**config["compile"], **changes}}
 
 
 def _measure_cell(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
@@ -434,7 +430,9 @@ def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
         raise ConfigError("compile.cache_dir", reason, remedy="leave the key out")
     grid = [override for override in overrides if group_of(override) != "tracker"]  # cells have no tracker
     combos = combinations([*grid, "tracker=local"])
-    axes = _axes([choices_in(combo) for combo in combos])
+    jobs = [choices_in(combo) for combo in combos]
+    swept = [key for key in jobs[0] if len({job[key] for job in jobs}) > 1]
+    axes = [*_FIXED_AXES, *(key for key in swept if key not in _FIXED_AXES)]
     cells: dict[tuple[str, ...], CellResult] = {}
     for combo in combos:
         plain = [override for override in combo if group_of(override) != "compile"]
@@ -448,12 +446,6 @@ def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
                 if cell == eager and cells[cell].error is None:
                     cells[cell] = CellResult(labels, uncompiled(cells[cell].config))
     return with_baselines(cells.values())
-
-
-def _axes(jobs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the fixed axes and the other keys in which the jobs differ."""
-    swept = [key for key in jobs[0] if len({job[key] for job in jobs}) > 1]
-    return [*_FIXED_AXES, *(key for key in swept if key not in _FIXED_AXES)]
 
 
 def _cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:

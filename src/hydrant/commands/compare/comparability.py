@@ -34,12 +34,13 @@ def find_warnings(
 ) -> list[ComparisonWarning]:
     """Return the warnings about runs and groups. `other_keys` differ between runs but form no groups."""
     begun = [run for run in runs if run.summary.get("environment")]
+    defining = differing_definitions(metric.name, [run.config for run in begun if metric.has_result(run)])
     conditions: dict[str, Callable[[Run], str]] = {
         "code commit": lambda run: (run.summary["environment"].get("git_commit") or "no commit")[:10],
         "torch version": lambda run: str(run.summary["environment"].get("torch")),
         "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
         "number of ranks": lambda run: str(run.summary["environment"].get("world_size", 1)),
-        f"definition of {metric.name}": _definition(metric, [run for run in begun if metric.has_result(run)]),
+        f"definition of {metric.name}": lambda run: " ".join(f"{key}={label(run, key)}" for key in defining),
         "data": _data(begun),
         "budget": _budget,
     }
@@ -196,12 +197,6 @@ def _changed_files(runs: Sequence[Run], differing: Collection[str]) -> dict[str,
         for name, key in keys.items()
         if len({of_run[name] for of_run in digests if name in of_run}) > 1
     }
-
-
-def _definition(metric: Metric, runs: Sequence[Run]) -> Callable[[Run], str]:
-    """Return a function that describes the loss of a run by the keys that define it and in which the runs differ."""
-    keys = differing_definitions(metric.name, [run.config for run in runs])
-    return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
 
 
 def _budget(run: Run) -> str:

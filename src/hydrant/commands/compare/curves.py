@@ -36,6 +36,8 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     metrics = _metrics(c)
     limit = _limit(len(metrics) * len(c.runs))
     means_limit = _limit(len(metrics) * 3 * len(c.groups))  # with both ends of the interval
+    of_optimizers = {m for run in c.runs for m in (*run.schedules, *run.series) if m.startswith("optim/")}
+    scheduled = [m for m in of_optimizers if not m.endswith(_MEASURED)]
     return {
         "metrics": metrics,
         "limit": limit,
@@ -46,7 +48,8 @@ def curves(comparison: Comparison) -> dict[str, Any]:
             for m in metrics
         },
         "schedules": {
-            m: [_schedules(g.runs, m, means_limit) for g in c.groups] for m in _scheduled_metrics(c)
+            m: [_schedules(g.runs, m, means_limit) for g in c.groups]
+            for m in sorted(scheduled, key=lambda m: (m != "optim/lr", m))
         },
         "modes": {m: c.metric.mode if m == c.metric.name else mode_by_name(m) or "max" for m in metrics},
         "clocks": [_clock(run, limit) for run in c.runs],
@@ -66,13 +69,6 @@ def _metrics(c: Comparison) -> list[str]:
     phases = {metric: metric.partition("/")[0] for metric in metrics}
     places = {m: order.index(phase) if phase in order else len(order) for m, phase in phases.items()}
     return sorted(metrics, key=lambda metric: (metric != c.metric.name, places[metric], metric))
-
-
-def _scheduled_metrics(c: Comparison) -> list[str]:
-    """Return the metrics of scheduled fields, the learning rate first."""
-    metrics = {key for run in c.runs for key in (*run.schedules, *run.series)}
-    scheduled = {key for key in metrics if key.startswith("optim/") and not key.endswith(_MEASURED)}
-    return sorted(scheduled, key=lambda key: (key != "optim/lr", key))
 
 
 def _schedules(runs: Sequence[Run], metric: str, limit: int) -> list[dict[str, Any]]:

@@ -63,7 +63,10 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     """
     if not runs:
         return [], ""
-    newest = max(runs, key=_precedence)
+    newest = max(
+        runs,
+        key=lambda run: (run.config.get("debug") is None, run.state == RunStatus.FINISHED, run.last_logged),
+    )
     others = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
     if not others:
         return list(runs), ""
@@ -75,10 +78,6 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     )
     text = f"{len(others)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
     return [run for run in runs if run.name not in others], f"{text}: {reasons}"
-
-
-def _precedence(run: Run) -> tuple[bool, bool, float]:
-    return run.config.get("debug") is None, run.state == RunStatus.FINISHED, run.last_logged
 
 
 def _differing(run: Run, newest: Run, by: Sequence[str]) -> list[str]:
@@ -270,7 +269,9 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
     if damage:
         tell(damage)
     planned = {relative(Path(os.path.realpath(job.folder))): job for job in plan.jobs}
-    common = _common_values([run.config for run in runs])
+    configs = [run.config for run in runs]
+    first = configs[0] if configs else {}
+    common = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
     missing: list[Run] = []
     for name, job in planned.items():
         if name not in begun:
@@ -278,12 +279,6 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
             config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
             missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=job.folder))
     return missing
-
-
-def _common_values(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the keys with the same value in all configs."""
-    first = configs[0] if configs else {}
-    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
 
 
 def _value(key: str, text: str, runs: Sequence[Run]) -> Any:

@@ -97,8 +97,11 @@ def find_smallest_failure(
         traced: the config whose graphs are captured.
         verdict: how it fails: with an `error`, or the result `differs` from eager.
     """
-    settings = failing["compile"]
-    with scratch_trainer(prepare(_with_capture_backend(traced))) as trainer:
+    from torch._dynamo import register_backend
+
+    register_backend(_capture_backend, name=_CAPTURE)
+    settings, captured = failing["compile"], {**traced["compile"], "backend": _CAPTURE}
+    with scratch_trainer(prepare({**traced, "compile": captured})) as trainer:
         with contextlib.suppress(Exception):  # keep the graphs captured before the error
             first_gradients(trainer)
         fails = _failure_test(settings, verdict, trainer.plan.precision.tolerance)
@@ -117,13 +120,6 @@ def find_smallest_failure(
     if not _graphs:
         return "no graph was traced, so there is nothing to minify"
     return f"none of the {len(_graphs)} graphs fails alone, so there is nothing to minify"
-
-
-def _with_capture_backend(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    from torch._dynamo import register_backend
-
-    register_backend(_capture_backend, name=_CAPTURE)
-    return {**config, "compile": {**config["compile"], "backend": _CAPTURE}}
 
 
 # The captured graphs. Never cleared, because each search has its own process.

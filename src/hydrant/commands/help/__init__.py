@@ -29,8 +29,10 @@ def overview() -> str:
 
 
 def help_of(command: str) -> str:
-    """Return what `hydrant <command> --help` prints."""
-    text = _text_of(command).replace("{train}", _train_command())
+    """Return what `hydrant <command> --help` prints, with the command that trains as it was called."""
+    program = Path(sys.argv[0]).name
+    is_script = program.endswith(".py") and program != "__main__.py"  # that of `python -m hydrant`
+    text = _text_of(command).replace("{train}", f"python {program}" if is_script else "hydrant train")
     return page(f"{text}\n\n{_JSON}{_groups(command)}")
 
 
@@ -58,13 +60,6 @@ def flags_of(command: str) -> list[str]:
 
 def _text_of(command: str) -> str:
     return Path(__file__).with_name(f"{command}.txt").read_text(encoding="utf-8").strip()
-
-
-def _train_command() -> str:
-    """Return the command that trains, as it was called: a script such as train.py, or `hydrant train`."""
-    program = Path(sys.argv[0]).name
-    is_script = program.endswith(".py") and program != "__main__.py"  # that of `python -m hydrant`
-    return f"python {program}" if is_script else "hydrant train"
 
 
 def _groups(command: str) -> str:

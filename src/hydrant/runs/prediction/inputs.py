@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -80,7 +79,9 @@ def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
     if len(words) == 1 and words[0] in plan.splits:
         if Path(words[0]).exists():
             notice(f"{words[0]} is the split of the data; write ./{words[0]} for the path of this name")
-        return _of_split(plan, words[0])
+        source = plan.splits[words[0]].source
+        file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
+        return Inputs(source, f"the split {words[0]}", file_of, has_targets=True)
     for word in words:
         if not Path(word).exists():
             splits = ", ".join(plan.splits)
@@ -98,7 +99,8 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    files = (*inputs.files, *_files_of_settings(plan.config["data"]))
+    texts = sorted(value for value in flatten(plan.config["data"]).values() if isinstance(value, str))
+    files = (*inputs.files, *(file for text in texts for file in _data_files(text)))
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         message = f"{out} holds samples, which the predictions would replace"
         raise ConfigError("--out", message, remedy="give another file")
@@ -162,17 +164,6 @@ def _kind(dtype: torch.dtype) -> str:
         not dtype.is_floating_point and not dtype.is_complex and dtype not in (torch.bool, torch.uint8)
     )
     return "floats" if dtype.is_floating_point else "integers" if is_integer else str(dtype)
-
-
-def _of_split(plan: Plan, name: str) -> Inputs:
-    source = plan.splits[name].source
-    file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
-    return Inputs(source, f"the split {name}", file_of, has_targets=True)
-
-
-def _files_of_settings(settings: Mapping[str, Any]) -> list[Path]:
-    texts = sorted(value for value in flatten(settings).values() if isinstance(value, str))
-    return [file for text in texts for file in _data_files(text)]
 
 
 def _data_files(text: str) -> list[Path]:

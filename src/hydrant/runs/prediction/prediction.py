@@ -110,18 +110,16 @@ class Prediction:
 
     def batches(self) -> Iterator[Arrays]:
         """Yield the arrays of each batch, computed on the device of the run."""
-        plan, source = self.saved.plan, self.inputs.source
+        plan, source, convert = self.saved.plan, self.inputs.source, self.saved.plan.data.in_target_units
         with self.saved.on_device() as task:
             for arrays in predict(task, source, plan.spec, self.batch_size, plan.precision):
                 if not self.inputs.has_targets:
                     arrays.pop(TARGET, None)
-                yield self._in_target_units(arrays)
+                if convert is not None:
+                    names = arrays.keys() & {PREDICTION, TARGET}
+                    arrays |= {name: convert(torch.from_numpy(arrays[name])).numpy() for name in names}
+                yield arrays
 
     def table(self, arrays: Arrays) -> Table:
         """Return the table for arrays like these."""
         return Table.of(self.inputs, arrays, self.saved.plan.data, probabilities=self.probabilities)
-
-    def _in_target_units(self, arrays: Arrays) -> Arrays:
-        convert = self.saved.plan.data.in_target_units
-        names = [name for name in (PREDICTION, TARGET) if name in arrays and convert is not None]
-        return arrays | {name: convert(torch.from_numpy(arrays[name])).numpy() for name in names if convert}

@@ -200,8 +200,10 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
         waiting = [job for job in waiting if job not in ended]
         if any(result.status == RunStatus.PREEMPTED for result in results.values()):
             break
-    for job in waiting:
-        results.setdefault(_key(job), _not_begun(job, results))
+    for job in waiting:  # a signal stopped those that were trained before
+        stopped = next(result for result in results.values() if result.status == RunStatus.PREEMPTED)
+        message = f"stopped by a signal before it began; {job.same_command()} starts it"
+        results.setdefault(_key(job), replace(stopped, message=message))
     first = replace(results[_key(jobs[0])], processor_seconds=_processor_seconds())
     return first if len(jobs) == 1 else replace(first, lanes=results)
 
@@ -210,9 +212,3 @@ def _processor_seconds() -> float:
     """Return the processor time of this process, and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
-
-
-def _not_begun(job: Job, results: Mapping[str, RunResult]) -> RunResult:
-    """Return the result of a job that did not begin, because a signal stopped those that were trained before."""
-    stopped = next(result for result in results.values() if result.status == RunStatus.PREEMPTED)
-    return replace(stopped, message=f"stopped by a signal before it began; {job.same_command()} starts it")

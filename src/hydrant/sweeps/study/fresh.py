@@ -82,15 +82,16 @@ class FreshSeeds:
         if not self._tuning.is_finished:
             return {}
         names = {tuned.contender.name for tuned, _ in self.chosen()}
-        return {
-            tuned.contender.name: self._why_untuned(tuned)
+        seed, metric = self._protocol.first_seed, self._protocol.choice.metric
+        outcomes = {
+            tuned.contender.name: [
+                self._trials.outcome(self._tuning.words(tuned, setting, seed), metric)
+                for setting in tuned.results
+            ]
             for tuned in self._tuning.contenders
             if tuned.contender.name not in names
         }
-
-    def _why_untuned(self, tuned: Tuned) -> str:
-        words = [self._tuning.words(tuned, setting, self._protocol.first_seed) for setting in tuned.results]
-        return tuning_failure([self._trials.outcome(own, self._protocol.choice.metric) for own in words])
+        return {name: tuning_failure(of_trials) for name, of_trials in outcomes.items()}
 
     def _why_failed(self, standing: Standing) -> Mapping[str, str]:
         found = dict[str, str]()

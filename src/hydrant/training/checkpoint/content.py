@@ -155,16 +155,16 @@ def _copy_to_host(
 ) -> dict[_Key, Tensor]:
     """Return copies, in tensors of `reuse` where shape and dtype fit. Do not wait for copies from CUDA."""
     old = {(part, name): target for part, targets in reuse.items() for name, target in targets.items()}
-    fitting = {key: old[key] for key, tensor in tensors.items() if key in old and _fits(tensor, old[key])}
+    fitting = {
+        key: old[key]
+        for key, tensor in tensors.items()
+        if key in old and (old[key].shape, old[key].dtype) == (tensor.shape, tensor.dtype)
+    }
     copies = {**fitting, **_allocate({key: tensor for key, tensor in tensors.items() if key not in fitting})}
     ordered = {key: copies[key] for key in tensors}
     for target, tensor in zip(local_tensors(ordered.values()), local_tensors(tensors.values()), strict=True):
         target.copy_(tensor, non_blocking=True)
     return ordered
-
-
-def _fits(tensor: Tensor, target: Tensor) -> bool:
-    return (target.shape, target.dtype) == (tensor.shape, tensor.dtype)
 
 
 def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:

@@ -63,7 +63,10 @@ class CheckpointManager:
         self._logged_causes = set[str]()
 
     def __enter__(self) -> CheckpointManager:
-        self._group = self._new_group()
+        is_alone = dist.get_world_size() == 1
+        # Several ranks have a separate group, because training's collectives run at the same time.
+        group = dist.group.WORLD if is_alone else dist.new_group(backend="gloo", timeout=self._timeout)
+        self._group = cast("dist.ProcessGroup", group)
         self._is_rank_zero = dist.get_rank() == 0
         # A thread that copies from a GPU uses the first one otherwise, and each rank opens a context on it.
         is_on_gpu = torch.cuda.is_initialized()
@@ -86,12 +89,6 @@ class CheckpointManager:
             self._snapshot = None
             if self._group is not dist.group.WORLD:
                 dist.destroy_process_group(self._group)
-
-    def _new_group(self) -> dist.ProcessGroup:
-        """Return a separate group, because training's collectives run at the same time; one rank has none."""
-        if dist.get_world_size() == 1:
-            return cast("dist.ProcessGroup", dist.group.WORLD)
-        return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=self._timeout))
 
     def save(
         self,

@@ -326,7 +326,8 @@ class CompiledStep:
         seen: set[int] = set()
         for group, field in self._group_fields():
             value, device = get_field(group, field), _device(group)
-            if not _is_float64_on(device, value) or id(value) in seen:
+            fits = isinstance(value, Tensor) and value.device == device and value.dtype == torch.float64
+            if not fits or id(value) in seen:
                 value = torch.tensor(float(value), dtype=torch.float64, device=device)
                 set_field(group, field, value)
             seen.add(id(value))
@@ -404,10 +405,6 @@ _numbers = itertools.count()
 def _has_state(optimizer: Optimizer) -> bool:
     """Return whether the optimizer keeps state. Plain SGD does not."""
     return any(group.get("momentum", 1) != 0 for group in optimizer.param_groups)
-
-
-def _is_float64_on(device: torch.device, value: Any) -> bool:
-    return isinstance(value, Tensor) and value.device == device and value.dtype == torch.float64
 
 
 def _is_number(value: Any) -> bool:

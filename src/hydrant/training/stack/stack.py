@@ -137,7 +137,8 @@ class StackedStream:
         """Yield the micro-batches of the update after `num_updates` completed ones, mixed."""
         for micro_step, batch in enumerate(self._read(num_updates)):
             mixed = self._mixed(batch, num_updates, micro_step)
-            yield with_tensors(mixed, map(self._for_lanes, tensors_of(mixed))) if self._is_shared else mixed
+            for_lanes = (tensor.index_select(0, self._places) for tensor in tensors_of(mixed))
+            yield with_tensors(mixed, for_lanes) if self._is_shared else mixed
 
     def _common_order(self, seeds: Sequence[int]) -> StackedOrder | None:
         """Return the order of the samples of all readers, if one of them can read for all."""
@@ -203,9 +204,6 @@ class StackedStream:
             for lane, *tensors in zip(self._readers, *columns, strict=True)
         ]
         return _stack(mixed)
-
-    def _for_lanes(self, tensor: Tensor) -> Tensor:
-        return tensor.index_select(0, self._places)
 
 
 def _stack(batches: Sequence[Batch]) -> Batch:

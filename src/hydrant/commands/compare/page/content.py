@@ -44,13 +44,13 @@ def packed(curves: Mapping[str, Any]) -> dict[str, Any]:
                 return value
 
     content = pack(dict(curves))
-    return {**content, "grids": [_grid(updates) for updates in grids]}
-
-
-def _grid(updates: tuple[float, ...]) -> dict[str, list[float]]:
-    if all(isinstance(update, int) for update in updates):
-        return {"steps": [b - a for a, b in itertools.pairwise((0, *updates))]}
-    return {"places": list(updates)}
+    encoded = [
+        {"steps": [b - a for a, b in itertools.pairwise((0, *updates))]}
+        if all(isinstance(update, int) for update in updates)
+        else {"places": list(updates)}
+        for updates in grids
+    ]
+    return {**content, "grids": encoded}
 
 
 def details(runs: Sequence[Run]) -> dict[str, Any]:
@@ -130,12 +130,13 @@ def progress(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the states of the runs, the running ones, and the seconds that are left for all (None if unknown)."""
     waiting = set(_waiting(runs))
     running = [_running(run) for run in runs if run.state in _RUNNING]
+    rates = [rate for entry in running if (rate := entry["samples_per_second"]) is not None]
     return {
         "num_runs": len(runs),
         "num_ended": sum(run.state not in _NOT_ENDED and run.name not in waiting for run in runs),
         "num_waiting": len(waiting),
         "running": running,
-        "samples_per_second": _sum(entry["samples_per_second"] for entry in running),
+        "samples_per_second": sum(rates) if rates else None,
         "seconds_left": _seconds_left(runs, running, len(waiting)),
     }
 
@@ -162,11 +163,6 @@ def _last(run: Run, metric: str) -> float | None:
     series = run.series.get(metric)
     value = float(series.values[-1]) if series is not None and len(series.values) else None
     return value if value is not None and abs(value) < float("inf") else None
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _waiting(runs: Sequence[Run]) -> Iterable[str]:

@@ -102,15 +102,13 @@ def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tu
     if not keys or budget < MIN_TRIALS or not finite:
         return None
     worst = max(finite, key=metric.rank)
-    methods = [_method(name, groups, metric.mode, budget, worst) for name, groups in lines.items()]
+    methods = list[Method]()
+    for name, groups in lines.items():
+        results = [result(group) for group in groups]
+        best = best_of_n([worst if value is None else value for value in results], metric.mode, budget)
+        methods.append(Method(name, len(groups), results.count(None), best))
     found = Tuning(keys, budget, methods, [])
     return replace(found, sentences=_sentences(found, cells, metric))
-
-
-def _method(name: str, groups: Sequence[Group], mode: str, budget: int, worst: float) -> Method:
-    results = [result(group) for group in groups]
-    values = [worst if value is None else value for value in results]
-    return Method(name, len(groups), results.count(None), best_of_n(values, mode, budget))
 
 
 def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:

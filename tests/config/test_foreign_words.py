@@ -13,7 +13,7 @@ from hydrant.config.check import check
 from hydrant.config.command_line import check_overrides
 from hydrant.config.compose import compose
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.foreign_words import KEYS, OPTIONS, is_override, own_words
+from hydrant.config.foreign_words import is_override, own_words, read_tables
 from hydrant.config.groups import options_with
 from hydrant.config.hydra_main import parse_flags
 from hydrant.errors import ConfigError
@@ -227,9 +227,12 @@ def test_a_value_with_brackets_is_shown_as_it_is(key: str, value: str, own: str)
 def answers() -> Iterator[str]:
     """Yield everything that the tables say to write, with values that fit."""
     texts = [
-        text for words in KEYS.values() for text in ([words] if isinstance(words, str) else words.values())
+        text
+        for table in ("keys", "options")
+        for words in read_tables()[table].values()
+        for text in ([words] if isinstance(words, str) else words.values())
     ]
-    for text in [*texts, *(text for words in OPTIONS.values() for text in words.values())]:
+    for text in texts:
         if not is_override(text):
             continue
         override = text.partition(" (")[0].removeprefix("--multirun ")

@@ -16,8 +16,8 @@ import os
 import re
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from itertools import islice, pairwise
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -236,16 +236,13 @@ def check_overrides(overrides: Sequence[str]) -> None:
     if not overrides:
         return
     parser, options = OverridesParser.create(), group_options()
-    for text, following in pairwise([*expand_lists(overrides), ""]):
+    for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
-        if not equals and not text.startswith("~"):
-            likely = f"write {_suggest_override(_abridged(text), options)}=<value>"
-            is_key = key.partition(".")[0] in {*options, *typing.get_type_hints(TrainConfig)}
-            spaces = "; write no spaces around =" if following.startswith("=") else ""
-            message = f"{_abridged(text)!r} has no value; {own_words(text, '<value>') or likely}{spaces}"
-            raise ConfigError("", message, about=key if is_key else "")
-        if not key.strip("+~ "):
-            raise ConfigError("", f"{_abridged(text)!r} has no key", remedy=f"write <key>={_abridged(value)}")
+        has_key = bool(key.strip("+~ "))
+        if not has_key or not (equals or text.startswith("~")):
+            remedy = own_words(text, "<value>") or "write <key>=<value>, without spaces around ="
+            message = f"{_abridged(text)!r} has no {'value' if has_key else 'key'}"
+            raise ConfigError("", message, remedy=remedy)
         name = key.lstrip("+~")
         if name.partition(".")[0] not in options and (words := own_words(name, value)):
             raise ConfigError(name, "no such key", remedy=_abridged(words))
@@ -266,38 +263,12 @@ def _parse(parser: OverridesParser, text: str) -> Override:
     except RecursionError as error:
         raise ConfigError(name, too_deep) from error
     except (HydraException, ValueError) as error:  # ValueError: a number of 5,000 digits
-        if letter := re.search(r"token recognition error at: '(\w)'", str(error)):
-            raise _unread_letter(parser, text, letter[1]) or _unparsed(key, value, error) from error
-        raise _unparsed(key, value, error) from error
+        remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
+        message = f"{_abridged(value)!r} cannot be parsed ({_abridged(first_line(error))})"
+        raise ConfigError(name, message, remedy=remedy) from error
     if depth > MAX_DEPTH:
         raise ConfigError(name, too_deep)
     return override
-
-
-def _unparsed(key: str, value: str, error: Exception) -> ConfigError:
-    remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
-    reason = _abridged(first_line(error))
-    message = f"{_abridged(value)!r} cannot be parsed ({reason}); {remedy}"
-    return ConfigError(key.lstrip("+~"), message, remedy=remedy)
-
-
-def _unread_letter(parser: OverridesParser, text: str, letter: str) -> ConfigError | None:
-    """Return the error for a letter such as `ü`, which Hydra reads in quotes only; None if quotes do not help."""
-    key, _, value = text.partition("=")
-    name = key.lstrip("+~")
-    if letter in key:
-        message = f"has {letter!r}, which a key cannot have; use the letters a to z, digits and '_'"
-        return ConfigError(name, message)
-    quoted = re.sub(r"[^\s,:=()\[\]{}'\"][^,:=()\[\]{}'\"]*", _quote_if_foreign, value)
-    with suppress(HydraException, ValueError, RecursionError):
-        parser.parse_override(f"{key}={quoted}")
-        message = f'has {letter!r}, which is read in quotes only: "{key}={_abridged(quoted)}"'
-        return ConfigError(name, f"{_abridged(value)!r} {message}")
-    return None
-
-
-def _quote_if_foreign(text: re.Match[str]) -> str:
-    return text[0] if text[0].isascii() else f"'{text[0]}'"
 
 
 def check_grid(overrides: Iterable[Override]) -> None:
@@ -370,15 +341,6 @@ def refuse_sweep(choices: Mapping[str, Any], hydra_overrides: Sequence[str]) -> 
         key = override.lstrip("+~").partition("=")[0]
         if re.match(r"hydra[./](launcher|sweeper|sweep)\b", key):
             raise ConfigError(key, "is a setting of sweeps", remedy="add --multirun, or leave it out")
-
-
-def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
-    """Return the override that a single word probably means: `adamw` means `optimizer=adamw`."""
-    groups = [group for group, names in options.items() if text in names]
-    # `optimizer` rather than `experiment/paper`.
-    group = min(groups, key=lambda group: "/" in group, default=None)
-    is_key = all(part.isidentifier() for part in text.split("."))
-    return f"{group}={text} or {text}" if group else text if is_key else "<key>"
 
 
 def _check_options(override: Override, options: Sequence[str]) -> None:

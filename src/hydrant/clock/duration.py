@@ -1,7 +1,4 @@
-"""`Duration`: an amount of time, as the user writes it.
-
-How many seconds an update takes, which durations such as `300s` need.
-"""
+"""`Duration`: an amount of time as the user writes it, and the seconds of an update, which `300s` needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""When something is due: at multiples of an interval, or at single updates.
-
-`Steps`: an amount per update that changes at some updates, and its sum over the updates before.
-"""
+"""When something is due: at multiples of an interval or single updates; amounts per update that change (`Steps`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check arguments of the calls that Python offers.
-
-Tables of pandas, which is optional.
-"""
+"""The arguments of the calls that Python offers, and the tables that they return; pandas is optional."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Any timm model, by name.
-
-The repeated blocks of a model, such as the layers of a transformer.
-"""
+"""Any timm model by name, and the repeated blocks of a model, such as the layers of a transformer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The parts of a decoder-only transformer: norms, rotary positions, attention and the layers between.
 
-Packed documents: several in a sequence, whose tokens attend to those of their own document only.
+The tokens of packed documents, several in a sequence, attend to those of their own document only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Gradient clipping.
-
-Norms and comparison of tensors, which may be sharded over the ranks.
-"""
+"""Gradient clipping, and the norms and the comparison of tensors that may be sharded over the ranks."""
 
 from __future__ import annotations
 

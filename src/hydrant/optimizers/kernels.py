@@ -1,10 +1,6 @@
-"""Choose the kernels of torch that update the weights, where the config leaves the choice open.
+"""What Hydrant knows of optimizers: their kernels, what they need from the loop, their fields, and their state.
 
-Properties of optimizers: what they need from the training loop, and which fields their user sets.
-
-Restore the state of an optimizer.
-
-torch's fused kernels, called without the Python around them, which takes longer than the kernel of a small model.
+torch's fused kernels are called without the Python around them, which takes longer than the kernel of a small model.
 """
 
 from __future__ import annotations

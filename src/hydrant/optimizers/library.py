@@ -1,9 +1,4 @@
-"""Any optimizer of the package pytorch_optimizer, by name.
-
-Any optimizer of timm, by name.
-
-Sharpness-aware minimisation over any optimizer.
-"""
+"""Optimizers of pytorch_optimizer and timm by name, and sharpness-aware minimisation over any optimizer."""
 
 from __future__ import annotations
 

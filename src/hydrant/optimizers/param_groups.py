@@ -1,7 +1,4 @@
-"""Param groups: which parameters share a learning rate, weight decay and other fields.
-
-Learning rates of models of different widths: the maximal update parametrization.
-"""
+"""Param groups: which parameters share fields, and the learning rates of models of different widths (muP)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The progress of a sweep's runs, read from their folders: by any process, on any machine that sees the folders.
 
-Repeat work that grows with the number of runs without slowing the runs down.
+What is repeated for all runs (`sparing`) takes a tenth of the time at most.
 """
 
 from __future__ import annotations

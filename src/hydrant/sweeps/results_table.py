@@ -1,9 +1,4 @@
-"""The results of a sweep: sweep.csv, and the lines printed at the end.
-
-The table in the terminal that shows the progress of a sweep.
-
-The files of a sweep: its plan, with the jobs and the seconds of all starts, and its table of results.
-"""
+"""The files of a sweep, which hold its plan and its results, and the table of results in the terminal."""
 
 from __future__ import annotations
 

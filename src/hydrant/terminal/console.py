@@ -1,13 +1,8 @@
 """Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run.
 
-With `--json`, stdout has the answer of the command alone (terminal/console.py); what else is printed goes to stderr.
-
-Output on a terminal: colours, and lines above a live display. Imports rich, only where there is a terminal.
-
-What a command prints for programs, with `--json`: its answer on stdout, an error on stderr; each is one JSON object.
-
-`hydrant.commands.answers` has the schema of each command's answer. `VERSION` changes when a field changes its meaning
-or is removed; new fields do not change it.
+rich is imported only where there is a terminal. With `--json`, stdout has one JSON object, the command's
+answer; an error, as such an object, and what else is printed go to stderr. `hydrant.commands.answers` has the schemas
+of the answers. `VERSION` changes when a field changes its meaning or is removed; new fields do not change it.
 """
 
 from __future__ import annotations

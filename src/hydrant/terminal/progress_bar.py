@@ -1,6 +1,6 @@
-"""The progress bar of a run, on a terminal or in a notebook.
+"""The progress bar of a run, on a terminal or, with the run's pictures, below the cell of a notebook.
 
-The progress bar and the pictures of a run below the cell of a notebook. Imports IPython only there.
+IPython is imported only there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The protocol of trackers, and the data they receive.
-
-The id of a run at a tracker, kept in the run folder.
-"""
+"""The protocol of trackers, the data they receive, and the id of a run at a tracker, kept in the run folder."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Safe use of the W&B SDK: check access, limit its time, and start it while a run is prepared.
-
-What the W&B SDK changes in this process: undone at the end of its use, or left out.
+"""Safe use of the W&B SDK: check access, limit its time, undo what it changes in this process, use names it accepts.
 
 Each private part of the SDK, or of pydantic, says the version and the month in which it was seen.
-
-The names that W&B accepts: those of the config and of W&B's variables are checked, those of the run are cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The best evaluation, and the early end of a run after too many evaluations without a better one.
-
-The interface to an Optuna pruner, which may end a run that is a trial of a study.
-"""
+"""The best evaluation, and the early end of a run: too long without a better one, or by the pruner of a study."""
 
 from __future__ import annotations
 

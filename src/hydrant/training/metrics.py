@@ -1,7 +1,4 @@
-"""Means that accumulate on the device and are read with one synchronisation, and the speed of training.
-
-The names of metrics, and the values of those that evaluations update with predictions.
-"""
+"""The metrics of training: their names, means that accumulate on the device, values from predictions, and the speed."""
 
 from __future__ import annotations
 

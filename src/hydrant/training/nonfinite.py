@@ -1,7 +1,4 @@
-"""Checks for NaN and infinity, and for a loss without a gradient.
-
-One rank that finds NaN ends the run on all ranks before anything is saved.
-"""
+"""Checks for NaN and infinity, which end the run on all ranks before it saves, and for a loss without a gradient."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The splits of a run's data: what it trains on, what it evaluates while it trains, and what it tests in the end.
-
-What a task predicts for samples, batch by batch.
-"""
+"""The splits of a run's data, to train, evaluate and test on, and what a task predicts for samples, batch by batch."""
 
 from __future__ import annotations
 

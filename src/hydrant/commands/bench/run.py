@@ -1,12 +1,6 @@
-"""Run `hydrant bench`: plan a grid, measure its cells, write the results.
+"""Run `hydrant bench`: plan a grid, measure each cell in a fresh process without a run folder, write the results.
 
 A cell is one config: a combination of the swept values. Each has an eager cell, with which it is compared.
-
-Measure cells: train each for a few updates in a fresh process and without a run folder.
-
-Write the results of `hydrant bench`: to the terminal, to files in its folder, to W&B.
-
-They are a text table, CSV rows, a picture and scalars for trackers.
 """
 
 from __future__ import annotations

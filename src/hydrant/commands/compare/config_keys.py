@@ -1,6 +1,4 @@
-"""The config keys in which runs differ, and the labels of their values.
-
-Runs that count in no group: repeats, and runs that several configs trained.
+"""The config keys in which runs differ, the labels of their values, and the runs that count in no group.
 
 Of several runs of the same job only one counts, because copies add no information.
 """

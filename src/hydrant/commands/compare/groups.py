@@ -1,7 +1,4 @@
-"""Groups of runs by config keys: their results, and the runs that are missing.
-
-The range of a metric, in which the intervals of its means stay: an accuracy is between 0 and 1.
-"""
+"""Groups of runs by config keys: their results, the range that their means stay in, and the runs that are missing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Groups beside each other: the winner, the baseline, and the differences between groups.
-
-`--best-over`: the best values of some keys in each group, chosen by validation and judged on other results.
-"""
+"""Groups beside each other: the winner, the baseline, the differences, and the best values of keys (`--best-over`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Run`: the data of one run that `hydrant compare` uses, from a run folder or from W&B.
-
-Metrics and schedules over updates, as arrays.
-"""
+"""`Run`: the data of one run that `hydrant compare` uses, from a run folder or from W&B, with its metrics as arrays."""
 
 from __future__ import annotations
 

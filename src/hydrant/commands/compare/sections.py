@@ -1,9 +1,4 @@
-"""What a comparison says, as one list of sections, which the terminal, JSON and the page show.
-
-A section of a comparison: what the terminal, JSON and the page show of one subject.
-
-The verdicts as sections.
-"""
+"""What a comparison says, as one list of sections: the terminal, JSON and the page show each."""
 
 from __future__ import annotations
 

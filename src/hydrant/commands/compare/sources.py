@@ -1,8 +1,6 @@
 """Read the runs that the words of the command line name, from run folders or from W&B.
 
-The runs of a folder such as `outputs` that answer the same question as its newest run.
-
-Read run folders. A reader that is kept reads only the files that have changed since, and the new rows of metrics.
+A reader that is kept reads only the files that have changed since, and the new rows of metrics.
 """
 
 from __future__ import annotations

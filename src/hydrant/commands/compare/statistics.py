@@ -1,14 +1,7 @@
-"""Statistics of small samples: means with confidence intervals, t-tests, Holm's correction.
+"""Statistics of small samples: means, tests with Holm's correction, power, scatter, basins, the expected best of n.
 
-The expected best result of n trials; Dodge et al., "Show Your Work", 2019, section 3.1.
-
-Tests of the mean of a group against a fixed value: Student's t, or a z-test where the noise is known.
-
-The basin of a learning rate: the range around the best one whose results are as good up to a tolerance.
-
-The scatter of results over seeds: standard deviations with chi-square intervals, of one group and pooled.
-
-The seeds that a difference needs: the power of two-sided t-tests, by the noncentral t distribution.
+The expected best of n trials is that of Dodge et al., "Show Your Work", 2019, section 3.1; the power of two-sided
+t-tests is by the noncentral t distribution.
 """
 
 from __future__ import annotations

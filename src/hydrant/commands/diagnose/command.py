@@ -1,8 +1,6 @@
 """`hydrant diagnose`: find graph breaks, the failing stage, the smallest failing graph, and the speed of each mode.
 
-The result of a diagnosis, as text and as JSON.
-
-The configs that a diagnosis compares: the given one, and variants that differ only in `compile`.
+The configs that it compares differ from the given one only in `compile`.
 """
 
 from __future__ import annotations

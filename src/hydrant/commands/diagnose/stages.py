@@ -1,7 +1,4 @@
-"""Try one stage of torch.compile on a config. Each function runs in a new process.
-
-Find the smallest graph that still fails, with PyTorch's minifier, and the line of code that it comes from.
-"""
+"""Try one stage of torch.compile on a config, and find the smallest graph that fails, each in a new process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Write predictions into a file, which appears when it is complete, or print them.
-
-The formats of files with predictions, by their endings.
-"""
+"""Write predictions in the format of the file's ending, into a file that appears when it is complete, or print them."""
 
 from __future__ import annotations
 

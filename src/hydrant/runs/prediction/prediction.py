@@ -1,7 +1,4 @@
-"""The predictions of a saved run for samples.
-
-Predictions as rows: a row for each sample, with the names of classes.
-"""
+"""The predictions of a saved run for samples, as arrays and as rows with the names of classes."""
 
 from __future__ import annotations
 

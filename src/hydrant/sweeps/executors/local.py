@@ -1,7 +1,4 @@
-"""Jobs on this machine: one after another, or several at once, each with its own GPUs.
-
-Reserve GPUs of this machine for a job, so that the jobs and sweeps of a user share one only if they may.
-"""
+"""Jobs on this machine: one after another, or several at once, each with GPUs that are reserved for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Jobs as SLURM jobs, through submitit, which requeues a job that SLURM preempts or that runs out of time.
+"""Jobs as SLURM jobs through submitit, and those of this user that wait or run.
 
-The SLURM jobs of this user that wait or run, without submitit.
+submitit requeues a job that SLURM preempts or that runs out of time.
 """
 
 from __future__ import annotations

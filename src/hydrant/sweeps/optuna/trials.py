@@ -1,6 +1,6 @@
-"""The trials of a study. Optuna's storage in the sweep's folder keeps them, so that the same command continues.
+"""The trials of a study, with its sampler and pruner.
 
-Samplers and pruners of a study, built from their config.
+Optuna's storage in the sweep's folder keeps them, so that the same command continues.
 """
 
 from __future__ import annotations

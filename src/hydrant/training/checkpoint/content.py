@@ -1,7 +1,4 @@
-"""The content of a checkpoint, as a run passes it to be saved and reads it back.
-
-Split a nested state into its tensors by path and the rest as JSON, so that no pickle is needed.
-"""
+"""The content of a checkpoint, as it is saved and read back: tensors by path and the rest as JSON, no pickle."""
 
 from __future__ import annotations
 

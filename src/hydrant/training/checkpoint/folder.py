@@ -1,7 +1,4 @@
-"""The checkpoints in a run folder: which exist, which are undamaged, which are kept.
-
-The manifest of a checkpoint: size and SHA-256 of each file, to detect damage before anything is read.
-"""
+"""The checkpoints in a run folder: which exist, which are kept, and which are undamaged by their manifest's digests."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The interface between the training loop and torch.compile, and the implementation that compiles nothing.
-
-The step of an optimizer: the interface, and the eager one.
-
-Checks of the arguments of torch.compile. Each error names the config key to change.
-"""
+"""What the loop knows of torch.compile: its interface and the step's, both also eager, and checks of its arguments."""
 
 from __future__ import annotations
 

@@ -3,14 +3,8 @@
 Each group has its own 0-dim float64 tensor for the learning rate, which is written in place. With it every optimizer of
 torch computes the same, bit for bit, as with a Python number. Its weight decay is a tensor too, so that all jobs of a
 sweep share the compiled code. On CUDA these tensors, and the numbers in the optimizer's state, are on the device, so
-that a CUDA graph can hold the whole step.
-
-Optimizers whose step compiles once, and the fields of their groups that may change then.
-
-All of it was found by experiment, which tests/training/compile/test_compiled_step.py repeats.
-docs/internals/compiled-updates.md shows it as a table.
-
-Weight decay inside a compiled optimizer step, with its value in a tensor.
+that a CUDA graph can hold the whole step. Which optimizers compile once was found by experiment, which
+tests/training/compile/test_compiled_step.py repeats; docs/internals/compiled-updates.md shows it as a table.
 """
 
 from __future__ import annotations

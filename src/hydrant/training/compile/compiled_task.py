@@ -1,7 +1,4 @@
-"""torch.compile of a task, in place.
-
-The parts of a task that each value of compile.scope compiles, each as one graph.
-"""
+"""torch.compile of a task, in place, as the graphs that each value of compile.scope names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Counts the graphs, graph breaks and recompilations of torch.compile in this process, with their causes.
+"""Counts the graphs, graph breaks and recompilations of torch.compile in this process, with their causes and advice.
 
 Reads Dynamo's internal metrics, which have the same form in torch 2.11 to 2.15.
-
-Advice for the usual causes of graph breaks and recompilations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""DistributedDataParallel: every rank holds the whole task, and gradients are averaged.
+"""DistributedDataParallel: every rank holds the whole task, and gradients are averaged; buffers are equal on all ranks.
 
-Record the collectives that a task calls in its forward, and whether torch.compile computes their gradient.
-
-The buffers of a task on several ranks: equal after every update, with the batch norm statistics of a single rank.
+The collectives that a task calls in its forward are recorded, with whether torch.compile computes their gradient.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Tuning under equal budgets: the expected best of n trials of each method.
-
-Configurations and their lines, for the pictures of learning rates and tuning.
-
-The sensitivity of each optimizer to its learning rate: results over the rate, and the width of the basin.
-"""
+"""Tuning: the expected best of n trials of each method, and the sensitivity of each optimizer to its learning rate."""
 
 from __future__ import annotations
 

@@ -212,7 +212,6 @@ def test_a_resume_between_two_log_points_is_exact(
             "task.class_weights",
             "has 2 numbers, but the model has 3",
         ),
-        (numbers, (*MLP, "task=supervised"), "task", "Using a target size"),
         (
             numbers,
             (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),

@@ -121,13 +121,18 @@ def test_an_error_of_user_code_keeps_its_line() -> None:
     assert 'return Outcome({"loss": first.mean() / []}' in refusal(Other(), pair, task=OwnTask(Other()))
 
 
-def test_a_loss_for_other_shapes_is_explained_by_both_shapes() -> None:
-    model = nn.Linear(4, 2)
-    message = refusal(model, pair, task=Supervised(model, loss=nn.MSELoss(), metrics={}))
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_loss_for_other_shapes_is_explained_by_both_shapes_unless_torch_broadcasts_them() -> None:
+    def supervised(num_outputs: int) -> Supervised:
+        return Supervised(nn.Linear(4, num_outputs), loss=nn.MSELoss(), metrics={})
+
+    message = refusal(nn.Linear(4, 3), pair, task=supervised(3))
     assert message.startswith(
         "task: fails outside the model in a trial of an evaluation, on targets of shape [4] and type torch.int64 and "
-        "outputs of the model of shape [4, 2] and type torch.float32: "
+        "outputs of the model of shape [4, 3] and type torch.float32: RuntimeError: "
     )
+    source = dataset_source(Items(pair))
+    assert dry_forward(trials_of(supervised(1), Data(source, source))).outcome.scalars()["loss"].isfinite()
 
 
 def test_a_task_that_needs_more_than_the_model_is_refused() -> None:

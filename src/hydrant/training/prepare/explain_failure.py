@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Generator
 from traceback import walk_tb
 from typing import Any
@@ -34,8 +33,7 @@ def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
 
     hook = register_module_forward_hook(keep_output)  # of all modules: a ScriptModule takes no hook
     try:
-        with warnings.catch_warnings(), explain_unknown_class():
-            warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
+        with explain_unknown_class():
             yield
     except ConfigError:
         raise

@@ -162,7 +162,10 @@ def _print_plan(plan: Plan) -> None:
         say(f"             {plan.uncounted}")
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
-            say(f"group        {name}.{group_idx} {_describe_group(group, arguments_of(entry.optimizer))}")
+            count = sum(p.numel() for p in group["params"])
+            numbers = _numbers(group, arguments_of(entry.optimizer)).items()
+            text = f"{count:,} parameters; {', '.join(f'{k} {v:g}' for k, v in numbers)}"
+            say(f"group        {name}.{group_idx} ({group.get('name', '-')}): {text}")
 
 
 def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
@@ -186,13 +189,6 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
         lines[1:1] = [f"and {len(names) - 2} between"] if len(names) > 2 else []
         for n, line in enumerate([*lines, shape]):
             say(f"{'' if n else 'schedule':<12} {line}")
-
-
-def _describe_group(group: Mapping[str, Any], arguments: Collection[str]) -> str:
-    """Return the name, the number of parameters and those numeric fields of a param group that are arguments."""
-    num_parameters = sum(p.numel() for p in group["params"])
-    text = ", ".join(f"{k} {v:g}" for k, v in _numbers(group, arguments).items())
-    return f"({group.get('name', '-')}): {num_parameters:,} parameters; {text}"
 
 
 def _numbers(group: Mapping[str, Any], arguments: Collection[str]) -> dict[str, float]:

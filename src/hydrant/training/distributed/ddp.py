@@ -168,7 +168,10 @@ class CollectiveRecorder(TorchDispatchMode):
         if namespace in _NAMESPACES and not operator.startswith(("wait", "_wrap")):
             is_in_place, name = operator.endswith("_"), operator.rstrip("_")
             changes_gradient = is_in_place and torch.is_grad_enabled() and _requires_grad(args)
-            self.collectives.append(Collective(_PUBLIC_NAMES.get(name) or name, _caller(), changes_gradient))
+            stack = traceback.extract_stack()[:-1]  # without the frame of this module
+            file, line = innermost((frame.filename, frame.lineno) for frame in stack)
+            name = _PUBLIC_NAMES.get(name) or name
+            self.collectives.append(Collective(name, f"{file}:{line}", changes_gradient))
         return func(*args, **(kwargs or {}))
 
 
@@ -177,13 +180,6 @@ def _requires_grad(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_requires_grad, value))
     return isinstance(value, Tensor) and value.requires_grad
-
-
-def _caller() -> str:
-    """Return file:line of the innermost user code."""
-    stack = traceback.extract_stack()[:-2]  # without the two frames of this module
-    file, line = innermost((frame.filename, frame.lineno) for frame in stack)
-    return f"{file}:{line}"
 
 
 _STATISTICS = ("running_mean", "running_var")

@@ -129,13 +129,6 @@ class Lease:
             os.close(descriptor)
 
 
-def owner(folder: int) -> str:
-    """Return the name of the machine that holds or held the lease on an open folder; "" if it has none."""
-    with suppress(OSError):
-        return _line(_read(folder), 1)
-    return ""
-
-
 def leasing_process(folder: Path) -> int | None:
     """Return the process id in the lease on a folder, if it is one of this machine. Anybody may have written it."""
     content = _content(folder)

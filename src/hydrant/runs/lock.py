@@ -5,7 +5,7 @@ and cleaning up empty folders never removes one in use.
 
 A probe takes the lock for an instant. So an attempt to lock is repeated for longer than a probe lasts.
 
-Find the process that holds a lock: to stop it, or because to wait for an ancestor is to wait for ever.
+Find the process that holds a lock, to stop it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,18 @@ import errno
 import fcntl
 import math
 import os
-import re
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
-from hydrant.runs.lease import Lease, is_recent, leasing_process, owner
+from hydrant.runs.lease import Lease, is_recent, leasing_process
 from hydrant.terminal.console import notice
 
-_PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
-
-
-def locking_ancestor(folder: Path) -> int | None:
-    """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
-    return next((pid for pid in _ancestors(os.getpid()) if locks(pid, folder)), None)
+_PROC = Path("/proc")  # of Linux; elsewhere no process is found
 
 
 def locking_process(folder: Path) -> int | None:
@@ -55,16 +49,6 @@ def locks(pid: int, folder: Path) -> bool:
                     if "\nlock:" in text:
                         return True
     return False
-
-
-def _ancestors(pid: int) -> Iterator[int]:
-    """Yield the process ids of the parent of a process, its parent and so on, as far as they can be read."""
-    with suppress(OSError):
-        while match := re.search(
-            r"^PPid:\s*([1-9]\d*)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE
-        ):
-            pid = int(match[1])
-            yield pid
 
 
 OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
@@ -104,7 +88,7 @@ def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
 
     Raises:
         FolderInUse: another process has locked it.
-        ConfigError: that process is an ancestor of this one, so it would wait for ever; or it cannot be locked.
+        ConfigError: it cannot be locked.
     """
     return _locked(folder, fcntl.LOCK_EX)
 
@@ -154,22 +138,13 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
-        raise _in_use(folder, descriptor) from None
+        message = f"another process is at work in {folder}; wait for it, or give another {OTHER_FOLDER}"
+        raise FolderInUse("name", message) from None
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
             raise
         # Without permission to write, a run cannot train here; a finished run is only read and needs no lease.
     return descriptor
-
-
-def _in_use(folder: Path, descriptor: int) -> ConfigError:
-    """Return the error about a folder that another process has locked: `FolderInUse` only if waiting for it helps."""
-    if (pid := locking_ancestor(folder)) is not None:
-        reason = f"process {pid} is at work in {folder} and waits for this one, which it started"
-        return ConfigError("name", reason, remedy=f"give another {OTHER_FOLDER}")
-    where = f" (on {host})" if (host := owner(descriptor)) else ""
-    message = f"another process is at work in {folder}{where}; wait for it, or give another {OTHER_FOLDER}"
-    return FolderInUse("name", message)
 
 
 def _release(descriptor: int) -> None:
@@ -187,8 +162,7 @@ def check_held(folder: Path) -> None:
     if (held := _held_at(folder, list(_held.values()))) is not None:
         if held.lease is None or not held.lease.is_lost:
             return
-        host = owner(held.descriptor) or "another process"
-        message = f"{folder} was taken over by {host}, because this process did not answer in time"
+        message = f"{folder} was taken over by another process, because this one did not answer in time"
         raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
 
@@ -203,13 +177,8 @@ def is_in_use(folder: Path) -> bool:
     return not _is_free(folder, fcntl.LOCK_EX, _PROBE_SECONDS)
 
 
-def must_wait(folder: Path) -> bool:
-    """Return whether a process of this machine holds the exclusive lock and may release it: no ancestor of this one."""
-    return is_held(folder) and locking_ancestor(folder) is None
-
-
 def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list[Path]:
-    """Wait until this process `must_wait` for no folder; return the other folders.
+    """Wait until no folder `is_held`; return the free ones.
 
     Args:
         folders: one or more.
@@ -217,7 +186,7 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
     """
     deadline = time.monotonic() + patience
     while True:
-        free = [folder for folder in folders if not must_wait(folder)]
+        free = [folder for folder in folders if not is_held(folder)]
         if len(free) == len(folders) or (free and time.monotonic() > deadline):
             return free
         time.sleep(_POLL_SECONDS)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from hydrant.errors import FolderInUse
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult
-from hydrant.runs.lock import must_wait, wait_until_free
+from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.safety.targets import preload_paths
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
@@ -89,7 +89,7 @@ class SweepJob:
             numbers = numbers_text([job.number for job in self.lanes])
             say(f"jobs {numbers}: a stack of {len(self.lanes)} lanes{where}")
             return
-        waits = must_wait(self.job.folder)
+        waits = is_held(self.job.folder)
         wait = "; waiting for another process, which trains in this folder" if waits else ""
         say(f"job {self.number}: {self.job.folder.name}{where}{wait}")
 

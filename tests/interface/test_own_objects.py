@@ -327,3 +327,14 @@ def test_an_exception_of_a_part_reaches_the_caller() -> None:
         train("run", model=Failing(), data=own_data())
     assert caught.traceback[-1].name == "forward"
     assert hydrant.load_run("run").status == "failed"
+
+
+def test_a_part_of_the_users_in_a_model_that_a_function_makes_is_not_trained() -> None:
+    part = nn.Linear(4, 6)
+    before = part.weight.detach().clone()
+    first, second = (
+        losses(train(name, "duration=2", model=lambda: nn.Sequential(part, nn.Linear(6, 2)), data=own_data()))
+        for name in ("first", "second")
+    )
+    assert first == second
+    assert torch.equal(part.weight, before)

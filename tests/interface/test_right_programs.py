@@ -293,3 +293,44 @@ def test_a_line_names_the_buffers_that_micro_batches_hand_on(
     train(Hidden, forces, "duration=1", *words)
     line = "buffers     training writes model.state: each micro-batch gets that of the one before\n"
     assert (line in capsys.readouterr().out) == bool(words)
+
+
+class FrozenParts(nn.Module):
+    """Puts a part into `eval()` in its own method `train`, and has another one in `eval()` from the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.other, self.linear = nn.BatchNorm1d(3), nn.BatchNorm1d(3).eval(), nn.Linear(3, 3)
+
+    def train(self, mode: bool = True) -> FrozenParts:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, points: Tensor) -> Tensor:
+        return self.linear(self.other(self.norm(points)))
+
+
+def test_parts_that_the_model_puts_into_eval_stay_there() -> None:
+    model: Any = train(FrozenParts, forces).model("last")
+    for norm in (model.norm, model.other):
+        assert torch.equal(norm.running_mean, torch.zeros(3))
+        assert not norm.num_batches_tracked
+
+
+class Doubled(nn.Sequential):
+    """Computes in float64."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input.double())
+
+
+def test_outputs_in_float64_train_on_targets_in_float32() -> None:
+    task = partial(Supervised, loss=nn.HuberLoss(), metrics={})
+    model = train(lambda: Doubled(nn.Linear(3, 3).double()), forces, task=task).model("last")
+    targets = forces(TRAIN).double()
+    plain, _ = plain_loop(
+        lambda: Doubled(nn.Linear(3, 3).double()), targets, lambda x, y: F.huber_loss(x.double(), y)
+    )
+    for weight, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(weight, expected, rtol=1e-4)

@@ -65,7 +65,10 @@ class Supervised(Task):
         raw = map_tensors(widened, outputs)
         outputs = fitted(raw, batch.targets)
         check_weight(self.loss, batch.targets)
-        losses = self.loss(outputs if self._is_of_torch else raw, batch.targets)
+        if self._is_of_torch:
+            losses = self.loss(outputs, _in_dtype(batch.targets, outputs))
+        else:
+            losses = self.loss(raw, batch.targets)
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
             if not isinstance(loss, Tensor) or loss.ndim:
@@ -96,6 +99,15 @@ def fitted(outputs: Tensors, targets: Tensors) -> Tensors:
     """
     are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
     return outputs.squeeze(-1) if are_tensors and outputs.shape == (*targets.shape, 1) else outputs
+
+
+def _in_dtype(targets: Tensors, outputs: Tensors) -> Tensors:
+    """Return floats in the dtype of the outputs: of two dtypes, some of torch's losses have no gradient."""
+    if not isinstance(targets, Tensor) or not isinstance(outputs, Tensor):
+        return targets
+    return (
+        targets.to(outputs.dtype) if targets.is_floating_point() and outputs.is_floating_point() else targets
+    )
 
 
 class Regression(Supervised):

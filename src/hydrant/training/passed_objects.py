@@ -11,15 +11,16 @@ import copy
 import hashlib
 import inspect
 import re
-import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from hydrant.config.metric_keys import declared_metric
 from hydrant.config.passed import PREFIX, is_passed, not_passed
@@ -30,8 +31,8 @@ from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
 
-_known = weakref.WeakSet[nn.Module]()
-"""Models that a passed class or function has made. One that is returned again is an object of the user's."""
+_known: MutableMapping[Tensor, None] = WeakTensorKeyDictionary()
+"""Tensors of the models that a passed class or function has made. What has one of them again is the user's."""
 
 
 @contextlib.contextmanager
@@ -55,10 +56,16 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     del structure
     model = _object("model", type)
     made = model if isinstance(model, nn.Module) else model()
-    if made is model or made in _known:
+    if made is model:
         return copy.deepcopy(made)
-    _known.add(made)
-    return made  # it was just made, so it needs no copy, which torch's old weight_norm and prune do not allow
+    if any(tensor in _known for tensor in _tensors(made)):
+        with contextlib.suppress(RuntimeError):  # torch's old weight_norm and prune allow no copy
+            return copy.deepcopy(made)
+    return made  # it was just made, so it needs no copy
+
+
+def _tensors(model: nn.Module) -> Iterator[Tensor]:
+    return chain(model.parameters(), model.buffers())
 
 
 def passed_data(
@@ -135,7 +142,7 @@ def _model_node(passed: Any) -> dict[str, Any]:
         model = passed()
     if not isinstance(model, nn.Module):
         raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
-    _known.add(model)
+    _known.update(dict.fromkeys(_tensors(model)))
     weights = model.state_dict()
     for name, weight in weights.items():
         if not isinstance(weight, Tensor):

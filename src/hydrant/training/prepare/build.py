@@ -308,8 +308,11 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
 
 def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     task: Task = instantiate(config, "task", make_model(config))
-    if not task.model.training:  # as a model that was loaded; parts of a model that trains keep their modes
-        task.model.train()
+    model = task.model
+    frozen = [part for part in model.modules() if model.training and not part.training]
+    model.train()  # its own method may freeze parts; a model wholly in eval(), such as a loaded one, trains
+    for part in frozen:
+        part.training = False  # its author put it into eval()
     task.measures_training = config["log_every"] is not None
     if config["task"].get("class_weights") == "balanced":
         check_labels(data.train)

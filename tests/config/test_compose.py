@@ -61,6 +61,8 @@ scheduler: {warmup: 10%, decay: 30%}
         (EXPERIMENT, [], {"optimizer.momentum": 0.8, "scheduler.decay": "30%"}, ""),
         (EXPERIMENT, ["optimizer=adam"], {"optimizer.lr": 1e-3, "optimizer.momentum": None},
          "optimizer.lr=0.5, optimizer.momentum=0.8"),
+        ("defaults: [base, {override /optimizer: sgd}]\noptimizer: {lr: 0.5}", ["optimizer=adam"],
+         {"optimizer.lr": 1e-3}, "optimizer.lr=0.5"),
         (EXPERIMENT, ["optimizer=adam", "optimizer.lr=0.2"], {"optimizer.lr": 0.2}, "optimizer.momentum=0.8"),
         (EXPERIMENT, ["scheduler=cosine"], {"scheduler.warmup": "10%", "scheduler.decay": None},
          "scheduler.decay='30%'"),
@@ -81,6 +83,7 @@ def test_what_an_experiment_sets_for_its_option_goes_with_it(
     file = tmp_path / "conf" / "experiment" / "mine.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(text if text == EXPERIMENT else f"# @package _global_\n{text}\n")
+    file.with_name("base.yaml").write_text("# @package _global_\noptimizer: {lr: 0.7}\n")
     monkeypatch.chdir(tmp_path)
     compose_module._print.cache_clear()
     with composing(["experiment=mine", *words]) as composer:
@@ -90,7 +93,8 @@ def test_what_an_experiment_sets_for_its_option_goes_with_it(
         assert {key: OmegaConf.select(config, key) for key in expected} == expected
     printed = capsys.readouterr().err
     assert printed.count("\n") == bool(gone)
-    assert f", the experiment's {gone} is left out, because its" in printed or not gone
+    verb = "are" if ", " in gone else "is"
+    assert f", the experiment's {gone} {verb} left out, because its" in printed or not gone
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,9 @@ def test_the_record_and_compare_say_the_format(
     set_capabilities(monkeypatch)
     plain = train(*words, name="plain")
     assert [summary(folder)["orthogonalized_in"] for folder in (rounded, plain)] == ["bfloat16", "float32"]
-    assert "orthogonalised in float32" in (plain / "train.log").read_text()
+    assert "orthogonalised in float32, as optimizer.dtype=auto" in (plain / "train.log").read_text()
+    chosen = train(*words, "optimizer.dtype=float32", name="chosen")
+    assert "orthogonalised in float32\n" in (chosen / "train.log").read_text()
     assert "orthogonalised" not in (rounded / "train.log").read_text()
     assert rows(plain)[-1] == pytest.approx(rows(rounded)[-1], rel=0.05)
     assert rows(plain) != rows(rounded)

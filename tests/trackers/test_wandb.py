@@ -351,6 +351,10 @@ def test_variables_of_wandb_count_for_keys_that_are_not_set(
     [line] = [line for line in caplog.messages if "do not count" in line]
     reasons = ("PROJECT (tracker.project", "RUN_GROUP (tracker.group", "TAGS (tags")
     assert line.endswith(", ".join(f"WANDB_{reason} is set)" for reason in reasons))
+    for variable, value in {"WANDB_PROJECT": "a/b", "WANDB_NAME": "x" * 129}.items():
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(ConfigError, match=f"^{variable}: '{value}' has"):
+            make_wandb(identity, project="mine" if variable == "WANDB_NAME" else None)
     monkeypatch.setenv("WANDB_DIR", str(Path.cwd()))  # as `wandb agent` does, where nobody has
     assert files_folder(identity.folder) == identity.folder.resolve()
 

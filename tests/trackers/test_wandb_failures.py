@@ -108,18 +108,23 @@ def test_without_wandb_a_run_is_offline(
 
 
 def test_a_run_without_a_key_is_kept_offline_and_says_so_at_its_end(
-    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    identity: RunIdentity,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
 ) -> None:
     """Without a warning: somebody who has no key has most likely not asked for W&B."""
     for variable in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "files"))
     caplog.set_level("INFO", logger="hydrant")
     tracker = make_wandb(identity, mode="auto")
     log_rows(tracker)
     tracker.finish(0, SUMMARY)
     # The SDK logs too, once another test has used it.
     (line,) = [record.getMessage() for record in caplog.records if record.name == "hydrant"]
-    command = f"hydrant sync {identity.folder}"
+    command = f"WANDB_DIR={tmp_path / 'files'} hydrant sync {identity.folder}"
     assert line.split() == f"W&B kept offline; `{command}` sends it, tracker=local leaves it out".split()
     wait_for_local_rows(identity.folder / tracker.describe()["path"], rows())
 

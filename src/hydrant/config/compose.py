@@ -96,8 +96,9 @@ def replacing(options: Mapping[str, Replaced], words: Sequence[str]) -> Generato
     for place, replaced in options.items():
         gone = [f"{key}={shown(fields[key])}" for key in fields if key.rpartition(".")[0] == place]
         if gone := [text for text in gone if text.partition("=")[0] not in given]:
-            own = f"because its {place} is {replaced.option}"
-            _print(f"with {place}={replaced.chosen}, the experiment's {', '.join(gone)} is left out, {own}")
+            verb = "is" if len(gone) == 1 else "are"
+            reason = f"{verb} left out, because its {place} is {replaced.option}"
+            _print(f"with {place}={replaced.chosen}, the experiment's {', '.join(gone)} {reason}")
 
 
 _print = cache(notice)
@@ -112,7 +113,7 @@ def take_replaced(content: Mapping[str, Any], path: str) -> None:
             node = node.get(name) if isinstance(node, dict) else None
         for field in [*node] if isinstance(node, dict) else ():
             if "_target_" in node or replaced.takes_along(str(field)):
-                fields[f"{place}.{field}"] = node.pop(field)
+                fields.setdefault(f"{place}.{field}", node.pop(field))  # the outer experiment is read first
 
 
 config_dir: ContextVar[Path | None] = ContextVar("config_dir", default=None)

@@ -230,13 +230,15 @@ class Session:
 
     def _note_formats(self, trainer: Trainer) -> None:
         """Record in which format the optimizers orthogonalise, which the machine or the checkpoint has chosen."""
-        formats = {format_of(entry.optimizer) for entry in trainer.optimizers.entries.values()} - {None}
+        optimizers = [entry.optimizer for entry in trainer.optimizers.entries.values()]
+        formats = {format_of(optimizer) for optimizer in optimizers} - {None}
         if formats:
             self._reporter.note(orthogonalized_in=", ".join(sorted(map(str, formats))))
         if "float32" in formats:
-            log.info(
-                "matrices are orthogonalised in float32, as optimizer.dtype=auto does on a CPU without bfloat16"
-            )
+            chosen = {optimizer.defaults.get("dtype") for optimizer in optimizers}
+            is_auto = self._start.checkpoint is None and "float32" not in chosen
+            reason = ", as optimizer.dtype=auto does on a CPU without bfloat16" if is_auto else ""
+            log.info("matrices are orthogonalised in float32%s", reason)
 
     def _finish(self, result: RunResult) -> RunResult:
         """Write the results, the plots and the end of the tracker, however the run ended."""

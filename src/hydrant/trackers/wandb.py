@@ -291,7 +291,9 @@ class WandbTracker(Tracker):
             self._sync_command = f"wandb sync --include-online {_shown(folder)}"
         else:
             self._path = os.path.relpath(folder, self._folder)
-            self._sync_command = f"hydrant sync {_shown(self._folder)}"
+            files = files_folder(self._folder)
+            variable = "" if files == self._folder else f"WANDB_DIR={_shown(files)} "
+            self._sync_command = f"{variable}hydrant sync {_shown(self._folder)}"
         if is_requested_mode:
             log.info("W&B: %s", run.url if mode == "online" else f"offline in {_shown(folder)}")
         return None

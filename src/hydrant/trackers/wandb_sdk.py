@@ -438,23 +438,24 @@ def names_of(settings: Mapping[str, Any], identity: RunIdentity) -> dict[str, An
     names, overruled = dict[str, Any](), list[str]()
     for key, variable in VARIABLES.items():
         value: Any = settings[key]
+        source = f"tracker.{key}"
         text = os.environ.get(variable)
         is_of_run = value is None and key in ("tags", "notes") and identity.config.get(key)
         if text and (value is not None or is_of_run):
-            overruled.append(f"{variable} ({key if is_of_run else f'tracker.{key}'} is set)")
+            overruled.append(f"{variable} ({key if is_of_run else source} is set)")
         elif text:
-            value = text.split(",") if key == "tags" else text
-        fit = _cut if value is None else partial(_checked, f"tracker.{key}")
+            value, source = text.split(",") if key == "tags" else text, variable
+        fit = _cut if value is None else partial(_checked, source)
         value = defaults[key] if value is None else value
         if key == "tags":
             names[key] = [fit(tag, MAX_TAG) for tag in value if tag]
         else:
             names[key] = value if key == "notes" else fit(value, MAX_NAME)
+        if key == "project" and re.search(r"[/\\#?%:]", names[key]):
+            message = rf"{names[key]!r} has a character that W&B does not accept; leave out / \ # ? % :"
+            raise ConfigError(source, message)
     if overruled:
         log.info("W&B: these variables do not count: %s", ", ".join(overruled))
-    if re.search(r"[/\\#?%:]", names["project"]):
-        message = rf"{names['project']!r} has a character that W&B does not accept; leave out / \ # ? % :"
-        raise ConfigError("tracker.project", message)
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from training_runs import Train, UserModule, interrupt_at, whole_and_resumed
 
 from hydrant.data import IterableSource, LoaderSource, stream
 from hydrant.errors import ConfigError, DataError, HydrantError
+from hydrant.training.checkpoint import storage
 
 MODULE = '''
 import random
@@ -245,6 +247,15 @@ def test_a_run_over_a_stream_resumes_exactly(
     whole, resumed = whole_and_resumed(train, monkeypatch, (*points, *more), 7)
     assert_same_state(weights(resumed), weights(whole))
     assert rows(resumed) == rows(whole)
+    saved = whole / "checkpoints" / "update_00000004"
+    training = json.loads((saved / "training.json").read_text())
+    training["stream"] = training["ranks"][0].pop("stream")  # where an earlier version saved it
+    (saved / "training.json").write_text(json.dumps(training))
+    manifest = json.loads((saved / "manifest.json").read_text())
+    manifest["files"]["training.json"] = storage.seal(saved / "training.json")
+    (saved / "manifest.json").write_text(json.dumps(manifest))
+    earlier = train(*points, *more, f"resume={saved}", name="earlier")
+    assert_same_state(weights(earlier), weights(whole))
 
 
 def test_a_stream_without_a_position_trains_but_is_not_resumed(

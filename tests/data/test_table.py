@@ -203,6 +203,7 @@ def test_a_text_among_numbers_is_refused_until_its_meaning_is_set(
     ) as error:
         read(file)
     assert ("data.decimal" in str(error.value)) == ("," in cell)
+    assert "all cells as texts" in str(error.value).partition("data.missing_words")[0]
     assert f"""data.missing_words=['{cell}']" makes such cells missing""" in str(error.value)
     if column == "age":
         assert samples(read(file, missing_words=[cell], missing="mean"))[0].shape == (10, 1)
@@ -500,13 +501,17 @@ def test_what_standardization_cannot_hold_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_to_predict_may_have_a_single_column(workdir: Path, train: Train) -> None:
+    """And the run may be of the version that knew the words of missing cells itself."""
     (workdir / "t.csv").write_text("x,price\n" + "".join(f"{n},{2 * n}.5\n" for n in range(40)))
-    (workdir / "new.csv").write_text("x\n3\n5\n")
+    (workdir / "new.csv").write_text("x\n3\nNaN\nN/A\n")
     (workdir / "wrong.csv").write_text("x;y\n3;1\n")
     run = train("data=csv", "data.train=t.csv", "data.target=price", "task=regression", "model=mlp", "duration=2",
-                "tracker=local", "global_batch_size=8")  # fmt: skip
+                "tracker=local", "global_batch_size=8", "data.missing=mean")  # fmt: skip
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    del config["data"]["missing_words"], config["data"]["decimal"]
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
     assert cli.main(["predict", str(run), "new.csv", "--out", "out.csv"]) == 0
-    assert len((workdir / "out.csv").read_text().splitlines()) == 3
+    assert len((workdir / "out.csv").read_text().splitlines()) == 4
     assert cli.main(["predict", str(run), "wrong.csv", "--out", "wrong_out.csv"]) != 0
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
+from hydrant.optimizers import timm_optimizer
 from hydrant.optimizers.matrices import format_of
 
 
@@ -79,6 +80,18 @@ def test_matrices_are_orthogonalised_in_the_format_that_the_processor_has(
     assert (format_of(rounded), format_of(exact)) == ("bfloat16", "float32")
     assert error_of_an_update(option, exact, weight) < 1e-5
     assert format_of(made(option, weight, dtype="bfloat16")) == "bfloat16"
+
+
+def test_the_muon_inside_a_lookahead_has_the_format_too() -> None:
+    weight = nn.Parameter(torch.zeros(16, 24))
+    rounded, exact = (
+        timm_optimizer(
+            [{"params": [weight]}], name="lookahead_muon", lr=1.0, weight_decay=0.0, kwargs={}, dtype=dtype
+        )
+        for dtype in ("bfloat16", "float32")
+    )
+    assert (format_of(rounded), format_of(exact)) == ("bfloat16", "float32")
+    assert error_of_an_update("muon", exact, weight) < 1e-5 < error_of_an_update("muon", rounded, weight)
 
 
 @pytest.mark.parametrize("option", COEFFICIENTS)

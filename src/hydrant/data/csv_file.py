@@ -334,7 +334,7 @@ def _check_kind(table: Table, name: str, spelling: Spelling, meant: str) -> None
     if text is None or not any(cell is not None and is_number(_NUMBER_SIGNS.sub("", cell)) for cell in cells):
         return
     row, cell = text
-    remedy = f"{spelling.remedy(cell)}, {meant}; or correct the cell"
+    remedy = f"{meant}, {spelling.remedy(cell)}; or correct the cell"
     raise ConfigError("data.train", f"{cell!r} in {table.place(row, name)} is no number", remedy=remedy)
 
 

@@ -159,18 +159,19 @@ def timm_optimizer(
     import timm.optim
 
     names = [str(known) for known in timm.optim.list_optimizers()]
-    if name.removeprefix("lookahead_") not in names:
+    bare = name.removeprefix("lookahead_")
+    if bare not in names:
         raise unknown_name("optimizer.name", "timm optimizer", name, names)
     try:
-        _require_opt_einsum(name)
-        made = timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
+        _require_opt_einsum(bare)
+        made = timm.optim.create_optimizer_v2(params, opt=bare, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
         remedy = "choose another optimizer.name, or other optimizer.kwargs"
         message = f"timm's {name} cannot be built ({first_line(error)}); {remedy}"
         raise ConfigError("optimizer.name", message) from error
-    if not isinstance(made, timm.optim.Muon):
-        return made
-    return choose_format(_muon()(made.param_groups, **made.defaults), dtype)
+    if isinstance(made, timm.optim.Muon):
+        made = choose_format(_muon()(made.param_groups, **made.defaults), dtype)
+    return made if bare == name else timm.optim.Lookahead(made)
 
 
 @functools.cache
@@ -198,7 +199,7 @@ def _require_opt_einsum(name: str) -> None:
     from timm.optim import get_optimizer_class
     from timm.optim.kron import Kron
 
-    kind = get_optimizer_class(name.removeprefix("lookahead_"), bind_defaults=False)
+    kind = get_optimizer_class(name, bind_defaults=False)
     if isinstance(kind, type) and issubclass(kind, Kron) and find_spec("opt_einsum") is None:
         message = (
             f"timm's {name} takes gigabytes of memory without the package opt_einsum: pip install opt_einsum"

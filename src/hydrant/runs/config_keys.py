@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
+
+_MISSING_WORDS = sorted(
+    {
+        "".join(word)
+        for text in ("na", "n/a", "nan", "null", "none")
+        for word in product(*zip(text, text.upper(), strict=True))
+    }
+)
+"""Words of missing cells in a CSV file before they were named: these, in capitals or not."""
 
 _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "": {
@@ -24,14 +34,14 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
     },
     "hydrant.data.cifar10": {"split_seed": 0, "val_ratio": 0.0},
     "hydrant.data.cifar100": {"split_seed": 0, "val_ratio": 0.0},
-    "hydrant.data.csv": {"extra_val": {}},
+    "hydrant.data.csv": {"decimal": ".", "extra_val": {}, "missing_words": _MISSING_WORDS},
     "hydrant.data.dataset": {"class_names": None, "extra_val": {}, "read": None, "test": None},
     "hydrant.data.digits": {"test_ratio": 0.0},
-    "hydrant.data.hugging_face": {"extra_val": {}},
+    "hydrant.data.hugging_face": {"extra_val": {}, "split_seed": 0, "val_ratio": 0.2},
     "hydrant.data.image_folder": {"decoder": "pillow", "extra_val": {}, "test_dir": None},
     "hydrant.data.memmap": {"extra_val": {}},
     "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0, "variant": "mnist"},
-    "hydrant.data.stream": {"extra_val": {}},
+    "hydrant.data.stream": {"divided": False, "extra_val": {}},
     "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
     "hydrant.optimizers.MuonWithAdamW": {
         "dtype": "auto",

@@ -153,7 +153,7 @@ def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] =
         trainer.plan.precision.load_state_dict(saved.read_state("precision"))
         if trainer.plan.hooks.has_state:
             trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
-        _restore_ranks(trainer, saved.read_state("ranks"))
+        _restore_ranks(trainer, saved)
 
 
 def restore_weights(trainer: Trainer, saved: SavedCheckpoint) -> None:
@@ -246,12 +246,13 @@ def _restore_optimizers(trainer: Trainer, checkpoint: SavedCheckpoint, changed: 
     trainer.optimizers.load_state_dict(state)
 
 
-def _restore_ranks(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
+def _restore_ranks(trainer: Trainer, saved: SavedCheckpoint) -> None:
     """Restore each rank's meter, random state and position in a stream.
 
     On another number of ranks, rank 0 receives the sums of all meters.
     """
-    world, meters = trainer.plan.world, [rank["meter"] for rank in ranks]
+    world, ranks = trainer.plan.world, saved.read_state("ranks")
+    meters = [rank["meter"] for rank in ranks]
     own = ranks[world.rank % len(ranks)]
     if len(ranks) != world.world_size:
         total = merge_meters(meters)
@@ -260,7 +261,8 @@ def _restore_ranks(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
     trainer.meter.load_state_dict(meters[world.rank])
     seeding.set_host_state(own["host"])
     if isinstance(trainer.stream, PositionedStream):
-        trainer.stream.load_state_dict(own["stream"])
+        is_of_rank = "stream" in own  # else an earlier version saved one position for all ranks
+        trainer.stream.load_state_dict(own["stream"] if is_of_rank else saved.read_state("stream"))
 
 
 def _has_torch_format(state: Mapping[str, Any]) -> bool:

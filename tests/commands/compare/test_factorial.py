@@ -178,6 +178,41 @@ def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(
     assert comparing(tmp_path).verdict.status == "undecided"
 
 
+@pytest.mark.parametrize(
+    ("failed", "rows", "left_out", "num_seeds"),
+    [
+        # One run of sgd: its seed is left out, not the schedule, at which sgd is better.
+        ([(1, 1, 3)], {"optimizer": False, "scheduler": True},
+         ["seed 3 in optimizer=sgd", "seed 3 in scheduler=wsd"], 4),
+        # No setting is complete: nothing is decided, though each p is small.
+        ([(i, j, 3) for i in (0, 1, 2) for j in (0, 1)], {"optimizer": False, "scheduler": False}, [], 4),
+        # The first optimizer has no result: the others interact.
+        ([(0, j, seed) for j in (0, 1) for seed in range(5)], {"optimizer": True, "scheduler": False}, [], 5),
+    ],
+)  # fmt: skip
+def test_failed_runs_of_a_factorial(
+    failed: list[tuple[int, ...]], rows: dict[str, bool], left_out: list[str], num_seeds: int,
+    tmp_path: Path, comparing: Compare,
+) -> None:  # fmt: skip
+    means = np.array([[0.95, 0.80], [0.94, 0.94], [0.70, 0.60]])
+    results = means[..., None] + np.random.default_rng(0).normal(0, 0.001, (3, 2, 5))
+    for n, place in enumerate(np.ndindex(3, 2, 5)):
+        optimizer, scheduler, seed = place
+        keys = {"optimizer": ("adamw", "sgd", "zero")[optimizer], "scheduler": ("cosine", "wsd")[scheduler],
+                "seed": seed}  # fmt: skip
+        value, status = (None, "failed") if place in failed else (float(results[place]), "finished")
+        write_run(tmp_path / str(n), keys, value, status=status)
+    comparison = comparing(tmp_path)
+    found = comparison.factorial
+    assert found is not None
+    decided = {e.key: e.is_decided for e in found.effects if e.other != "zero" or e.best == "sgd"}
+    assert (decided, [key for key in rows if rows[key]]) == (rows, found.decided)
+    assert found.left_out == left_out
+    assert all(any(name in w.text for w in comparison.warnings) for name in left_out)
+    assert min(e.lead.num_pairs for e in found.effects) == num_seeds
+    assert [i.is_decided for i in found.interactions] == [True]
+
+
 def test_one_seed_or_unpaired_seeds_test_no_interaction() -> None:
     found = factorial_of(np.random.default_rng(0).normal(size=(2, 2, 1)), ("optimizer", "scheduler"))
     assert found is not None

@@ -130,17 +130,19 @@ FULL = ["fp32 0", "fp32 1", "bf16 0", "bf16 1"]
 @pytest.mark.parametrize(
     ("cells", "counted", "warning"),
     [
-        # What all seeds of all groups have, whatever each group has beside it.
+        # The cells that all groups have, of the seeds that have all of them, whatever each group has beside it.
         ({"adamw": FULL, "sgd": FULL}, {"adamw": FULL, "sgd": FULL}, ""),
         ({"adamw": FULL, "sgd": ["fp32 0", "fp32 1", "fp16 0", "fp16 1"]},
          {"adamw": ["fp32 0", "fp32 1"], "sgd": ["fp32 0", "fp32 1"]},
          "not in the means, which take what all groups and seeds have: precision=bf16; precision=fp16"),
         ({"adamw": [*FULL, "fp32 2"], "sgd": FULL},
-         {"adamw": ["fp32 0", "fp32 1", "fp32 2"], "sgd": ["fp32 0", "fp32 1"]},
-         "all groups and seeds have: precision=bf16"),
+         {"adamw": FULL, "sgd": FULL}, "all groups and seeds have: seed 2"),
+        # Fewer than two seeds have all cells: the cell that all seeds have.
+        ({"adamw": FULL, "sgd": FULL[:3]},
+         {"adamw": ["fp32 0", "fp32 1"], "sgd": ["fp32 0", "fp32 1"]}, "all groups and seeds have: precision=bf16"),
         ({"adamw": FULL, "sgd": ["fp32 5", "fp32 6", "bf16 5", "bf16 6"]},
          {"adamw": FULL, "sgd": ["fp32 5", "fp32 6", "bf16 5", "bf16 6"]}, ""),
-        # No cell has all seeds: the seeds that have all of them.
+        # No cell has all seeds: the seed that has all of them.
         ({"adamw": ["fp32 0", "fp32 1", "bf16 1", "bf16 2"], "sgd": ["fp32 1", "fp32 2", "bf16 0", "bf16 1"]},
          {"adamw": ["fp32 1", "bf16 1"], "sgd": ["fp32 1", "bf16 1"]},
          "which take what all groups and seeds have: seed 2; seed 0"),

@@ -182,6 +182,9 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
     assert comparison.groups[1].versus is not None
     assert comparison.groups[1].versus.p_holm == lead.p_holm
     assert "p: t-test, corrected for 9 comparisons (1 group, look 3, squared)." in to_text(comparison, None)
+    noise = comparison.verdicts.noise
+    assert any("(paired t-test at 5 %, corrected for 9 comparisons)" in text for text in noise.sentences)
+    assert noise.num_comparisons == 1, "fresh seeds are looked at once"
 
 
 def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(

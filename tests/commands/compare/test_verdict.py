@@ -307,6 +307,13 @@ def test_an_option_of_no_config_group_is_named_with_its_key(tmp_path: Path, comp
     assert comparing(tmp_path).verdict.sentence.startswith("Undecided: precision=bf16 leads precision=fp32")
 
 
+def test_runs_of_one_seed_are_one_result(tmp_path: Path, comparing: Compare) -> None:
+    for scheduler in ("cosine", "wsd"):
+        write_run(tmp_path / scheduler, {"optimizer": "sgd", "scheduler": scheduler, "seed": 0}, 0.5)
+    start = "One setting: val/accuracy 0.5 from one seed."
+    assert comparing(tmp_path, by=["optimizer"]).verdict.sentence.startswith(start)
+
+
 def test_two_seeds_of_two_settings_are_too_few_to_say_how_many_are_needed(
     tmp_path: Path, comparing: Compare
 ) -> None:

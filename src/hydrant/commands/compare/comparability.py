@@ -30,9 +30,15 @@ class ComparisonWarning:
 
 
 def find_warnings(
-    runs: Sequence[Run], groups: Sequence[Group], other_keys: Sequence[str], metric: Metric
-) -> list[ComparisonWarning]:
-    """Return the warnings about runs and groups. `other_keys` differ between runs but form no groups."""
+    runs: Sequence[Run], groups: Sequence[Group], other_keys: Sequence[str], metric: Metric,
+    of_effects: Sequence[str] = (),
+) -> list[ComparisonWarning]:  # fmt: skip
+    """Return the warnings about runs and groups.
+
+    Args:
+        other_keys: those that differ between runs but form no groups.
+        of_effects: what the effects of a factorial leave out.
+    """
     begun = [run for run in runs if run.summary.get("environment")]
     defining = differing_definitions(metric.name, [run.config for run in begun if metric.has_result(run)])
     conditions: dict[str, Callable[[Run], str]] = {
@@ -54,7 +60,7 @@ def find_warnings(
     if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
         warnings.append(ComparisonWarning("code commit", text))
-    warnings += _unbalanced(groups)
+    warnings += _unbalanced(groups, of_effects)
     if twice := [run for run in runs if run.is_read_twice]:
         text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
         warnings.append(ComparisonWarning("runs", text))
@@ -64,7 +70,7 @@ def find_warnings(
     return warnings + _ended_by_hooks(runs, metric) + _without_result(runs, metric)
 
 
-def _unbalanced(groups: Sequence[Group]) -> list[ComparisonWarning]:
+def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> list[ComparisonWarning]:
     """Return warnings if results are means over different settings of other keys, or if settings are left out."""
     keys = ", ".join(next((group.averaged_over for group in groups), ()))
     warnings: list[ComparisonWarning] = []
@@ -74,7 +80,7 @@ def _unbalanced(groups: Sequence[Group]) -> list[ComparisonWarning]:
             f"a difference may be due to these; --best-over {keys.replace(' ', '')} compares the best of each"
         )
         warnings.append(ComparisonWarning("groups", f"{text}: {remedy}"))
-    if left_out := list(dict.fromkeys(cell for group in groups for cell in group.left_out)):
+    if left_out := list(dict.fromkeys([cell for group in groups for cell in group.left_out] + [*of_effects])):
         text = f"not in the means, which take what all groups and seeds have: {_listed(left_out, _MAX_NAMES)}"
         warnings.append(ComparisonWarning("groups", text))
     return warnings

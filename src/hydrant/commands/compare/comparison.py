@@ -162,9 +162,17 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         else None
     )
     num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
-    num_comparisons = num_comparisons if factorial is None else factorial.num_comparisons
+    num_comparisons = num_comparisons if factorial is None else factorial.num_comparisons // looks**2
     verdicts = find_verdicts(
-        every, groups, best, every_key, compared, repetitions, question, num_comparisons=num_comparisons
+        every,
+        groups,
+        best,
+        every_key,
+        compared,
+        repetitions,
+        question,
+        num_comparisons=num_comparisons,
+        num_looks=looks,
     )
     verdict = (
         find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried, looks)
@@ -185,7 +193,10 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         runner_up=None if runner_up is None else by_name[runner_up.name],
         lead=None if winner is None or runner_up is None else difference(winner, runner_up),
         baseline=None if base is None else by_name[base.name],
-        warnings=find_warnings(given, groups, other_keys, asked) + find_unknown_times(runs, times),
+        warnings=find_warnings(
+            given, groups, other_keys, asked, () if factorial is None else factorial.left_out
+        )
+        + find_unknown_times(runs, times),
         num_cells=num_cells,
         missing=missing,
         times=times,

@@ -199,19 +199,20 @@ def _seed(run: Run, seed_keys: Sequence[str]) -> str:
 def _counted_cells(tables: Sequence[_Table]) -> list[Sequence[str]]:
     """Return the cells of each group that count: a balanced part, so that groups differ in nothing but their keys.
 
-    These are the cells that all seeds of all groups have. If there are none, those that all groups have, of the seeds
-    that have all of them. Groups without a common cell, such as optimizers with learning rates of their own, have the
-    cells of their own that all of their seeds have.
+    These are the cells that all groups have, of the seeds that have all of them: a failed run takes its seed away, not
+    its cell. If fewer than two seeds of a group are left, those cells that all seeds of all groups have, else of one
+    seed. Groups without a common cell, such as optimizers with learning rates of their own, have the cells of their own
+    that all of their seeds have.
     """
     whole = [_whole_cells(table) for table in tables]
     compared = [n for n, table in enumerate(tables) if table]
-    for cells in (whole, tables):
+    for cells, num_seeds in ((tables, 2), (whole, 1), (tables, 1)):
         shared = (
             [cell for cell in cells[compared[0]] if all(cell in cells[n] for n in compared)]
             if compared
             else []
         )
-        if all(_seeds_with(tables[n], shared) for n in compared):
+        if all(len(_seeds_with(tables[n], shared)) >= num_seeds for n in compared):
             return [shared if table else [] for table in tables]
     return [cells or [*table] for cells, table in zip(whole, tables, strict=True)]
 

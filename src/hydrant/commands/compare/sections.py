@@ -99,7 +99,8 @@ def factorial_section(found: Factorial, repetitions: str) -> Section:
     if found.untested:
         names = "; ".join(map(" and ".join, found.untested))
         sentences.append(
-            f"Undecided, for two {repetitions} that all their values share are missing: {names}."
+            f"Undecided: {names}. A test needs results of two values of each key, with two {repetitions} in common and "
+            "noise."
         )
     return Section("effects", "What each key changes", sentences, [effects, changes])
 

@@ -31,20 +31,23 @@ class Verdicts:
 
 def find_verdicts(
     runs: Sequence[Run], groups: Sequence[Group], best: Sequence[Group], keys: Sequence[str], metric: Metric,
-    repetitions: str, question: Question, *, num_comparisons: int = 1,
+    repetitions: str, question: Question, *, num_comparisons: int = 1, num_looks: int = 1,
 ) -> Verdicts:  # fmt: skip
     """Return the verdicts about runs.
 
     Args:
         best: the winner and the runner-up, or as many as there are.
-        num_comparisons: for which the test of the winner is corrected.
+        num_comparisons: for which a test of the winner by fresh seeds is corrected.
+        num_looks: at these seeds; each comparison of theirs counts `num_looks**2` times.
 
     Raises:
         ConfigError: a question names a key that the runs do not have.
     """
     cells = cells_of(runs, keys, metric)
     return Verdicts(
-        noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference, num_comparisons),
+        noise=find_noise_floor(
+            groups, best, repetitions, metric.name, question.difference, num_comparisons, num_looks
+        ),
         against=judge_target(groups, keys, question),
         sensitivity=find_sensitivity(cells, metric, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),

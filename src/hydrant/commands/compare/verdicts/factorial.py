@@ -52,6 +52,9 @@ class Factorial:
     decided: Sequence[str]  # keys whose best value is better than each other one
     num_comparisons: int
     verdict: Verdict
+    left_out: Sequence[
+        str
+    ]  # settings and seeds with results that an effect does not count, and in which group
 
 
 def find_factorial(
@@ -88,8 +91,12 @@ def find_factorial(
         noise = measured_noise(groups[key], compared[key][:2])
         verdicts[key] = find_verdict(groups[key], noise, metric, repetitions, num_tried, num_looks, beside)
         for rival in with_differences(rivals, leader, factor, beside):
-            lead, best, other = corrected_lead(rival, metric, num), leader.labels[key], rival.labels[key]
-            effects.append(Effect(key, best, other, lead, is_beaten(rival, metric)))
+            lead, best, other = (
+                corrected_lead(rival, leader, metric, num),
+                leader.labels[key],
+                rival.labels[key],
+            )
+            effects.append(Effect(key, best, other, lead, is_beaten(rival, leader, metric)))
     corrected = holm([*tested.values(), *itertools.chain(*ps.values())])
     interactions = [
         _judged(found, min(1.0, factor * p), num)
@@ -98,7 +105,8 @@ def find_factorial(
     ]
     untested = [pair for pair in pairs if pair not in tested]
     decided = [key for key in by if verdicts[key].status == "decided"]
-    return Factorial(effects, interactions, untested, decided, num, _clearest(verdicts, decided))
+    left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]
+    return Factorial(effects, interactions, untested, decided, num, _clearest(verdicts, decided), left_out)
 
 
 def _best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
@@ -133,12 +141,15 @@ def _clearest(verdicts: Mapping[str, Verdict], decided: Sequence[str]) -> Verdic
 def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
     """Return the clearest change of a lead between values of two keys, by whose pairs of values the runs are grouped.
 
-    Each lead over the first value of the first key is compared, seed by seed, with that at the first value of the
-    second key. p is multiplied by the number of these changes (Bonferroni), which holds for any number of seeds.
+    Each lead over a base value of the first key is compared, seed by seed, with that at a base value of the second key:
+    the pair of values with the most changes. p is multiplied by the number of these changes (Bonferroni), which holds
+    for any number of seeds.
     """
     cells = {tuple(group.labels.values()): group for group in groups if group.results}
     one, two = groups[0].labels
-    base, base_two = groups[0].labels[one], groups[0].labels[two]
+    base, base_two = max(
+        cells, key=lambda place: sum({(place[0], b), (a, place[1])} <= {*cells} for a, b in cells)
+    )
     changes: list[Interaction] = []
     for (value, value_two), group in cells.items():
         corners = [cells.get(place) for place in ((base, base_two), (value, base_two), (base, value_two))]

@@ -52,17 +52,20 @@ class NoiseFloor:
     compared: Sequence[str]  # the groups whose noise determines the needed seeds
     unpaired: Spread  # of the results of these groups
     paired: Spread | None  # of the differences of pairs with the same seed
-    num_comparisons: int  # for which the tests of these seeds are corrected, as those of the verdict
+    num_comparisons: (
+        int  # for which a test of fresh seeds is corrected, as that of the verdict without earlier looks
+    )
     needs: Sequence[Need]
     sentences: Sequence[str]
+    num_looks: int = 1  # at these seeds
 
 
 def find_noise_floor(
     groups: Sequence[Group], best: Sequence[Group], repetitions: str, metric: str, difference: float | None,
-    num_comparisons: int = 1,
+    num_comparisons: int = 1, num_looks: int = 1,
 ) -> NoiseFloor:  # fmt: skip
     """Return the noise floor. `best`: the winner and the runner-up, or as many as there are."""
-    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons)
+    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=num_looks)
     if "fold" not in repetitions and floor.unpaired.std:  # nobody can add a fold
         floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))
     are_exact = all(len({*group.results.values()}) < 2 for group in groups)
@@ -149,10 +152,11 @@ def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
     num_pairs = len(set.intersection(*(set(group.results) for group in best))) if len(best) == 2 else 0
     if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
         return []
-    found = detectable_difference(floor.paired.std, num_pairs, floor.num_comparisons)
+    num = floor.num_comparisons * floor.num_looks**2
+    found = detectable_difference(floor.paired.std, num_pairs, num)
     return [
         f"{num_pairs} paired seeds reliably (80 %) detect differences of {number(found)} or more "
-        f"(paired t-test at 5 %{corrected_for(floor.num_comparisons)})."
+        f"(paired t-test at 5 %{corrected_for(num)})."
     ]
 
 

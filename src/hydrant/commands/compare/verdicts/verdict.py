@@ -67,13 +67,13 @@ def find_verdict(
         return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
     rivals = best_first(with_differences(rivals, leader, num_tried * num_looks**2, beside), metric)
-    open_ones = [rival for rival in rivals if not is_beaten(rival, metric)]
+    open_ones = [rival for rival in rivals if not is_beaten(rival, leader, metric)]
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
     rival = (open_ones or rivals)[0]
     assert rival.versus is not None
-    is_decided = not open_ones and not leader.without_result
+    is_decided = not open_ones
     beaten = [group for group in rivals if group is not rival and group not in open_ones]
     num = (len(rivals) + len(beside)) * num_tried
     case = _Case(leader, rival, rival.versus, beaten, num, num_looks, noise, metric, repetitions)
@@ -118,21 +118,21 @@ def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Ve
     return Verdict("undecided", f"{sentence}. {remedy}{more}.")
 
 
-def is_beaten(rival: Group, metric: Metric) -> bool:
-    """Return whether the leader is better than this group beyond chance."""
+def is_beaten(rival: Group, leader: Group, metric: Metric) -> bool:
+    """Return whether the leader has all its results and is better than this group beyond chance."""
     found = rival.versus
-    if found is None or found.mean is None or found.p_holm is None:
+    if leader.without_result or found is None or found.mean is None or found.p_holm is None:
         return False
     return found.p_holm < SIGNIFICANCE and metric.is_better(0.0, found.mean)
 
 
-def corrected_lead(rival: Group, metric: Metric, num_comparisons: int) -> Difference:
+def corrected_lead(rival: Group, leader: Group, metric: Metric, num_comparisons: int) -> Difference:
     """Return the leader minus the rival in units of the metric, below 0 where less is better; sentences turn the sign.
 
     The rival has its difference from the leader. The interval is corrected for all comparisons.
     """
     assert rival.versus is not None
-    return rival.versus.negated().at_once(num_comparisons, is_shown=is_beaten(rival, metric))
+    return rival.versus.negated().at_once(num_comparisons, is_shown=is_beaten(rival, leader, metric))
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class _Case:
 
     @property
     def lead(self) -> Difference:
-        return corrected_lead(self.rival, self.metric, self.num_counted)
+        return corrected_lead(self.rival, self.leader, self.metric, self.num_counted)
 
     @property
     def decided(self) -> str:
@@ -325,7 +325,9 @@ def _alone(group: Group, metric: Metric, repetitions: str) -> str:
     if group.num_runs == 1:
         return f"One run: {what}. There is nothing to compare it with."
     ends = "" if estimate.low is None else f" (95 % interval {interval(estimate.low, estimate.high, digits)})"
-    over = f"over {estimate.num} {repetitions}" if estimate.num > 1 else f"from 1 of {group.num_runs} runs"
+    over = f"over {estimate.num} {repetitions}"
+    if estimate.num == 1:
+        over = "from one seed" if group.num_seeds == 1 else f"from 1 of {group.num_seeds} {repetitions}"
     return f"One setting: {what} {over}{ends}. There is nothing to compare it with."
 
 

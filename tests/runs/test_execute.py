@@ -77,7 +77,6 @@ def test_an_unexpected_error_is_one_line_on_stderr_and_a_traceback_in_the_log(
 
 
 EXITS = """
-import torch
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification
 
@@ -87,7 +86,7 @@ class Exits(Classification):
         self.how = how
 
     def forward(self, batch):
-        if self.training and torch.is_grad_enabled():  # not when the config is checked
+        if self.training and len(batch.inputs) > 2:  # not in a trial, which has two samples
             raise ConfigError("how", "wrong") if self.how == "wrong" else SystemExit(self.how)
         return super().forward(batch)
 """

@@ -101,7 +101,7 @@ def test_a_stream_whose_batches_grow_is_refused(
         "{_target_: hydrant.data.stream, train: {_target_: endless.Items}, val: {_target_: endless.Items}, "
     )
     data += "num_samples: 18, num_val_samples: 4, input_shape: [1], num_classes: 2, num_workers: 0, "
-    data += "test: null, extra_val: {}, target: null, collate: null}"
+    data += "test: null, extra_val: {}, target: null, collate: null, divided: false}"
     train("tracker=local", "~data", f"+data={data}", "allow_targets=[endless]", "duration=1s",
           "global_batch_size={0: 2, 3: 4}", status=2)  # fmt: skip
     assert (

@@ -46,7 +46,7 @@ def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def reserve(locks: contextlib.ExitStack, jobs_per_gpu: int, gpus: str = "01", count: int = 1) -> list[str]:
     """Return the GPUs that are reserved at once; none if the job would have to wait."""
     tries = iter([False, True])
-    names = {name: name for name in local}
+    names = {name: name for name in gpus}
     return locks.enter_context(reserve_gpus(names, count, lambda: next(tries), jobs_per_gpu))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from trials import trials_of
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import digits
@@ -167,7 +168,7 @@ def test_wrong_measurements_are_rejected_before_a_run_starts(value: Any) -> None
 
     data = digits()
     with pytest.raises(ConfigError, match="task: measures 'odd' as"):
-        dry_forward(Odd(torch.nn.Linear(64, 10)), data)
+        dry_forward(trials_of(Odd(torch.nn.Linear(64, 10)), data))
 
 
 def test_bool_tensors_of_many_updates_are_reduced_together() -> None:

@@ -27,7 +27,7 @@ BUDGET = {
     "seeding": 3,  # of the micro-batch
     "tasks": 9,  # classification: checks 2, loss 2, measurements 3, around them 2
     "models": 1,
-    "batch": 3,  # the loss twice, and what is logged
+    "batch": 4,  # the loss twice and widened, and what is logged
     "runs": 2,  # whether to stop, and that an update was made
     "terminal": 1,  # the progress bar, which is not drawn
     "signals": 1,  # whether one came

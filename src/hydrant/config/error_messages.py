@@ -7,14 +7,9 @@ Turn what a part raises about its arguments into errors that name the config key
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-import traceback
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
@@ -27,51 +22,14 @@ from hydrant.checks import nearest, suggestion
 from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import listed, options_with, unplaced_option, with_its_group
 from hydrant.config.signatures import takes
+from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.errors import (
     ConfigError,
     HydrantError,
     first_line,
-    innermost,
-    is_users_file,
-    location,
     typed_line,
 )
 from hydrant.files.bounded_yaml import MAX_DEPTH
-
-
-def is_in_user_code(error: BaseException) -> bool:
-    """Return whether an error was raised in user code, or in what it called."""
-    return any(is_users_file(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
-
-
-def place(error: BaseException) -> str:
-    """Return the place of an error: `file:line`. For user code, also the code of the line and the file of the
-    traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    found = innermost((frame.filename, frame.lineno) for frame in frames)
-    line = next((frame.line for frame in frames if (frame.filename, frame.lineno) == found), "")
-    if not (line and is_users_file(found[0])):
-        return location(error)
-    file = _save_traceback(error)
-    return f"{location(error)}: {line}" + (f"; {file} has the traceback" if file else "")
-
-
-def _save_traceback(error: BaseException) -> Path | None:
-    """Add the traceback of an error to this process's file of them; return its path, None if it cannot be written."""
-    try:
-        with (path := _traceback_file()).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(traceback.format_exception(error))
-    except OSError:
-        return None
-    return path
-
-
-@cache
-def _traceback_file() -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="hydrant_traceback_", suffix=".txt")
-    os.close(descriptor)
-    return Path(name)
-
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip

@@ -68,7 +68,7 @@ def completions(words: Sequence[str]) -> list[str]:
     """Return the completions of the last of these overrides, from the conf files; empty if only Hydra knows them.
 
     >>> completions(["precision=f"]), completions(["see"])
-    (['precision=fp16', 'precision=fp32', 'precision=fp8'], ['seed='])
+    (['precision=fp16', 'precision=fp32', 'precision=fp64', 'precision=fp8'], ['seed='])
     >>> completions(["optimizer=sgd", "optimizer.m"])
     ['optimizer.momentum=']
     """

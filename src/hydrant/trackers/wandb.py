@@ -21,7 +21,8 @@ from hydrant.checks import check_known
 from hydrant.errors import ConfigError, RecordError, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
+from hydrant.trackers.base import Histogram, RunIdentity, Tracker
+from hydrant.trackers.run_id import keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
     log_artifact,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import AllReduce, Batch, Outcome
-from hydrant.config.error_messages import place
+from hydrant.config.user_errors import place
 from hydrant.errors import ConfigError, log, shown, typed_line
 from hydrant.training.profiling import synchronize
 

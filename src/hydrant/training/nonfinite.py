@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Tensors, is_inexact, tensors_of
-from hydrant.config.error_messages import is_in_user_code
+from hydrant.config.user_errors import is_in_user_code
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log

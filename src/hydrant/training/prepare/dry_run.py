@@ -14,8 +14,8 @@ from torch import nn
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, batch_size_steps
-from hydrant.config.error_messages import place
 from hydrant.config.metric_keys import unknown_mode
+from hydrant.config.user_errors import place
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.data.base import ON_HOST

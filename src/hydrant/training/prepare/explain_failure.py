@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from hydrant.batch import Batch, tensors_of
-from hydrant.config.error_messages import place
+from hydrant.config.user_errors import place
 from hydrant.errors import ConfigError, typed_line
 from hydrant.tasks.losses import explain_unknown_class
 

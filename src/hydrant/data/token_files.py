@@ -38,7 +38,7 @@ import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.atomic_write import remove_unlocked, sync
-from hydrant.files.read_file import BLOCK_BYTES, SMALL, block_starts
+from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.user_files import check_regular
 
 if TYPE_CHECKING:

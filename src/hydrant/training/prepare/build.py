@@ -21,7 +21,7 @@ from hydrant.data import Data
 from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
 from hydrant.errors import ConfigError, log
-from hydrant.files.read_file import split_digests
+from hydrant.files.content_digest import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.files.regular_file import open_regular
+from hydrant.files.user_files import open_regular
 
 SMALL = 16 * 2**20
 """Bytes: a file of this size is hashed as a whole."""

@@ -28,6 +28,7 @@ BOOSTS = {"start": 3, "tutorials": 2, "guides": 2, "internals": 0.3, "repository
 
 ANY_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
+IMAGE = re.compile(r"(!\[[^\]]*\])\(([^):\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -36,6 +37,9 @@ def on_files(files: Files, config: Any) -> Files:
     queue = list(pages.items())
     while queue:
         origin, text = queue.pop()
+        for path in {resolve(origin, target) for _, target in IMAGE.findall(text)}:
+            if not path.startswith("docs/") and (ROOT / path).is_file():
+                files.append(File.generated(config, f"repository/{path}", abs_src_path=str(ROOT / path)))
         for _, target, _ in LINK.findall(text):
             path = resolve(origin, target)
             if path in pages or path.startswith("docs/") or not (ROOT / path).is_file():
@@ -60,6 +64,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return f"[{text}]({posixpath.relpath(target, posixpath.dirname(uri))}{anchor})"
         return text
 
+    def place_image(match: re.Match[str]) -> str:
+        path = resolve(origin, match[2])
+        target = path.removeprefix("docs/") if path.startswith("docs/") else f"repository/{path}"
+        return f"{match[1]}({posixpath.relpath(target, posixpath.dirname(uri))})"
+
+    markdown = IMAGE.sub(place_image, markdown)
     page.meta.setdefault("search", {"boost": BOOSTS.get(uri.partition("/")[0], 1)})
     return COMMANDS.sub(in_tabs, LINK.sub(rewrite, markdown))
 

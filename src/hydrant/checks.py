@@ -1,7 +1,5 @@
 """Checks of names and numbers that a user gives, whose errors name what was meant."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterable

@@ -1,7 +1,5 @@
 """The command line: `hydrant <command> ...`. An error is one line on stderr; with `--json`, it is JSON."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pkgutil

@@ -5,8 +5,6 @@ OOPSLA 2014). `uniform` applies the same mixer to a whole tensor on its device, 
 sample depends only on the sample, and not on its batch, worker or rank.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

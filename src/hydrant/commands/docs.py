@@ -1,7 +1,5 @@
 """`docs`: print pages of the documentation or sections of them, or the names of all pages. The wheel has the pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`evaluate`: evaluate the model of a run on a split of its data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags, is_override

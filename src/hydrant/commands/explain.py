@@ -1,7 +1,5 @@
 """`explain`: print the files of conf folders, which explain every option and key, or the lines of one key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

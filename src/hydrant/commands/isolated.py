@@ -1,7 +1,5 @@
 """Call a function with a config in a new process."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`list`: list the config groups with their options, or the backends of torch.compile."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec

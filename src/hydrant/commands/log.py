@@ -1,7 +1,5 @@
 """`log`: list what was asked and what came out, one line for each run, sweep and study. Imports no torch."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """`predict`: write what the model of a run predicts for files, tensors or a split of its data."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands of `hydrant`: one record for each, which the command line, its help and its completion read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """`schema`: write JSON schemas, by which editors complete and check the YAML of conf folders."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

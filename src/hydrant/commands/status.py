@@ -1,7 +1,5 @@
 """`status`: show the progress of sweeps and runs, while they run or afterwards. Imports no torch."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

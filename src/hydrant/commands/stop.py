@@ -1,7 +1,5 @@
 """`stop`: ask runs and sweeps to save and end. Imports no torch, and nothing of the folders is run."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

@@ -1,7 +1,5 @@
 """`hydrant study`: which of several settings is best? It is a sweep with its own sweeper."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """`train`: compose the command line, then execute one run in this process, or the jobs of a sweep."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`trust`: let configs name the packages of a project, from now on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

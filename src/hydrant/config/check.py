@@ -1,7 +1,5 @@
 """Check a composed config as far as possible without data and without a device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass

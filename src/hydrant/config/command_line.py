@@ -9,8 +9,6 @@ option stays at the group's own key, with its usual keys (`tracker.project`), an
 key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

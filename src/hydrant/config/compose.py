@@ -9,8 +9,6 @@ Compose the jobs of a sweep: those that differ in values only share what Hydra m
 tests/config/test_job_composer.py compares the configs with those that Hydra composes for each job anew.
 """
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import re

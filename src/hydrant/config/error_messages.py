@@ -5,8 +5,6 @@ Errors in user code that checks find before a run, and so a log, exists.
 Turn what a part raises about its arguments into errors that name the config key.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager

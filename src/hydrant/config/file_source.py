@@ -1,7 +1,5 @@
 """Where Hydra reads config files: with limits, and a file that cannot be read is named in the error."""
 
-from __future__ import annotations
-
 import builtins
 import os
 import re

@@ -1,7 +1,5 @@
 """The words of other frameworks: what to write here instead, from the tables in foreign_words.yaml."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache

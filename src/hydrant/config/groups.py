@@ -5,8 +5,6 @@ Options whose keys do not lie below the name of their group. The first line of t
 Of a grid in conf/sweep, only the settings of Hydra reach the sweep.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

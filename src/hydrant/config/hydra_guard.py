@@ -4,8 +4,6 @@ The node names a sweeper, a launcher and the handlers of logs, which are importe
 any config file can set it.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -3,8 +3,6 @@
 What `train` prints instead of training: --cfg, --info and the completion for a shell.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Config nodes -> objects. Only this module calls Hydra's `instantiate`."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The OmegaConf resolvers that configs use, such as `${run_folder:outputs,${name}}`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

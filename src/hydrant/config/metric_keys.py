@@ -1,7 +1,5 @@
 """The metric of the best checkpoint, and the config keys that define a metric."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

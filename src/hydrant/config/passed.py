@@ -1,7 +1,5 @@
 """Config groups that hold an object which the user passes from Python. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

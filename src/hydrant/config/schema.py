@@ -1,7 +1,5 @@
 """The schema of a run's config. The keys of a group are not listed: its target's signature decides them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any, Literal

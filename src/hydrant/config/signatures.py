@@ -1,7 +1,5 @@
 """Check whether the targets of a config take its arguments."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any, Literal

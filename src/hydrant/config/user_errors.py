@@ -1,7 +1,5 @@
 """Errors in user code that checks find before a run, and so a log, exists."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import traceback

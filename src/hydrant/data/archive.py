@@ -3,8 +3,6 @@
 Images in IDX files, plain or compressed by gzip: MNIST and the data sets that were published in its format.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client

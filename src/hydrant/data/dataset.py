@@ -5,8 +5,6 @@ The sources of a data set, made from the config of each split.
 Tensors in files, read without code that they might hold.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

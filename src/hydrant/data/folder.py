@@ -1,7 +1,5 @@
 """Images in one folder per class, the layout of ImageNet, decoded and augmented by workers."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

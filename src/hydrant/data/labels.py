@@ -1,7 +1,5 @@
 """The classes of samples, if they are known without reading the samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parts of a training set: cut with the ratio of each class, folds, and wrong labels on purpose."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Memory of the CPU that is used again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Complete a command line for a shell. Most words need only the conf files; to import Hydra would take longer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Names of keys are checked where the target's arguments are known. Every value ma
 a node with a `_target_`.
 """
 
-from __future__ import annotations
-
 import inspect
 import types
 import typing

@@ -1,7 +1,5 @@
 """Write a file as a whole: after a kill, the path holds either the old content or the new one."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

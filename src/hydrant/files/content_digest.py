@@ -1,7 +1,5 @@
 """Short digests of files, by which a changed content is known. Imports no torch."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence

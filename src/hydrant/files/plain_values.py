@@ -1,7 +1,5 @@
 """Plain values, as JSON, YAML and configs have them: what they contain, and whether they fit a Python type hint."""
 
-from __future__ import annotations
-
 import inspect
 import types
 import typing

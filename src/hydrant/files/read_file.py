@@ -5,8 +5,6 @@ The content is checked against a type, so readers get only the types that they e
 Short digests of files, by which a changed content is known. Imports no torch.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import stat

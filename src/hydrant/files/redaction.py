@@ -1,7 +1,5 @@
 """Remove secrets from everything that goes to a run folder, to a tracker or to the terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The files of a user: folders and links, texts by any editor, tables as CSV, and how many may be open."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

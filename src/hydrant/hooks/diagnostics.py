@@ -1,7 +1,5 @@
 """Numbers that show how an optimizer moves each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

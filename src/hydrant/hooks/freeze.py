@@ -1,7 +1,5 @@
 """Freeze weights until declared updates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

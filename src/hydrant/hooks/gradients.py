@@ -1,7 +1,5 @@
 """What the gradients say: the simple noise scale, and the sharpness of the loss."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence

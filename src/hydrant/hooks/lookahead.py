@@ -1,7 +1,5 @@
 """Pull the weights back to their moving average."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Find a learning rate: let it grow, and look where the loss falls fastest."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

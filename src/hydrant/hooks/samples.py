@@ -1,7 +1,5 @@
 """Samples of a model: pictures and texts of a user's function, and texts that a language model continues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """End a run when a metric is reached, after a time, or by a rule about its evaluations."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import operator

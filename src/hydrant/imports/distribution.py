@@ -1,7 +1,5 @@
 """The installed distribution: its version and commit, and the command that installs one of its extras."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """How packages export names that are imported when they are used, and imports with the garbage collector paused."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

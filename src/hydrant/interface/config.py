@@ -1,7 +1,5 @@
 """`hydrant.compose`: the config of a run, composed and checked."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import os

@@ -1,7 +1,5 @@
 """Let a call that trains or evaluates leave nothing behind in the user's process."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator
 from typing import Any

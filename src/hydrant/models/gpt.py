@@ -1,7 +1,5 @@
 """A decoder-only transformer for language models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

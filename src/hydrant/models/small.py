@@ -1,7 +1,5 @@
 """Small networks: a perceptron, a convolutional network, a deep linear one, and one that calls an all-reduce."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Any timm model by name, and the repeated blocks of a model, such as the layers of a transformer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

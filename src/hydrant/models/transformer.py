@@ -3,8 +3,6 @@
 The tokens of packed documents, several in a sequence, attend to those of their own document only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, cast

@@ -1,7 +1,5 @@
 """Averages of the weights over the updates, which are evaluated and saved in addition to the weights; or none."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Optimizers of pytorch_optimizer and timm by name, and sharpness-aware minimisation over any optimizer."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Muon and NorMuon for the matrices of a model, AdamW for its other parameters, and the format of matrix products."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections import ChainMap

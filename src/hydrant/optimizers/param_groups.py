@@ -1,7 +1,5 @@
 """Param groups: which parameters share fields, and the learning rates of models of different widths (muP)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch

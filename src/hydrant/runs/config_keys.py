@@ -1,7 +1,5 @@
 """Keys of a config that an earlier version lacked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Start the ranks of a job on this machine with torch's elastic agent, and combine their results into one."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Describe the machine and the software of a run."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Execute one run, from its resolved config to its exit status: the folder, the ranks, the start."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -3,8 +3,6 @@
 A number that is not finite is `null` in JSON.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, TypedDict
 
 

@@ -4,8 +4,6 @@ The names are constants here. A name that a lower package uses itself is a const
 `training.checkpoint.folder`, `wandb/` and `tensorboard/` in `trackers`.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

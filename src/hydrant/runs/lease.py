@@ -6,8 +6,6 @@ changes, the owner is alive; if not, the owner has ended without removing it. Ti
 clocks differ and NFS caches these times.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """Load a run from its folder: its config and the model of one of its checkpoints."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ A probe takes the lock for an instant. So an attempt to lock is repeated for lon
 Find the process that holds a lock, to stop it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

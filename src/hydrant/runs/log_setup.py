@@ -3,8 +3,6 @@
 The settings that a call of Hydrant makes in its process, which may live on, such as a notebook.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """How trackers name and group a run, and the record of its config in its folder."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a run finds out before it begins: the micro-batch size that it searches or keeps, and the time of an update."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The curves and the schedules of a run as pictures and numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

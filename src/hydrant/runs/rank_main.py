@@ -1,7 +1,5 @@
 """The program of a rank that Hydrant starts: `python -m hydrant.runs.rank_main <folder> <pid of the launcher>`."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import shutil

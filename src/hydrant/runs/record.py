@@ -3,8 +3,6 @@
 Read metrics.jsonl and histograms.jsonl: a row of each line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """`RunReporter`: writes what a run reports."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -6,8 +6,6 @@ the handle. A second request sends no second signal, because a run takes that fo
 as `.stop.1234.56789` says that this process was asked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """The stretches of a run that continued with another config: which values trained which of its updates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The measurements of a run: its compilation, speed and memory.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence

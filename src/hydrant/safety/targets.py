@@ -7,8 +7,6 @@ that the user trusts with `allow_targets`.
 Refuse arguments with which a library would read a file or download one, because these may contain code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -6,8 +6,6 @@ a project that somebody else wrote must not be able to trust itself.
 The user's consent to run code of other packages: what a config file requests, the command line must allow.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

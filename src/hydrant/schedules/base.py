@@ -1,7 +1,5 @@
 """The base of all schedules: a curve with warmup, cooldown and noise."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Sequence

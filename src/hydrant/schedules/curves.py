@@ -1,7 +1,5 @@
 """Curves without cycles, schedules made of others, and the one that depends on metrics."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

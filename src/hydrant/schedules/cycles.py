@@ -1,7 +1,5 @@
 """Curves that rise and fall, once or in cycles. `k` counts updates since the curve's start."""
 
-from __future__ import annotations
-
 import bisect
 import functools
 import math

@@ -1,7 +1,5 @@
 """The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

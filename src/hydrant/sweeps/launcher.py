@@ -1,7 +1,5 @@
 """The launcher of a sweep, which its config chooses: `hydra/launcher=local`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The picture of a sweep, sweep.png. Imports torch, so it is imported when a sweep ends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

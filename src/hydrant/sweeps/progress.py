@@ -3,8 +3,6 @@
 What is repeated for all runs (`sparing`) takes a tenth of the time at most.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Try whether jobs train together. Imports torch, so it runs in a process of its own."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence

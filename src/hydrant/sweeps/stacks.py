@@ -1,7 +1,5 @@
 """Which jobs of a sweep train together, as the lanes of a stack in one process."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path

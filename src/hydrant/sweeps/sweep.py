@@ -1,7 +1,5 @@
 """Runs the jobs of a sweep, each in a process of its own, and says what came of them."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The interface of a task."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, cast

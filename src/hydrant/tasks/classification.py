@@ -3,8 +3,6 @@
 The predictions of classifications, by the names that `hydrant predict` writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 

@@ -3,8 +3,6 @@
 Texts that a language model continues, token by token.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 

@@ -5,8 +5,6 @@ Cross entropies of logits, with class weights, label smoothing and targets that 
 Metrics of a whole split that are no mean over batches, but a function of sums over its targets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import re

@@ -5,8 +5,6 @@ Regression: one number or several for a sample.
 Two models with two losses of both outputs, so that both losses share one autograd graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Numbers, tables and command lines as plain text."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The protocol of trackers, the data they receive, and the id of a run at a tracker, kept in the run folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ logged there is logged here, before the call returns. When the client ends witho
 within a second, as if it had been killed with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The id of a run at a tracker, kept in the run folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hydrant.errors import log

@@ -1,7 +1,5 @@
 """Calls of a slow service, made by a thread beside the training."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

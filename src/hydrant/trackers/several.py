@@ -1,7 +1,5 @@
 """The trackers of a run as one object, and the boundary that keeps their failures away from the run."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence

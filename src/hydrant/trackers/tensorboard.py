@@ -1,7 +1,5 @@
 """The trackers whose data stay on this machine: TensorBoard and Trackio."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Whether the data of a run are those that the run of a checkpoint had."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

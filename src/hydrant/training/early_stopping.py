@@ -1,7 +1,5 @@
 """The best evaluation, and the early end of a run: too long without a better one, or by the pruner of a study."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The losses and metrics of a task over every sample of a split. Each sample counts once."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Evaluate the best checkpoint on the test split once, when the run has trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

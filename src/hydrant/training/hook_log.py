@@ -1,7 +1,5 @@
 """What hooks log: numbers for the next row of the run, pictures, texts and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

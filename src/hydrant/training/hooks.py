@@ -1,7 +1,5 @@
 """Hooks: objects of the user, whose methods the training loop calls."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Out-of-memory errors and the keys to lower; headroom; and how the C library keeps freed memory."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

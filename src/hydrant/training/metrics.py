@@ -1,7 +1,5 @@
 """The metrics of training: their names, means that accumulate on the device, values from predictions, and the speed."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """Checks for NaN and infinity, which end the run on all ranks before it saves, and for a loss without a gradient."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 

@@ -4,8 +4,6 @@ The config names them by a target of this module, with the class of the object. 
 `passing` provides in this process. Elsewhere, such as in `hydrant evaluate`, there is none, and the target says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

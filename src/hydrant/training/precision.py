@@ -3,8 +3,6 @@
 fp32 uses the same class without autocast and with a disabled scaler.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

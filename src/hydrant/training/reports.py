@@ -1,7 +1,5 @@
 """What a run logs while it trains: rows of metrics, pictures and histograms."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The splits of a run's data, to train, evaluate and test on, and what a task predicts for samples, batch by batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

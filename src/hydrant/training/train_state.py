@@ -1,7 +1,5 @@
 """Save and restore the state of a run, on the same or another number of ranks."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Collection, Generator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Call a task on the host before its run, without a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast

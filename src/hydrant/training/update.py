@@ -3,8 +3,6 @@
 A model with one optimizer is the plain case: a single optimizer named `main`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The tests check every answer that they get. docs/reference/json.md is made from 
 `python -m hydrant.commands.answers.page`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is made from the schemas: that of `study`, and the fields of each answer in docs/reference/json.md."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """`hydrant bench`: read the command line, then measure."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Warnings about what makes a comparison unfair or incomplete. They are shown after the verdict, before the tables."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`compare`: everything that the tables, the files and the page show, computed from the runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Of several runs of the same job only one counts, because copies add no information.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

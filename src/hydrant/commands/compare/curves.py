@@ -1,7 +1,5 @@
 """The curves of the page: every run, and each group's mean with its interval, thinned to what a picture can show."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

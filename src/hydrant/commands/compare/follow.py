@@ -1,7 +1,5 @@
 """Write the page of a comparison again while its runs train."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import cache

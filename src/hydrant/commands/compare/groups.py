@@ -1,7 +1,5 @@
 """Groups of runs by config keys: their results, the range that their means stay in, and the runs that are missing."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """How `compare` writes numbers in its sentences, and the results of its statistical tests."""
 
-from __future__ import annotations
-
 from hydrant.terminal.text import format_metric, number
 
 

@@ -1,7 +1,5 @@
 """What is asked about runs: the options of `hydrant compare` and of `hydrant.compare`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

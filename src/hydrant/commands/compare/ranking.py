@@ -1,7 +1,5 @@
 """Groups beside each other: the winner, the baseline, the differences, and the best values of keys (`--best-over`)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`Run`: the data of one run that `hydrant compare` uses, from a run folder or from W&B, with its metrics as arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The values of a run: its labels, state, results and figures, as the tables and JSON show them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

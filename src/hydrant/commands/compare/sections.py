@@ -1,7 +1,5 @@
 """What a comparison says, as one list of sections: the terminal, JSON and the page show each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A comparison as plain values, JSON and CSV."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict

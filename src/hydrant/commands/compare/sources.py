@@ -3,8 +3,6 @@
 A reader that is kept reads only the files that have changed since, and the new rows of metrics.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import shlex

@@ -3,8 +3,6 @@
 Only the runs of its test are compared. Those of its tuning chose the settings, so they flatter them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 

@@ -1,7 +1,5 @@
 """A comparison as text for the terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The time until runs reach a target, in updates, samples and seconds; performance profiles and the AlgoPerf score."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

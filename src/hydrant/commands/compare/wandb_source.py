@@ -1,7 +1,5 @@
 """Read runs with W&B's public API. They equal those that are read from their folders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

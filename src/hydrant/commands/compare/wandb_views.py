@@ -1,7 +1,5 @@
 """Save a comparison in W&B as workspaces and a report, with the same groups. Needs the extra `wandb-workspaces`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Try one stage of torch.compile on a config, and find the smallest graph that fails, each in a new process."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -1,7 +1,5 @@
 """The help pages, in the width of the terminal. The names of groups include those of the user's conf folder."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`init`: write the files of a new project, and trust its package."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import keyword

@@ -1,7 +1,5 @@
 """`hydrant sync`: upload offline W&B runs. Does not import torch."""
 
-from __future__ import annotations
-
 import glob
 from argparse import Namespace
 from collections import Counter

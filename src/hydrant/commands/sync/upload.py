@@ -4,8 +4,6 @@ wandb-core appends the rows that it sends to those on the server. To continue an
 queried for its number of rows, and a copy of the file without these rows is sent. The file of the run is not changed.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What to predict: a split of the run's data, files, folders of them, tensors, or a table."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Write predictions in the format of the file's ending, into a file that appears when it is complete, or print them."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator

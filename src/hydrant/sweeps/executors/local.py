@@ -1,7 +1,5 @@
 """Jobs on this machine: one after another, or several at once, each with GPUs that are reserved for it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

@@ -1,7 +1,5 @@
 """Jobs as tasks of a Ray cluster. The sweep's folder must have the same path on all its machines."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any

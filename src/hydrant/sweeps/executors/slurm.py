@@ -3,8 +3,6 @@
 submitit requeues a job that SLURM preempts or that runs out of time.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -4,8 +4,6 @@ What a run leaves behind in its process (default dtypes, random state, compiled 
 frames of an exception) ends with that process, so the next run starts from a clean state.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

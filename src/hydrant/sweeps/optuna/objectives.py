@@ -1,7 +1,5 @@
 """The objectives of a study, read from the files of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

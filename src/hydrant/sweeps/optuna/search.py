@@ -1,7 +1,5 @@
 """The loop of a study: it draws trials while fewer than `n_jobs` run, runs them, and records how they end."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

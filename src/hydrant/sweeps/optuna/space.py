@@ -1,7 +1,5 @@
 """The search space: Hydra's sweep syntax, read as distributions of Optuna."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Optuna's storage in the sweep's folder keeps them, so that the same command continues.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """study.json as it is read again: what was asked and used. The answer is computed from the runs, so none is forged."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Read the contenders and the tuned keys of a study."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence

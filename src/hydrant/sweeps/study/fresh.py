@@ -1,7 +1,5 @@
 """The test of a study: seeds that tuned nothing, the same for all contenders, in rounds until the answer is known."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

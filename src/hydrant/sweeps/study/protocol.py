@@ -1,7 +1,5 @@
 """What is fixed before the first run of a study: its contenders, the ranges, the rule of the test, the limits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """study.json: what a study asked, did and answered. A program reads it by study.schema.json."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """study.md, the answer of a study as a page that can be pasted into an appendix or a pull request; and study.png."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian mean
 Ville's inequality it ever reaches 1 / alpha with a probability of at most alpha.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

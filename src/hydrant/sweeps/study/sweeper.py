@@ -1,7 +1,5 @@
 """The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

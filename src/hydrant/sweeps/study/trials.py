@@ -1,7 +1,5 @@
 """The jobs of a study: which are trained while the budget lasts, what they cost, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tuning of a study: first settings of each contender, then finer ones around its best, as many for each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The checkpoints in a run folder: which exist, which are kept, and which are undamaged by their manifest's digests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Weights without training state: of a checkpoint, a safetensors file or a pretrained model of timm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the loop knows of torch.compile: its interface and the step's, both also eager, and checks of its arguments."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

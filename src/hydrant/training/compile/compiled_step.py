@@ -7,8 +7,6 @@ that a CUDA graph can hold the whole step. Which optimizers compile once was fou
 tests/training/compile/test_compiled_step.py repeats; docs/internals/compiled-updates.md shows it as a table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import itertools

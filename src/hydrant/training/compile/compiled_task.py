@@ -1,7 +1,5 @@
 """torch.compile of a task, in place, as the graphs that each value of compile.scope names."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

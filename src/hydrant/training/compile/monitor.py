@@ -3,8 +3,6 @@
 Reads Dynamo's internal metrics, which have the same form in torch 2.11 to 2.15.
 """
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections.abc import Mapping

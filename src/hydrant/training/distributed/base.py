@@ -1,7 +1,5 @@
 """The collectives of a run's ranks. With one rank there is nothing to do."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext

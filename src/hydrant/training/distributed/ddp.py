@@ -3,8 +3,6 @@
 The collectives that a task calls in its forward are recorded, with whether torch.compile computes their gradient.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import traceback

@@ -1,7 +1,5 @@
 """The environment variables by which a launcher (torchrun, srun) tells a process its rank. Imports no torch."""
 
-from __future__ import annotations
-
 import os
 import re
 

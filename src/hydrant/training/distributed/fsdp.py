@@ -1,7 +1,5 @@
 """FSDP2: each rank keeps a shard of the weights, gradients and optimizer state, through torch's `fully_shard`."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, cast

@@ -5,8 +5,6 @@ starts. `build` moves the task to its device and dtype, compiles it in place, wr
 the optimizers and the stream of batches. docs/architecture.md explains the order.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast

@@ -3,8 +3,6 @@
 Build the hooks of a config, and check that they fit the run.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager

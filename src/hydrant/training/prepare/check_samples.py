@@ -3,8 +3,6 @@
 What a forward pass in training leaves in a model for the next one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Checks that the parts of a run work with sharded weights. Optimizers are tried; other settings are known to fail."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any

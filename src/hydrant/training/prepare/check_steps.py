@@ -4,8 +4,6 @@ saved and restored. Each is tried on small stand-ins of the weights.
 Check, before anything starts, that a checkpoint can hold what a run saves: it is written and read back in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks, on the host and before anything starts, that the parts of a config fit each other."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence

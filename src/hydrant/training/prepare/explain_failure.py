@@ -1,7 +1,5 @@
 """Say where a task fails on a few samples: in which layer, and on which shapes and types."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator
 from traceback import walk_tb

@@ -4,8 +4,6 @@ A convolution computes in `channels_last` if its weight has this format, and ret
 after it receive this format too, and inputs need no conversion of their own. Tensor cores read it without reordering.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """What is tried in runs without a folder: micro-batch sizes, and the time of an update."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import statistics

@@ -1,7 +1,5 @@
 """The step of a Muon optimizer, spread over the ranks: each rank orthogonalises its share of the matrices."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Checks that a compiled task computes what the eager task does: the loss and gradients of one micro-batch."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The interface between the training loop and a profiler, and the profiler that does nothing."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from pathlib import Path

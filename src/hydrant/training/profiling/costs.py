@@ -3,8 +3,6 @@
 Count the FLOPs of a model.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -3,8 +3,6 @@
 Text tables of the time of profiled updates: by phase of the loop, and by kernel.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import os

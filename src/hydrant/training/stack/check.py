@@ -1,7 +1,5 @@
 """Which runs can train as lanes of one stack: checked on their plans, then by training two of them together."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The forward pass of all lanes: `torch.vmap` over the task as it is, recorded once and compiled as one graph."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass

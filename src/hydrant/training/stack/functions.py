@@ -1,7 +1,5 @@
 """Functions of torch for all lanes at once, faster than their batching rules: linear layers, losses and attention."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from abc import ABC, abstractmethod

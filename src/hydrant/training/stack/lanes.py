@@ -1,7 +1,5 @@
 """The weights, buffers, fields and optimizer states of all lanes as tensors with a lane dimension."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Clipping, the steps of the optimizers and the averages of weights, of all lanes at once."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """`Stack`: the next update of several runs at once, with the batches and the metrics of all lanes."""
 
-from __future__ import annotations
-
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The training loop of a stack: updates are made for all lanes at once, everything else lane by lane."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Sequence

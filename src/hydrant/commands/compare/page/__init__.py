@@ -3,8 +3,6 @@
 It works offline. With `--follow`, it is written again while runs train, and loads itself again.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """What the page holds: packed curves, configs, pictures, and how far the runs are."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import os

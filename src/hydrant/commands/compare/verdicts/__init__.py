@@ -1,7 +1,5 @@
 """The verdicts of a comparison: what its results show beyond the means, and what they do not show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ correction counts all comparisons, of all keys and pairs of keys, so a sweep wit
 most 5 of 100 cases. `tests/commands/compare/test_factorial.py` counts them.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

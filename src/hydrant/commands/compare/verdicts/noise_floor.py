@@ -1,7 +1,5 @@
 """The noise floor of a sweep, and how many seeds a difference needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

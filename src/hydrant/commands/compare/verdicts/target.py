@@ -1,7 +1,5 @@
 """The verdict about a fixed target: which groups reach it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

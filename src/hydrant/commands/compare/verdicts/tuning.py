@@ -1,7 +1,5 @@
 """Tuning: the expected best of n trials of each method, and the sensitivity of each optimizer to its learning rate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

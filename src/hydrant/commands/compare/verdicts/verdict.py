@@ -5,8 +5,6 @@ Holm. It is decided if all of them show that it is better. Settings without resu
 `tests/commands/compare/test_verdict_rate.py` counts how often it is decided without any difference.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -33,17 +33,21 @@ def test_time_says_what_a_run_costs_here(
     workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    words = ("preview", "precision=bf16", "tracker=local", "duration=1000", "--time")
+    words = ("preview", "precision=bf16", "tracker=local", "duration=1000")
     assert cli.main([*words, "--json"]) == 0
     cost = json.loads(capsys.readouterr().out)["time"]
     assert 0 < cost["seconds_per_update"] < 60
     assert 0 < cost["cpu_seconds"] < 1000 * 60
     assert cost["times_faster_in_fp32"] is None
+    assert cost["cpu_seconds_of_sweep"] == cost["cpu_seconds"]
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {})
     assert cli.main(list(words)) == 0
     shown = capsys.readouterr().out
     assert re.search(r"^time +\S+ s an update here.*\n +\S+ s of processor time", shown, flags=re.MULTILINE)
     assert re.search(r"^ +this CPU has no bfloat16: fp32 is \S+ times as fast$", shown, flags=re.MULTILINE)
+    assert cli.main(["preview", "-m", "tracker=local", "optimizer=adamw,sgd", "seed=1,2,3", "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["time"]
+    assert cost["cpu_seconds_of_sweep"] > 3 * cost["cpu_seconds"]  # three runs of each optimizer
     assert list(workdir.iterdir()) == []
 
 

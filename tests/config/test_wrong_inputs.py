@@ -18,7 +18,10 @@ from marks import slow
 from repository import ROOT
 
 from hydrant import cli
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.imports.distribution import install_command
+from hydrant.sweeps.preflight import config_error
 from hydrant.terminal.console import error_line, say_error
 from hydrant.training.distributed.world import World
 
@@ -338,7 +341,7 @@ def test_one_sample_for_batch_norm(sizes: str, workdir: Path, refused: Refused) 
         "micro_batch_size: 1 sample gives batch norm of this model one value per channel, which has no variance; "
     )
     for fitting in ([*model, "micro_batch_size=2"], [*model, *sizes.split(), "model.pooled=false"]):
-        assert cli.main(["preview", *TINY, *fitting]) == 0
+        assert config_error(check(compose([*TINY, *fitting]))) is None
 
 
 def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:

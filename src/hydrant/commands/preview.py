@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
-from hydrant.config.compose import compose
+from hydrant.config.compose import combinations, compose
 from hydrant.terminal.console import answer, say, wants_json
 from hydrant.terminal.text import number
 
@@ -27,9 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
     parser = Flags("preview")
     parser.add_argument("--png", type=Path)
-    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--multirun", "-m", action="store_true")
     options, overrides = parser.split(arguments)
-    config = check(compose(overrides))
+    jobs = combinations(overrides)
+    config = check(compose(overrides if len(jobs) == 1 else jobs[0]))
     from hydrant.runs.pictures import schedule_curves
     from hydrant.training.plotting import draw_curves
     from hydrant.training.prepare.build import prepare  # imports torch
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
-    cost = _time(plan, overrides) if options.time else None
+    cost = _time(plan, jobs)
     if wants_json():
         answer(_plain(plan, cost))
         return 0
@@ -52,54 +53,68 @@ def main(arguments: Sequence[str]) -> int:
     _print_plan(plan)
     for field, groups in curves.items():
         _print_schedule(field, groups)
-    if cost is not None:
-        say(f"time         {number(cost.seconds_per_update)} s an update here, by the second of two")
+    seconds, sweep = number(cost.seconds_per_update), number(cost.cpu_seconds_of_sweep)
+    say(f"time         {seconds} s an update here, by the second of two")
+    say(f"             {number(cost.cpu_seconds)} s of processor time for a run's updates")
+    if len(jobs) > 1:
         say(
-            f"             {number(cost.cpu_seconds)} s of processor time for a run's updates, a sweep's for each run"
+            f"             {sweep} s of processor time for those of all {len(jobs)} runs; the rest shows the first"
         )
-        if cost.times_faster_in_fp32 is not None:
-            say(
-                f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
-            )
+    if cost.times_faster_in_fp32 is not None:
+        say(
+            f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
+        )
     return 0
 
 
 class _Cost(NamedTuple):
-    """What a run costs on this machine."""
+    """What a run and the sweep that it is the first of cost on this machine."""
 
     seconds_per_update: float
     cpu_seconds: float
     times_faster_in_fp32: float | None
+    cpu_seconds_of_sweep: float
 
 
-def _time(plan: Plan, overrides: Sequence[str]) -> _Cost:
-    """Make two updates on this machine, and return what the second one and all those of the run cost.
+def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
+    """Make two updates of each kind of job on this machine, and return what the second one and all of a run cost.
 
     With bfloat16 on a CPU without its instructions, two updates of precision=fp32 are timed too.
     """
-    from hydrant.commands.bench.run import time_update
     from hydrant.optimizers.matrices import has_bfloat16
+    from hydrant.sweeps.preflight import without_repetitions
+    from hydrant.training.loop import make_update
     from hydrant.training.prepare.build import prepare
     from hydrant.training.prepare.micro_batch import scratch_trainer
+    from hydrant.training.profiling import synchronize
 
     def second_of_two(plan: Plan) -> tuple[float, float]:
         seconds = cpu_seconds = 0.0
         with scratch_trainer(plan) as trainer:
             for _ in range(2):
-                began = time.process_time()
-                _, seconds = time_update(trainer)
-                cpu_seconds = time.process_time() - began
-        return seconds, cpu_seconds
+                began, began_cpu = time.perf_counter(), time.process_time()
+                make_update(trainer, measure=False)
+                synchronize(plan.world.device)
+                seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+        return seconds, cpu_seconds * plan.clock.total_updates * plan.spec.world_size
 
     seconds, cpu_seconds = second_of_two(plan)
+    known = {without_repetitions(plan.config): cpu_seconds}
+    total = 0.0
+    for words in jobs:
+        config = plan.config if len(jobs) == 1 else check(compose(words))
+        kind = without_repetitions(config)
+        if kind not in known:
+            known[kind] = second_of_two(prepare(config, is_preview=True))[1]
+        total += known[kind]
     ratio: float | None = None
     if plan.precision.uses_bf16 and not has_bfloat16(plan.world.device):
-        in_fp32 = prepare(check(compose([*overrides, "precision=fp32"])), is_preview=True)
+        in_fp32 = prepare(check(compose([*jobs[0], "precision=fp32"])), is_preview=True)
         ratio = seconds / second_of_two(in_fp32)[0]
-    return _Cost(seconds, cpu_seconds * plan.clock.total_updates * plan.spec.world_size, ratio)
+    return _Cost(seconds, cpu_seconds, ratio, total)
 
 
-def _plain(plan: Plan, cost: _Cost | None) -> dict[str, Any]:
+def _plain(plan: Plan, cost: _Cost) -> dict[str, Any]:
     """Return the plan in plain types."""
     from hydrant.optimizers.kernels import arguments_of
     from hydrant.training.profiling import count_parameters
@@ -131,7 +146,7 @@ def _plain(plan: Plan, cost: _Cost | None) -> dict[str, Any]:
         "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
         "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
         "warnings": [plan.uncounted] if plan.uncounted else [],
-        "time": cost and cost._asdict(),
+        "time": cost._asdict(),
         "groups": groups,
         "updates": updates,
         "schedules": plan.schedule_values(updates),

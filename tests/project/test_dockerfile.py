@@ -73,7 +73,7 @@ def test_the_install_commands_work(instructions: list[Instruction], tmp_path: Pa
     """The RUN lines that use pip, in the order of the file, with only what was copied by then."""
     context, venv = tmp_path / "context", tmp_path / "venv"
     context.mkdir()
-    bare = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "UV_NO_CONFIG", "UV_NO_CACHE")}
+    bare = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "UV_NO_CACHE")}
     base = f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}"
     environment = bare | {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{base}"}
 

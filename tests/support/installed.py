@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from repository import ROOT
 
 _UV = [sys.executable, "-m", "uv"]
 _NAME = "hydrant-ml"
-_CHOICES = {"UV_NO_CONFIG": "1"}  # pyproject.toml would compile all modules
 
 
 def extras_of(page: str) -> list[str]:
@@ -72,9 +70,7 @@ def _copy_compiled(home: Path) -> None:
 
 def uv(*words: str) -> None:
     """Run a command of uv."""
-    done = subprocess.run(
-        [*_UV, *words], env=os.environ | _CHOICES, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*_UV, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

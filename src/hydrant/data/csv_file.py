@@ -1,21 +1,19 @@
-"""Read CSV files. The shapes in a config depend on what they hold, so this module imports no torch.
+"""Read CSV files: the kinds of their columns, and the meaning of those for a model.
 
-The meaning of a CSV file's columns: numbers, categories and targets. Shapes in the config depend on it.
+The shapes in a config depend on both, so this module imports no torch.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
-import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import numpy as np
 
@@ -47,19 +45,9 @@ class Spelling:
         words = frozenset(map(str, settings["missing_words"]))
         return cls(settings["delimiter"], settings["decimal"], words | {""})
 
-    def value(self, cell: str) -> str | None:
-        """Return the text of a cell; None if it is missing."""
-        text = cell.strip()
-        return None if text in self.missing_words else text
-
     def number(self, text: str) -> str:
         """Return a text as Python writes it if it is a number."""
         return text if self.decimal == "." else text.translate(_COMMA_TO_POINT)
-
-    def first_text(self, cells: np.ndarray) -> tuple[int, str] | None:
-        """Return the first row of a column of texts that is no number, and its text."""
-        texts = ((row, cell) for row, cell in enumerate(cells) if cell is not None)
-        return next(((row, cell) for row, cell in texts if not is_number(self.number(cell))), None)
 
     def remedy(self, text: str) -> str:
         """Return the keys that give a meaning to a text among numbers."""
@@ -70,14 +58,84 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The cells of a CSV file by column: numbers as float64 (N,) with NaN where they are missing, or texts.
+class Numbers:
+    """A column of numbers: float64 (N,) with NaN where they are missing."""
 
-    Texts are an object array (N,) of strings, with None where they are missing.
-    """
+    cells: np.ndarray
+
+    @classmethod
+    def parse(cls, cells: Sequence[str], spelling: Spelling) -> Self | None:
+        """Return the column of these cells; None if there is something else than numbers."""
+        words = spelling.missing_words
+        texts = ["nan" if cell.strip() in words else spelling.number(cell) for cell in cells]
+        try:
+            numbers = np.array(texts, dtype=np.float64)
+        except ValueError:
+            return None
+        num_missing = sum(cell.strip() in words for cell in cells) if np.isnan(numbers).any() else 0
+        has_word = "_" in "".join(texts) or np.isnan(numbers).sum() > num_missing  # Python reads nan and 1_0
+        return None if has_word else cls(numbers)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """The rows whose cell is missing, int64."""
+        return np.flatnonzero(np.isnan(self.cells))
+
+    def codes(self, names: Sequence[str]) -> np.ndarray:
+        """Return the place of each number among these whole numbers from 0 on, int64 (N,); -1 for another."""
+        is_known = (self.cells == np.floor(self.cells)) & (self.cells >= 0) & (self.cells < len(names))
+        return np.where(is_known, self.cells, -1).astype(np.int64)
+
+    def scaled(self, fill: float, mean: float, std: float) -> np.ndarray:
+        """Return `(cells - mean) / std`, float32 (N,), infinite where that does not fit; `fill` replaces NaN."""
+        cells = np.where(np.isnan(self.cells), fill, self.cells)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            return ((cells - mean) / std).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of texts: an object array (N,) of strings as they are written, with None where they are missing."""
+
+    cells: np.ndarray
+
+    @classmethod
+    def parse(cls, cells: Sequence[str], spelling: Spelling) -> Self:
+        """Return the column of these cells."""
+        texts = np.empty(len(cells), dtype=object)
+        texts[:] = [None if (text := cell.strip()) in spelling.missing_words else text for cell in cells]
+        return cls(texts)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """The rows whose cell is missing, int64."""
+        return np.flatnonzero([cell is None for cell in self.cells])
+
+    def codes(self, names: Sequence[str]) -> np.ndarray:
+        """Return the place of each text among these names, int64 (N,); -1 for another, or a missing one."""
+        places = {name: place for place, name in enumerate(names)}
+        return np.array([places.get(cell, -1) for cell in self.cells], dtype=np.int64)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The different texts in order, numbers among them first and by their value."""
+        texts = {*self.cells} - {None}
+        return tuple(
+            sorted(texts, key=lambda text: (0, float(text), text) if is_number(text) else (1, 0.0, text))
+        )
+
+    def first(self, is_meant: Callable[[str], bool]) -> int | None:
+        """Return the first row whose text is meant; None if there is none."""
+        rows = (row for row, cell in enumerate(self.cells) if cell is not None and is_meant(cell))
+        return next(rows, None)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a CSV file."""
 
     path: Path
-    columns: dict[str, np.ndarray]
+    columns: dict[str, Numbers | Texts]
     lines: np.ndarray  # int64 (N,): the line of the file in which each row ends
 
     @property
@@ -100,15 +158,19 @@ class Table:
                 single = "; if the line has several names, set data.delimiter" * (len(self.columns) == 1)
                 raise ConfigError(key, f"{message}{single}")
 
+    def numbers(self, name: str, spelling: Spelling) -> Numbers:
+        """Return a column that holds numbers in the training file.
 
-def is_text(cells: np.ndarray) -> bool:
-    """Return whether a column of a table holds texts."""
-    return cells.dtype == object
-
-
-def missing_rows(cells: np.ndarray) -> np.ndarray:
-    """Return the rows of a column whose cell is missing, int64."""
-    return np.flatnonzero([cell is None for cell in cells] if is_text(cells) else np.isnan(cells))
+        Raises:
+            ConfigError: it holds a text here.
+        """
+        column = self.columns[name]
+        if isinstance(column, Numbers):
+            return column
+        row = column.first(lambda text: not is_number(spelling.number(text))) or 0
+        message = f"{column.cells[row]!r} in {self.place(row, name)} is no number, as in data.train"
+        remedy = f"{spelling.remedy(str(column.cells[row]))}; or correct the cell"
+        raise ConfigError("data", message, remedy=remedy)
 
 
 def read_table(
@@ -154,111 +216,57 @@ def _encoding_error(file: Path, in_chunk: UnicodeDecodeError) -> str:
 
 @lru_cache(maxsize=2)
 def _read(path: Path, spelling: Spelling, texts: frozenset[str], mtime_ns: int, size: int) -> Table:
-    while True:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = _rows(file, spelling.delimiter)
-            names = [name.strip() for name in next(filter(None, rows), [])]
-            _check_names(path, names)
-            lines, columns = [0], {name: [np.zeros(0)] for name in names}
-            has_texts = set[str]()
-            for chunk in _chunks(path, rows, names, lines):
-                for name, cells in zip(names, zip(*chunk, strict=True), strict=True):
-                    part = None if name in texts else _numbers(cells, spelling)
-                    if part is None:
-                        has_texts.add(name)
-                        part = np.empty(len(cells), dtype=object)
-                        part[:] = [spelling.value(cell) for cell in cells]
-                    columns[name].append(part)
-                if not has_texts <= texts:  # read the numbers before this text as texts too
-                    break
-            else:
-                parts = {name: part[1:] or part for name, part in columns.items()}
-                table = {name: np.concatenate(part) for name, part in parts.items()}
-                return _checked(Table(path, table, np.array(lines[1:], dtype=np.int64)))
-        texts |= has_texts
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = _rows(path, file, spelling.delimiter)
+        names = [name.strip() for name in next(rows, (0, []))[1]]
+        if not any(names):
+            raise DataError(f"the first line of {path} names no columns")
+        if double := next((name for name, count in Counter(names).items() if count > 1), None):
+            raise DataError(f"the first line of {path} names the column {double!r} twice")
+        lines, parts = list[int](), {name: list[Numbers | Texts]() for name in names}
+        while chunk := list(itertools.islice(rows, _CHUNK_ROWS)):
+            lines += [line for line, _ in chunk]
+            for name, cells in zip(names, zip(*(row for _, row in chunk), strict=True), strict=True):
+                kind = Texts if name in texts else Numbers
+                if (
+                    part := kind.parse(cells, spelling)
+                ) is None:  # read the numbers before this text as texts too
+                    return _read(path, spelling, texts | {name}, mtime_ns, size)
+                parts[name].append(part)
+    if not lines:
+        raise DataError(f"{path} has no rows")
+    joined = {name: np.concatenate([part.cells for part in column]) for name, column in parts.items()}
+    columns = {name: (Texts if name in texts else Numbers)(cells) for name, cells in joined.items()}
+    return _checked(Table(path, columns, np.array(lines, dtype=np.int64)))
 
 
-def _rows(file: TextIO, delimiter: str) -> Any:
-    """Return a reader of the rows. Spreadsheets may write the delimiter into a line before the names: `sep=;`."""
+def _rows(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the cells of each row that is not empty; all have as many cells as the first.
+
+    Spreadsheets may write the delimiter into a line before the names: `sep=;`.
+    """
     first = file.readline().lstrip("\ufeff")  # a second byte order mark
     if declared := re.fullmatch(r"sep=(.)\r?\n", first):
         delimiter, first = declared[1], "\n"
     lines = itertools.chain([first], file)
-    return csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
-    if not any(names):
-        raise DataError(f"the first line of {path} names no columns")
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
-        raise DataError(f"the first line of {path} names the column {double!r} twice")
-
-
-def _chunks(path: Path, rows: Any, names: Sequence[str], lines: list[int]) -> Iterator[list[list[str]]]:
-    """Yield lists of rows, and add the line of each row to `lines`."""
-
-    def checked() -> Iterator[list[str]]:
-        for row in rows:
-            if row:  # else the line is empty
-                if len(row) != len(names):
-                    place = f"line {rows.line_num} of {path}"
-                    message = f"{place} has {len(row)} cells, but there are {len(names)} columns"
-                    raise DataError(message, remedy="correct the line, or data.delimiter")
-                lines.append(rows.line_num)
-                yield row
-
-    checked_rows = checked()
-    while chunk := list(itertools.islice(checked_rows, _CHUNK_ROWS)):
-        yield chunk
-
-
-def _numbers(cells: Sequence[str], spelling: Spelling) -> np.ndarray | None:
-    """Return cells as float64, (N,), with NaN where they are missing; None if there is something else than numbers."""
-    words = spelling.missing_words
-    texts = ["nan" if cell.strip() in words else cell for cell in cells]
-    if spelling.decimal == ",":
-        texts = [spelling.number(text) for text in texts]
-    try:
-        numbers = np.array(texts, dtype=np.float64)
-    except ValueError:
-        return None
-    num_missing = sum(cell.strip() in words for cell in cells) if np.isnan(numbers).any() else 0
-    has_word = "_" in "".join(texts) or np.isnan(numbers).sum() > num_missing  # Python reads nan and 1_0
-    return None if has_word else numbers
-
-
-def one_spelling(text: str) -> str:
-    """Return a text, but a number as all texts of its value: `1` for 01 and 1.0.
-
-    >>> [one_spelling(text) for text in ("01", "1.0", "-0.50", "+.5", "0", "1e2", "1e-5", "1_0", "a1", "nan")]
-    ['1', '1', '-0.5', '0.5', '0', '100', '0.00001', '1_0', 'a1', 'nan']
-    """
-    if not text[-1:].isdecimal() and text[-1:] != ".":
-        return text
-    sign, digits = "-" * text.startswith("-"), text.lstrip("+-")
-    whole, _, part = digits.partition(".")
-    if not (whole + part).isdecimal() or len(text) - len(digits) > 1:
-        is_power = is_number(text) and math.isfinite(float(text))
-        return one_spelling(f"{Decimal(text):f}") if is_power else text
-    whole, part = whole.lstrip("0").zfill(1), part.rstrip("0")
-    rest = f".{part}" if part else ""
-    return f"{sign if whole + part != '0' else ''}{whole}{rest}"
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
+    count = None
+    for row in filter(None, rows):
+        if len(row) != (count := count or len(row)):
+            message = f"line {rows.line_num} of {path} has {len(row)} cells, but there are {count} columns"
+            raise DataError(message, remedy="correct the line, or data.delimiter")
+        yield rows.line_num, row
 
 
 def _checked(table: Table) -> Table:
-    if not table.num_rows:
-        raise DataError(f"{table.path} has no rows")
-    for name, cells in table.columns.items():
-        if not is_text(cells) and (is_huge := np.abs(cells) > _LARGEST).any():
+    for name, column in table.columns.items():
+        if isinstance(column, Numbers) and (is_huge := np.abs(column.cells) > _LARGEST).any():
             row = int(is_huge.argmax())
-            shown = f"{cells[row]:g}, larger than float32 can hold" if np.isfinite(cells[row]) else "infinite"
+            number = column.cells[row]
+            shown = f"{number:g}, larger than float32 can hold" if np.isfinite(number) else "infinite"
             raise DataError(f"{table.place(row, name)}: the number is {shown}", remedy="correct it")
     return table
 
-
-_NUMBER_SIGNS = re.compile(r"[,%$€£'\s\u2212]")
-"""What numbers are written with that are no numbers to a program: 1,234 and 12 %."""
 
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most this many different values may be classes or numbers."""
@@ -311,29 +319,30 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     if not targets or not names or set(names) & set(targets):
         message = f"{names} with data.target={targets}: one or more of each are needed, and none in both"
         raise ConfigError("data.features", message)
-    texts = frozenset(name for name in (*names, *targets) if is_text(table.columns[name]))
-    for name in sorted(texts - {*listed, *as_classes}):
+    texts = {name: c for name in (*names, *targets) if isinstance(c := table.columns[name], Texts)}
+    for name in sorted(texts.keys() - {*listed, *as_classes}):
         key = "data.classes=true" if name in targets else f"data.categorical={shown([name])}"
         _check_kind(table, name, spelling, f"{shell_line([key])} takes all cells as texts")
     limit = settings["max_categories"]
-    categories = {n: _categories(table, n, limit) for n in names if is_text(table.columns[n])}
-    numbers = tuple(name for name in names if name not in categories)
+    categories = {n: _categories(table, n, texts[n].names, limit) for n in names if n in texts}
+    numbers = tuple(name for name in names if name not in texts)
     classes = _classes(table, targets, settings["classes"])
     is_one_hot = settings["categories"] == "one_hot"
-    return Layout(numbers, categories, tuple(targets), classes, texts, is_one_hot, spelling), table
+    return Layout(numbers, categories, tuple(targets), classes, frozenset(texts), is_one_hot, spelling), table
 
 
 def _check_kind(table: Table, name: str, spelling: Spelling, meant: str) -> None:
-    """Refuse a column in which some cells are numbers, or are but for a sign such as `%`, and others are none.
+    """Refuse a column in which some cells are numbers, with any decimal sign, and others are none.
 
     Args:
         meant: the override that takes all of its cells as texts, with its meaning.
     """
-    cells = table.columns[name]
-    text = spelling.first_text(cells)
-    if text is None or not any(cell is not None and is_number(_NUMBER_SIGNS.sub("", cell)) for cell in cells):
+    column = table.columns[name]
+    assert isinstance(column, Texts)
+    row = column.first(lambda text: not is_number(spelling.number(text)))
+    if row is None or column.first(lambda text: is_number(text) or is_number(text.replace(",", ""))) is None:
         return
-    row, cell = text
+    cell = str(column.cells[row])
     remedy = f"{meant}, {spelling.remedy(cell)}; or correct the cell"
     raise ConfigError("data.train", f"{cell!r} in {table.place(row, name)} is no number", remedy=remedy)
 
@@ -348,16 +357,18 @@ def layout_of(node: DictConfig) -> Layout | None:
     return read_layout({str(key): node[key] for key in node if key not in shapes})[0]
 
 
-def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:
-    cells = table.columns[name]
-    found = _distinct(cells)
-    if len(found) > limit:
-        row, cell = next((row, cell) for row, cell in enumerate(cells) if cell is not None)
-        message = f"{name!r} has {len(found)} different texts, such as {cell!r} ({table.place(row, name)})"
-        allowed = f"allow data.max_categories={len(found)}"
-        remedy = f"leave the column out by data.features, correct it, or {allowed}"
+def _categories(table: Table, name: str, texts: tuple[str, ...], limit: int) -> tuple[str, ...]:
+    if len(texts) > limit:
+        cells = table.columns[name].cells
+        row = next(row for row, cell in enumerate(cells) if cell is not None)
+        message = (
+            f"{name!r} has {len(texts)} different texts, such as {cells[row]!r} ({table.place(row, name)})"
+        )
+        remedy = (
+            f"leave the column out by data.features, correct it, or allow data.max_categories={len(texts)}"
+        )
         raise ConfigError("data.features", message, remedy=remedy)
-    return found
+    return texts
 
 
 def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple[str, ...] | None:
@@ -367,30 +378,22 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
         ConfigError: it has texts beside `data.classes=false`, or whole numbers may be either and `data.classes=auto`.
     """
     for name in targets:
-        cells = table.columns[name]
-        if is_text(cells) and (setting is False or len(targets) > 1):
-            message = f"{name!r} has texts, such as {cells[0]!r}; several targets are numbers"
+        column = table.columns[name]
+        if isinstance(column, Texts) and (setting is False or len(targets) > 1):
+            message = f"{name!r} has texts, such as {column.cells[0]!r}; several targets are numbers"
             raise ConfigError("data.target", message)
-    cells, name = table.columns[targets[0]], targets[0]
-    if is_text(cells):
-        return _distinct(cells)
-    values = np.unique(cells)
+    column = table.columns[targets[0]]
+    if isinstance(column, Texts):
+        return column.names
+    values = np.unique(column.cells)
     is_whole = len(targets) == 1 and bool((values == np.floor(values)).all())
     if setting is False or not is_whole or len(values) > MAX_GUESSED_CLASSES:
         return None
     if len(values) > 1 and np.array_equal(values, np.arange(len(values))):
-        return tuple(str(int(value)) for value in values)
+        return tuple(map(str, range(len(values))))
     span = f"{int(values[0])} to {int(values[-1])}"
-    message = f"the target {name!r} has {len(values)} whole numbers from {span}"
+    message = f"the target {targets[0]!r} has {len(values)} whole numbers from {span}"
     raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
-
-
-def _distinct(cells: np.ndarray) -> tuple[str, ...]:
-    """Return the different texts, numbers among them first and by their value, each in one spelling."""
-    texts = {one_spelling(cell) for cell in {*cells} if cell is not None}
-    return tuple(
-        sorted(texts, key=lambda text: (0, float(text), text) if is_number(text) else (1, 0.0, text))
-    )
 
 
 def csv_input_shape(*, _parent_: DictConfig) -> list[int] | None:

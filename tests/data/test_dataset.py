@@ -17,7 +17,7 @@ from training_runs import Train, whole_and_resumed
 
 from hydrant.data import Data, dataset, dataset_source, tensors
 from hydrant.errors import ConfigError, DataError, HydrantError
-from hydrant.training.prepare.check_samples import check_labels, warn_of_own_draws
+from hydrant.training.prepare.samples import check_labels, warn_of_own_draws
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from hydrant.data import Data
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.dry_run import Trials
+from hydrant.training.prepare.rehearsal import Rehearsal
 
 
-def trials_of(task: Any, data: Data, **settings: Any) -> Trials:
+def trials_of(task: Any, data: Data, **settings: Any) -> Rehearsal:
     """Return the trials of a run on one rank in float32; `settings` are keys of its config."""
     config = {
         "eval_batch_size": 4,
@@ -20,4 +20,4 @@ def trials_of(task: Any, data: Data, **settings: Any) -> Trials:
         "seed": 0,
     }
     precision: Any = SimpleNamespace(around=lambda forward: forward)
-    return Trials(task, data, precision, config | settings, World.from_launcher())
+    return Rehearsal(task, data, precision, config | settings, World.from_launcher())

@@ -16,7 +16,7 @@ from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task
 from hydrant.training import metrics
 from hydrant.training.metrics import Meter, Pace, merge_meters
-from hydrant.training.prepare.dry_run import dry_forward
+from hydrant.training.prepare.rehearsal import dry_forward
 
 CPU = torch.device("cpu")
 

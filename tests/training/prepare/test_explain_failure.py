@@ -1,4 +1,4 @@
-"""A task that fails on a few samples: the error names the layer, the sizes and the types."""
+"""A task that fails on a few samples: the error names the line, the sizes and the types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hydrant.data import Data, dataset_source
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification, Supervised, Task
 from hydrant.training.passed_objects import nodes_of
-from hydrant.training.prepare.dry_run import dry_forward
+from hydrant.training.prepare.rehearsal import dry_forward
 
 
 class Items(Dataset[Any]):
@@ -85,51 +85,40 @@ def refusal(model: nn.Module, item: Any, *, target: str | None = None, task: Any
     return str(caught.value)
 
 
-def test_a_layer_of_the_wrong_size_is_named_with_both_sizes() -> None:
+def test_inputs_that_the_model_does_not_take_are_named() -> None:
     message = refusal(nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2)), pair)
+    form = "shape [4, 4] and type torch.float32"
     assert message.startswith(
-        "model: fails in a trial of an evaluation, on inputs of shape [4, 4] and type torch.float32: its layer 0, "
-        "Linear(in_features=3, out_features=16, bias=True) with weights of type torch.float32, gets shape [4, 4] and "
-        "type torch.float32: RuntimeError: "
+        f"model: fails in a trial of an evaluation, on inputs of {form}: RuntimeError: "
     )
     assert "mat1 and mat2 shapes cannot be multiplied (4x4 and 3x16)" in message
-    assert "its layer 1, Linear(in_features=8," in refusal(
-        nn.Sequential(nn.Linear(4, 16), nn.Linear(8, 2)), pair
-    )
+    assert "missing 1 required positional argument: 'mask'" in refusal(Masked(), pair)
+    assert f"on inputs of type dict with {form}" in refusal(nn.Linear(4, 2), fields, target="labels")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
 def test_inputs_of_another_type_than_the_weights_are_named_by_it(dtype: torch.dtype) -> None:
     message = refusal(nn.Sequential(nn.Linear(4, 2)), lambda inputs, label: (inputs.to(dtype), label))
-    assert f"with weights of type torch.float32, gets shape [4, 4] and type {dtype}: " in message
-
-
-def test_what_a_model_returns_and_takes_is_named() -> None:
-    form = "shape [4, 4] and type torch.float32"
-    assert f"outputs of the model of type tuple with shape [4, 2] and type torch.float32, {form}" in refusal(
-        Other(), pair
-    )
-    assert "missing 1 required positional argument: 'mask'" in refusal(Masked(), pair)
-    assert f"on inputs of type dict with {form}" in refusal(nn.Linear(4, 2), fields, target="labels")
+    assert f"on inputs of shape [4, 4] and type {dtype}: " in message
+    assert "dtype" in message.partition(str(dtype))[2]
 
 
 def test_an_error_of_user_code_keeps_its_line() -> None:
     """Of a model on dicts, of the call of an inner layer, and of a task that takes a tuple."""
     assert "KeyError: 'missing' (at test_explain_failure.py:" in refusal(WithBugs(), fields)
-    assert "its layer inner, Masked(), gets shape" in (inner := refusal(WithBugs(), pair))
-    assert "return self.inner(inputs) if" in inner
+    assert "return self.inner(inputs) if" in refusal(WithBugs(), pair)
     assert 'return Outcome({"loss": first.mean() / []}' in refusal(Other(), pair, task=OwnTask(Other()))
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_a_loss_for_other_shapes_is_explained_by_both_shapes_unless_torch_broadcasts_them() -> None:
+def test_a_loss_for_other_shapes_is_explained_unless_torch_broadcasts_them() -> None:
     def supervised(num_outputs: int) -> Supervised:
         return Supervised(nn.Linear(4, num_outputs), loss=nn.MSELoss(), metrics={})
 
     message = refusal(nn.Linear(4, 3), pair, task=supervised(3))
+    form = "shape [4] and type torch.int64"
     assert message.startswith(
-        "task: fails outside the model in a trial of an evaluation, on targets of shape [4] and type torch.int64 and "
-        "outputs of the model of shape [4, 3] and type torch.float32: RuntimeError: "
+        f"task: fails outside the model in a trial of an evaluation, on targets of {form}: RuntimeError: "
     )
     source = dataset_source(Items(pair))
     assert dry_forward(trials_of(supervised(1), Data(source, source))).outcome.scalars()["loss"].isfinite()

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.training.prepare.check_samples import written_buffers
-from hydrant.training.training_trial import training_trial
+from hydrant.training.prepare.rehearsal import rehearsal, written_buffers
 
 
 class Holding(nn.Module):
@@ -99,7 +98,7 @@ def test_state_outside_of_checkpoints_that_training_reads_is_named(
     before = torch.get_rng_state()
     for attempt in range(2):  # nothing is left of the first one
         caplog.clear()
-        with training_trial(task):
+        with rehearsal(task):
             _, names = written_buffers(task, lambda: (None, task(batch)))
         assert ", ".join(names) == written, attempt
         named = [record.message.split()[3].rstrip(",") for record in caplog.records]

@@ -16,8 +16,8 @@ from training_runs import Train, UserModule
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data.tokens import with_cuts
+from hydrant.training.prepare.rehearsal import rehearsal
 from hydrant.training.profiling import count_flops
-from hydrant.training.training_trial import training_trial
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
 MATRIX, ATTENTION = 2 * WIDTH * WIDTH, 2 * 2 * LENGTH * LENGTH * WIDTH
@@ -40,7 +40,7 @@ class Call(nn.Module):
 
 def count(model: nn.Module, *shape: int) -> tuple[int, str]:
     task = Call(model)
-    with training_trial(task):
+    with rehearsal(task):
         return count_flops(Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)), task)[0][:2]
 
 
@@ -158,7 +158,7 @@ def test_an_attribute_that_training_assigns_is_as_before() -> None:
 
     model = Counts()
     model.head.eval()
-    with training_trial(model):
+    with rehearsal(model):
         model.train()(torch.ones(3, WIDTH))
         assert (model.calls, model.head.training) == (1, True)
     assert (model.calls, model.training, model.head.training) == (0, True, False)

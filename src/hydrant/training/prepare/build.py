@@ -42,23 +42,27 @@ from hydrant.training.prepare.build_optimizers import (
     make_optimizers,
     make_schedules,
 )
-from hydrant.training.prepare.check_samples import check_labels, check_ranks_read_alike, warn_of_own_draws
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_saving, check_steps
-from hydrant.training.prepare.dry_run import (
+from hydrant.training.prepare.memory_format import (
+    check_memory_format,
+    convert_to_channels_last,
+    uses_channels_last,
+)
+from hydrant.training.prepare.rehearsal import (
     DryForward,
-    Trials,
+    Rehearsal,
     check_batch_norm,
     check_best,
     dry_forward,
     dry_mixing,
     eval_metrics,
-    make_stream_spec,
 )
-from hydrant.training.prepare.memory_format import (
-    check_memory_format,
-    convert_to_channels_last,
-    uses_channels_last,
+from hydrant.training.prepare.samples import (
+    check_labels,
+    check_ranks_read_alike,
+    make_stream_spec,
+    warn_of_own_draws,
 )
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.profiling import Profiler, reset_peak_memory
@@ -140,7 +144,7 @@ def _prepare(
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data, precision)
     warn_of_own_draws(data)
-    trials = Trials(task, data, precision, config, run_world)
+    trials = Rehearsal(task, data, precision, config, run_world)
     dry = dry_forward(trials)
     if "divided" in config["data"]:  # a stream
         check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
@@ -166,7 +170,7 @@ def _prepare(
     precision.check_fits(task)
     compilation.check_fits(task, dry.collectives)
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
-        check_batch_norm(trials, spec.micro_batch_size)
+        check_batch_norm(trials, dry.train_batch, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     dry_mixing(trials, dry.train_batch, mixing)
     check_memory_format(config["memory_format"], task, parallel)
@@ -318,7 +322,7 @@ def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     return precision.prepare(task)
 
 
-def _check_splits(config: Mapping[str, Any], trials: Trials, splits: Mapping[str, Split]) -> None:
+def _check_splits(config: Mapping[str, Any], trials: Rehearsal, splits: Mapping[str, Split]) -> None:
     """Try the task on samples of each split that the run evaluates, besides the main one.
 
     Raises:

@@ -33,7 +33,6 @@ from hydrant.schedules import Replay, Schedule, SteppedScheduler
 from hydrant.training.compile.base import OptimizerStep
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.dry_run import scaled_lr
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
 
@@ -136,7 +135,7 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
 def _make_optimizer(
     settings: Mapping[str, Any], task: Any, parameters: Mapping[str, nn.Parameter], is_compiled: bool
 ) -> Optimizer:
-    node = dict(settings["optimizer"]) | scaled_lr(settings)
+    node = dict(settings["optimizer"]) | _scaled_lr(settings)
     by_group = settings["param_groups"]
     groups = param_groups(task.model, parameters, node.get("lr"), mup=settings["mup"], **by_group)
     _check_patterns(node, settings["param_groups"]["patterns"])
@@ -149,6 +148,29 @@ def _make_optimizer(
         raise ConfigError("optimizer._target_", f"{result}, but a torch.optim.Optimizer is needed")
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
     return optimizer
+
+
+def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lr for this batch size, scaled from `lr_base_size` by `lr_scaling` (Goyal et al., 2017; timm).
+
+    Without `lr_scaling` the result is empty.
+
+    Raises:
+        ConfigError: the optimizer has no lr, or the batch size changes.
+    """
+    rule, batch_size = config["lr_scaling"], config["global_batch_size"]
+    if rule is None:
+        return {}
+    if isinstance(batch_size, Mapping):
+        message = "scales to one batch size, but global_batch_size has several; schedule the lr instead"
+        raise ConfigError("lr_scaling", f"{message}, such as by scheduler=multistep")
+    if batch_size == "all":
+        message = "needs a number of samples to scale to, not global_batch_size=all; give the number"
+        raise ConfigError("lr_scaling", message)
+    ratio = batch_size / config["lr_base_size"]
+    if "lr" not in config["optimizer"]:
+        raise ConfigError("lr_scaling", "this optimizer has no lr to scale", remedy="leave lr_scaling out")
+    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
 
 
 def _make_clipping(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> Clipping:

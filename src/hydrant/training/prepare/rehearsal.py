@@ -1,117 +1,163 @@
-"""Checks, on the host and before anything starts, that the parts of a config fit each other."""
+"""The rehearsal of a run, on the host and before anything starts: its task is called as the run will call it.
 
-import contextlib
-import math
+Nothing is left of a rehearsal. Optimizers and saving are tried on stand-ins: see `check_steps`.
+"""
+
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from traceback import walk_tb
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
 
-from hydrant.batch import Batch, Outcome, tensors_of
+from hydrant import seeding
+from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.checks import suggestion
-from hydrant.clock import SampleCosts, batch_size_steps
+from hydrant.clock import SampleCosts
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.config.user_errors import place
-from hydrant.data import Data, Source, StreamSpec
+from hydrant.data import Data, Source
 from hydrant.data.augment import Mixing, MixupCutmix
-from hydrant.data.base import ON_HOST
-from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.errors import ConfigError, log, typed_line
 from hydrant.tasks.base import eval_mode
+from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.check_samples import written_buffers
-from hydrant.training.prepare.explain_failure import explain_failure
+from hydrant.training.prepare.samples import are_equal, make_stream_spec, read_samples
 from hydrant.training.profiling import Flops, count_flops
-from hydrant.training.training_trial import training_trial
 
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 T = TypeVar("T")
+_Numbers = dict[str, Tensor]
 
 
-def make_stream_spec(
-    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts, doubles: torch.dtype
-) -> StreamSpec:
-    """Divide the samples of every update among ranks and micro-batches, all of which have the same size.
+@contextmanager
+def rehearsal(task: Any) -> Generator[None]:
+    """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
 
-    Raises:
-        ConfigError: they cannot be divided.
+    In the block, the task may read the numbers of a batch, to check them. An attribute that a forward pass assigns,
+    such as a count of calls, is restored; a list that it extends is not.
     """
-    batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
-    micro, ranks = config["micro_batch_size"], world.world_size
-    for batch_size in batch_sizes.values:
-        if batch_size > num_samples:
-            limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
-            message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
-            raise ConfigError("global_batch_size", message, remedy=f"give {num_samples} or fewer")
-        if batch_size % ranks:
-            below = batch_size - batch_size % ranks
-            near = f"{below} or {below + ranks}" if below else str(ranks)
-            key = "limit_train_samples" if config["global_batch_size"] == "all" else "global_batch_size"
-            if config[key] is None:  # there are no more samples
-                near = below or f"no number below {ranks}"
-            raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    shared = math.gcd(*batch_sizes.values) // ranks
-    micro = shared if micro in (None, "auto") else micro
-    if shared % micro:
-        divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
-        sizes = ", ".join(map(str, batch_sizes.values))
-        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
-        raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
-    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device, doubles)
+    # A forward pass may add a buffer, or assign a new tensor to one, so the places are kept.
+    places = [
+        (held, dict(held))
+        for module in task.modules()
+        for held in (cast("dict[str, Any]", vars(module)), module._buffers)
+    ]
+    buffers = [(buffer, buffer.clone()) for buffer in task.buffers() if not _is_expanded(buffer)]
+    host = seeding.host_state()
+    task.reads_values = True
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        seeding.set_host_state(host)
+        for held, before in places:
+            held.clear()
+            held.update(before)
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
 
 
-def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the lr for this batch size, scaled from `lr_base_size` by `lr_scaling` (Goyal et al., 2017; timm).
+def _is_expanded(buffer: Tensor) -> bool:
+    """Return whether several elements share their memory: then torch refuses to write into the buffer."""
+    if buffer.layout != torch.strided:
+        return False
+    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
-    Without `lr_scaling` the result is empty.
 
-    Raises:
-        ConfigError: the optimizer has no lr, or the batch size changes.
+@contextmanager
+def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
+    """Raise a ConfigError with shapes, types and the place, whatever error a task raises in a trial.
+
+    Args:
+        task: is tried.
+        batch: on which it is tried.
+        kind: what is tried, such as `training`.
     """
-    rule, batch_size = config["lr_scaling"], config["global_batch_size"]
-    if rule is None:
-        return {}
-    if isinstance(batch_size, Mapping):
-        message = "scales to one batch size, but global_batch_size has several; schedule the lr instead"
-        raise ConfigError("lr_scaling", f"{message}, such as by scheduler=multistep")
-    if batch_size == "all":
-        message = "needs a number of samples to scale to, not global_batch_size=all; give the number"
-        raise ConfigError("lr_scaling", message)
-    ratio = batch_size / config["lr_base_size"]
-    if "lr" not in config["optimizer"]:
-        raise ConfigError("lr_scaling", "this optimizer has no lr to scale", remedy="leave lr_scaling out")
-    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
+    try:
+        with explain_unknown_class():
+            yield
+    except ConfigError:
+        raise
+    except Exception as error:  # a user's model may raise anything, and there is no train.log yet
+        modules = {id(module) for module in task.model.modules()}
+        is_inside = any(
+            id(frame.f_locals.get("self")) in modules for frame, _ in walk_tb(error.__traceback__)
+        )
+        inputs, targets = map(_form, batch)
+        at = f"fails in a trial of {kind}, on inputs of {inputs}"
+        if not is_inside:
+            at = f"fails outside the model in a trial of {kind}, on targets of {targets}"
+        message = f"{at}: {typed_line(error)} (at {place(error)})"
+        remedy = "Correct the model, the task or the data"
+        raise ConfigError("model" if is_inside else "task", message, remedy=remedy) from error
 
 
-def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
-    """Return `num_samples` samples in a row that can be read, or all if there are fewer, on the host.
+def _form(tree: Any) -> str:
+    """Describe a tensor by its shape and type, and other values by their class and the tensors in them."""
+    forms = [f"shape {list(tensor.shape)} and type {tensor.dtype}" for tensor in tensors_of(tree)]
+    if isinstance(tree, Tensor):
+        return forms[0]
+    return f"type {type(tree).__name__}" + (f" with {', '.join(dict.fromkeys(forms))}" if forms else "")
 
-    Raises:
-        ConfigError: the batches of the source have another size than asked for.
-        DataError: no such samples can be read.
+
+def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -> tuple[T, list[str]]:
+    """Make a forward pass in training; return the first thing that it returns, and the names of the buffers that it
+    changes, without the statistics of batch norms.
+
+    Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
+    checkpoint holds. It has the same samples, random numbers and saved buffers.
     """
-    num_samples = min(num_samples, source.num_samples)
-    kind = type(source).__name__
-    sizes = set[int]()
-    for limit in (num_samples, source.num_samples):
-        for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
-            sizes.add(size := batch.num_samples)
-            if size == num_samples:
-                return batch
-            if size > num_samples:
-                break
-    if sizes and (max(sizes) > num_samples or not data.damaged.num_damaged):
-        wrong = f"{max(sizes)} samples, but batch_size={num_samples} asks for {num_samples}"
-        raise ConfigError("data", f"{kind}.batches gives a batch of {wrong}")
-    if not data.damaged.num_damaged:
-        message = f"{kind}.batches gives no batch, although it has {source.num_samples} samples"
-        raise ConfigError("data", message)
-    what = "sample" if num_samples == 1 else f"{num_samples} samples in a row"
-    raise DataError(f"no {what} can be read; the log names the damaged ones")
+    buffers = _copies(dict(task.named_buffers()))
+    kept, saved = _not_saved(task), task.state_dict().keys()
+    seeding.seed_process(0)
+    first, outcome = forward()
+    written = _changed(buffers, _copies(dict(task.named_buffers())))
+    if names := _changed(kept, _not_saved(task)):
+        for name in buffers.keys() & saved:
+            owner, _, own_name = name.rpartition(".")
+            setattr(task.get_submodule(owner), own_name, buffers[name])
+        seeding.seed_process(0)
+        if not are_equal(outcome.total_loss(), forward()[1].total_loss()):
+            log.warning(
+                "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
+                "and export, begin with the first value; make it a buffer (register_buffer)",
+                ", ".join(names),
+            )
+    norms = [f"{path}." for path, module in task.named_modules() if isinstance(module, _NormBase)]
+    return first, [name for name in written if not name.startswith(tuple(norms))]
+
+
+def _not_saved(task: nn.Module) -> _Numbers:
+    """Return the numbers and tensors of a task that no checkpoint holds."""
+    saved = task.state_dict().keys()
+    values = dict[str, Any]({name: value for name, value in task.named_buffers() if name not in saved})
+    for path, module in task.named_modules():
+        if type(module).get_extra_state is nn.Module.get_extra_state:  # else checkpoints hold what it gives
+            values |= {f"{path}.{name}".lstrip("."): value for name, value in vars(module).items()}
+    return _copies(values)
+
+
+def _copies(values: Mapping[str, Any]) -> _Numbers:
+    """Return the numbers and tensors that can be compared, copied."""
+    numbers = _Numbers()
+    for name, value in values.items():
+        if type(value) in (int, float):
+            numbers[name] = torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
+            numbers[name] = value.detach().clone()
+    return numbers
+
+
+def _changed(before: _Numbers, now: _Numbers) -> list[str]:
+    """Return the names of the values that are new or others."""
+    return [name for name, value in now.items() if name not in before or not are_equal(before[name], value)]
 
 
 class DryForward(NamedTuple):
@@ -161,7 +207,7 @@ def _is_integer(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Trials:
+class Rehearsal:
     """Calls a task on the host as its run will: with two samples and, if it fails on them, with as many as in the run.
 
     Args:
@@ -193,14 +239,19 @@ class Trials:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        source = self.data.train
+        source, any_costs = (
+            self.data.train,
+            SampleCosts(1, 1),
+        )  # they say when a batch grows, not to which size
 
         def size() -> int:
-            any_costs = SampleCosts(1, 1)  # they say when a batch grows, not to which size
             spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
             return spec.micro_batch_size
 
-        return self._try("training", source, size, self._train)
+        def call(batch: Batch) -> tuple[Flops, list[str]]:
+            return written_buffers(self.task, lambda: count_flops(batch, self.forward))
+
+        return self._try("training", source, size, call)
 
     def forward(self, batch: Batch) -> Outcome:
         """Return the outcome for a batch in the precision of the run."""
@@ -225,16 +276,12 @@ class Trials:
                 remedy = "compute it in a block `with torch.enable_grad():`"
                 raise ConfigError("model", f"{message} (at {place(error)})", remedy=remedy) from error
 
-    def _train(self, batch: Batch) -> tuple[Flops, list[str]]:
-        with training_trial(self.task):
-            return written_buffers(self.task, lambda: count_flops(batch, self.forward))
-
     def _try(
         self, kind: str, source: Source, size: Callable[[], int], call: Callable[[Batch], T]
     ) -> tuple[Batch, T]:
         def attempt(num_samples: int) -> tuple[Batch, T]:
             batch = read_samples(self.data, source, num_samples)
-            with explain_failure(self.task, batch, kind):
+            with rehearsal(self.task), explain_failure(self.task, batch, kind):
                 return batch, call(batch)
 
         try:
@@ -245,16 +292,14 @@ class Trials:
             return attempt(size())
 
 
-def dry_forward(trials: Trials) -> DryForward:
+def dry_forward(trials: Rehearsal) -> DryForward:
     """Run the task on the host: in an evaluation, its metrics, and in training.
 
     Raises:
         ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
             fit the task.
     """
-    task = trials.task
-    with _values_read(task):
-        batch, outcome = trials.evaluate(trials.data.val)
+    batch, outcome = trials.evaluate(trials.data.val)
     for name, value in outcome.measurements.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
@@ -265,37 +310,25 @@ def dry_forward(trials: Trials) -> DryForward:
                 f"measures {name!r}, but the run writes the metrics of this group itself; choose another name"
             )
             raise ConfigError("task", message)
-    metric_names = try_metrics(task, batch, outcome)
+    metric_names = try_metrics(trials.task, batch, outcome)
     if double := next((name for name in metric_names if name in outcome.scalars()), None):
         message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
         raise ConfigError(f"task.metrics.{double}", message)
-    with _values_read(task):
-        train_batch, (flops, written) = trials.train()
+    train_batch, (flops, written) = trials.train()
     return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
 
 
-@contextlib.contextmanager
-def _values_read(task: Any) -> Generator[None]:
-    """Let a task read the numbers of a batch, to check them."""
-    task.reads_values = True
-    try:
-        yield
-    finally:
-        del task.reads_values  # the class says False; lanes of a stack must have the same attributes
-
-
-def check_batch_norm(trials: Trials, micro_batch_size: int) -> None:
+def check_batch_norm(trials: Rehearsal, batch: Batch, micro_batch_size: int) -> None:
     """Check that batch norm gets more than one value per channel where a micro-batch has one sample.
 
     Raises:
         ConfigError: it gets a single value, which has no variance.
     """
-    task, data = trials.task, trials.data
-    if micro_batch_size > 1 or not any(isinstance(module, _BATCH_NORMS) for module in task.modules()):
+    if micro_batch_size > 1 or not any(isinstance(module, _BatchNorm) for module in trials.task.modules()):
         return
     try:
-        with training_trial(task):
-            trials.forward(read_samples(data, data.train, 1))
+        with rehearsal(trials.task):
+            trials.forward(with_tensors(batch, [tensor[:1] for tensor in tensors_of(batch)]))
     except ValueError as error:
         if not str(error).startswith("Expected more than 1 value per channel"):
             raise
@@ -304,7 +337,7 @@ def check_batch_norm(trials: Trials, micro_batch_size: int) -> None:
         raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
 
 
-def dry_mixing(trials: Trials, batch: Batch, mixing: Mixing) -> None:
+def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:
     """Run the task on a batch, mixed, on the host.
 
     Raises:
@@ -316,7 +349,8 @@ def dry_mixing(trials: Trials, batch: Batch, mixing: Mixing) -> None:
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:
-            trials.outcome(mixed)
+            with rehearsal(trials.task):
+                trials.outcome(mixed)
     except Exception as error:  # timm and a user's task may raise anything
         message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
         raise ConfigError("mixing", message, remedy="use mixing=none") from error

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from trials import trials_of
 
+from hydrant import seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, Indices, InMemorySource, StreamSpec
 from hydrant.data.augment import MixupCutmix
 from hydrant.data.base import DamagedSamples, Stream
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
-from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, eval_metrics, read_samples
+from hydrant.training.prepare.rehearsal import (
+    DryForward,
+    check_batch_norm,
+    dry_forward,
+    dry_mixing,
+    eval_metrics,
+)
+from hydrant.training.prepare.samples import read_samples
 
 
 @dataclass
@@ -100,7 +111,7 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
     settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
     with pytest.raises(
         ConfigError,
-        match=r"^task: fails outside the model in a trial of an evaluation, .* ValueError: no 2 \(at test_dry",
+        match=r"^task: fails outside the model in a trial of an evaluation, .* ValueError: no 2 \(at test_reh",
     ):
         dry_forward(trials_of(Classification(nn.Linear(4, 2), **settings), Data(source, source)))
     with pytest.raises(
@@ -162,6 +173,51 @@ def test_each_part_keeps_its_mode() -> None:
     assert "reads_values" not in vars(trials.task)
     for weight, before in zip(model.parameters(), weights, strict=True):
         torch.testing.assert_close(weight, before)
+
+
+class Counting(nn.Linear):
+    """Counts its calls, keeps its outputs and draws from every generator."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", None)
+        self.num_calls = 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.num_calls += 1
+        self.last = super().forward(input)
+        self.mean, noise = self.last.mean(), random.random() + np.random.random()
+        return self.last + torch.rand_like(self.last) + noise
+
+
+def content(module: nn.Module) -> list[Any]:
+    """Return what a module and its parts hold, with the bytes of tensors."""
+    values = [value for part in module.modules() for value in (*vars(part).items(), *part._buffers.items())]
+    tensors = [tensor.detach().numpy().tobytes() for tensor in (*module.parameters(), *module.buffers())]
+    return [*tensors, *((name, repr(value)) for name, value in values)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_of_a_rehearsal(fails: bool) -> None:
+    norm = nn.BatchNorm1d(4)
+    model = nn.Sequential(
+        Counting(), norm, nn.Sequential(nn.Dropout(), nn.BatchNorm1d(4)).eval(), nn.Linear(4, 2)
+    )
+    settings: Any = {"loss": (lambda logits, targets: 1 / 0)} if fails else {}
+    task = Classification(model, label_smoothing=0.0, metrics={}, **settings)
+    norm(torch.randn(8, 4))
+    before, states, drawn = content(task), seeding.host_state(), torch.get_rng_state()
+    trials = trials_of(task, points())
+    with pytest.raises(ConfigError) if fails else nullcontext():
+        dry = dry_forward(trials)
+        with pytest.raises(ConfigError, match="no variance"):
+            check_batch_norm(trials, dry.train_batch, 1)
+        assert dry.written_buffers == ["model.0.calls", "model.0.last"]
+    assert content(task) == before
+    assert seeding.is_host_state(states)
+    assert torch.equal(torch.get_rng_state(), drawn)
 
 
 def test_a_metric_and_a_validation_set_that_make_the_same_name_are_refused() -> None:

@@ -1,81 +1,80 @@
-"""Checks that samples are what a run takes them for: their labels, and functions of the seed.
+"""The samples of a run: how its updates divide them, some to try, and checks that they are what the run expects."""
 
-What a forward pass in training leaves in a model for the next one.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch import Tensor
 
-from hydrant import seeding
-from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
-from hydrant.data import Data, IterableSource, Source
+from hydrant.batch import Batch, as_real, is_inexact, tensors_of
+from hydrant.clock import SampleCosts, batch_size_steps
+from hydrant.data import Data, IterableSource, Source, StreamSpec
 from hydrant.data.base import ON_HOST, Indices, digest_of_samples
 from hydrant.data.labels import labels_of
 from hydrant.data.loader import LoaderSource
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError, DataError, log
 from hydrant.training.distributed.world import World
 
-T = TypeVar("T")
-_Numbers = dict[str, Tensor]
-_SEED = 0
 
+def make_stream_spec(
+    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts, doubles: torch.dtype
+) -> StreamSpec:
+    """Divide the samples of every update among ranks and micro-batches, all of which have the same size.
 
-def written_buffers(task: nn.Module, forward: Callable[[], tuple[T, Outcome]]) -> tuple[T, list[str]]:
-    """Make a forward pass in training; return the first thing that it returns, and the names of the buffers that it
-    changes, without the statistics of batch norms.
-
-    Warn if the loss of another pass depends on numbers, tensors and buffers that the first one changes and that no
-    checkpoint holds. It has the same samples, random numbers and saved buffers.
+    Raises:
+        ConfigError: they cannot be divided.
     """
-    buffers = _copies(dict(task.named_buffers()))
-    kept, saved = _not_saved(task), task.state_dict().keys()
-    seeding.seed_process(_SEED)
-    first, outcome = forward()
-    written = _changed(buffers, _copies(dict(task.named_buffers())))
-    if names := _changed(kept, _not_saved(task)):
-        for name in buffers.keys() & saved:
-            owner, _, own_name = name.rpartition(".")
-            setattr(task.get_submodule(owner), own_name, buffers[name])
-        seeding.seed_process(_SEED)
-        if not are_equal(outcome.total_loss(), forward()[1].total_loss()):
-            log.warning(
-                "model: training changes %s, which no checkpoint holds: a run that continues, and evaluate, predict "
-                "and export, begin with the first value; make it a buffer (register_buffer)",
-                ", ".join(names),
-            )
-    norms = [f"{path}." for path, module in task.named_modules() if isinstance(module, _NormBase)]
-    return first, [name for name in written if not name.startswith(tuple(norms))]
+    batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
+    micro, ranks = config["micro_batch_size"], world.world_size
+    for batch_size in batch_sizes.values:
+        if batch_size > num_samples:
+            limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
+            message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
+            raise ConfigError("global_batch_size", message, remedy=f"give {num_samples} or fewer")
+        if batch_size % ranks:
+            below = batch_size - batch_size % ranks
+            near = f"{below} or {below + ranks}" if below else str(ranks)
+            key = "limit_train_samples" if config["global_batch_size"] == "all" else "global_batch_size"
+            if config[key] is None:  # there are no more samples
+                near = below or f"no number below {ranks}"
+            raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
+    shared = math.gcd(*batch_sizes.values) // ranks
+    micro = shared if micro in (None, "auto") else micro
+    if shared % micro:
+        divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
+        sizes = ", ".join(map(str, batch_sizes.values))
+        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
+        raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device, doubles)
 
 
-def _not_saved(task: nn.Module) -> _Numbers:
-    """Return the numbers and tensors of a task that no checkpoint holds."""
-    saved = task.state_dict().keys()
-    values = dict[str, Any]({name: value for name, value in task.named_buffers() if name not in saved})
-    for path, module in task.named_modules():
-        if type(module).get_extra_state is nn.Module.get_extra_state:  # else checkpoints hold what it gives
-            values |= {f"{path}.{name}".lstrip("."): value for name, value in vars(module).items()}
-    return _copies(values)
+def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
+    """Return `num_samples` samples in a row that can be read, or all if there are fewer, on the host.
 
-
-def _copies(values: Mapping[str, Any]) -> _Numbers:
-    """Return the numbers and tensors that can be compared, copied."""
-    numbers = _Numbers()
-    for name, value in values.items():
-        if type(value) in (int, float):
-            numbers[name] = torch.tensor(value, dtype=torch.float64)
-        elif isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta:
-            numbers[name] = value.detach().clone()
-    return numbers
-
-
-def _changed(before: _Numbers, now: _Numbers) -> list[str]:
-    """Return the names of the values that are new or others."""
-    return [name for name, value in now.items() if name not in before or not are_equal(before[name], value)]
+    Raises:
+        ConfigError: the batches of the source have another size than asked for.
+        DataError: no such samples can be read.
+    """
+    num_samples = min(num_samples, source.num_samples)
+    kind = type(source).__name__
+    sizes = set[int]()
+    for limit in (num_samples, source.num_samples):
+        for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
+            sizes.add(size := batch.num_samples)
+            if size == num_samples:
+                return batch
+            if size > num_samples:
+                break
+    if sizes and (max(sizes) > num_samples or not data.damaged.num_damaged):
+        wrong = f"{max(sizes)} samples, but batch_size={num_samples} asks for {num_samples}"
+        raise ConfigError("data", f"{kind}.batches gives a batch of {wrong}")
+    if not data.damaged.num_damaged:
+        message = f"{kind}.batches gives no batch, although it has {source.num_samples} samples"
+        raise ConfigError("data", message)
+    what = "sample" if num_samples == 1 else f"{num_samples} samples in a row"
+    raise DataError(f"no {what} can be read; the log names the damaged ones")
 
 
 def are_equal(one: Tensor, other: Tensor) -> bool:

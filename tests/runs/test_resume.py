@@ -31,6 +31,7 @@ from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
+from hydrant.training.data_identity import DataIdentity
 from hydrant.training.early_stopping import EarlyStopping
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
@@ -349,13 +350,9 @@ def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     plan: Any = SimpleNamespace(
         early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)),
-        data_files={},
-        config={"data": {}, "folds": None},
     )
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
-    monkeypatch.setattr(
-        "hydrant.runs.session.validation_of", lambda _: checkpoint.plain_state("validated_by")
-    )
+    monkeypatch.setattr(DataIdentity, "of", lambda _: DataIdentity.saved(checkpoint))
     best = continued_state(plan, Start(RunFolder(stopped_run), checkpoint), checkpoint).best
     assert best is not None
     assert best["num_updates"] == num_updates

@@ -24,16 +24,12 @@ from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
-from hydrant.training.data_checks import (
+from hydrant.training.data_identity import (
+    DataIdentity,
     check_batch_sizes,
-    check_class_names,
-    check_files,
     check_ranks,
-    check_samples,
-    check_statistics,
     check_stream,
     loaded_parts,
-    warn_of_other_data,
 )
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
@@ -123,28 +119,20 @@ def prepare_start(plan: Plan, start: Start) -> None:
     learned = loaded_parts(config)
     if start.weights is not None and (source := start.weights.checkpoint) is not None:
         learned["init_from"] = source
+    identity = DataIdentity.of(plan)
     for key, checkpoint in learned.items():
-        warn_of_other_data(SavedCheckpoint(checkpoint), plan.data, key)
+        DataIdentity.saved(SavedCheckpoint(checkpoint)).warn_of_learned(identity, key)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         check_ranks(plan.train, start.checkpoint, plan.world.world_size)
-        is_strict = config["resume_strict"]
-        check_samples(start.checkpoint, plan.data, is_strict=is_strict)
-        check_statistics(start.checkpoint, plan.data.statistics, is_strict=is_strict)
-        check_files(start.checkpoint, plan.data_files, is_strict=is_strict)
+        saved = DataIdentity.saved(start.checkpoint)
+        saved.check_unchanged(identity, is_strict=config["resume_strict"])
         was = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
         check_batch_sizes(start.checkpoint, was, plan.clock)
-        remedy = "rename them back, or continue with the new names: resume_strict=false"
-        try:
-            check_class_names(start.checkpoint, plan.data.class_names, remedy)
-        except ConfigError as error:
-            if is_strict:
-                raise
-            log.warning("%s", error.reason.removesuffix(f"; {remedy}"))
     check_stream(plan.train, is_continued=start.checkpoint is not None)
 
 

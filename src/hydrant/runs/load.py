@@ -24,11 +24,7 @@ from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights, part_at
-from hydrant.training.data_checks import (
-    check_class_names,
-    saved_class_names,
-    saved_statistics,
-)
+from hydrant.training.data_identity import DataIdentity
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
@@ -49,7 +45,7 @@ class SavedRun:
     num_updates: int
     weights: str  # `model`, or `ema`: the average
     plan: Plan  # with the class names that the run learned
-    _names_of_data: Sequence[str] | None = None  # the class names that the data have now
+    _changed_classes: str = ""  # how the classes of the data now differ from these names
 
     @property
     def source(self) -> str:
@@ -62,8 +58,10 @@ class SavedRun:
         Raises:
             ConfigError: they have others.
         """
-        remedy = "rename them back (predictions of files do not need the splits)"
-        check_class_names(SavedCheckpoint(self.checkpoint), self._names_of_data, remedy)
+        if self._changed_classes:
+            message = f"the data have other classes than the run learned: {self._changed_classes}"
+            remedy = "rename them back (predictions of files do not need the splits)"
+            raise ConfigError("data", message, remedy=remedy)
 
     def split(self, name: str, key: str) -> Split:
         """Return a split of the data by name. `key` is the option or argument by which the user named it.
@@ -101,16 +99,18 @@ def open_run(
     checkpoint, part, config = _open(path, overrides, weights, allow_targets)
     check_passed(config, ("model", "data", "task"))
     content = SavedCheckpoint(checkpoint)
-    plan = prepare({**config, "parallel": SINGLE_RANK}, statistics=saved_statistics(content))
+    identity = DataIdentity.saved(content)
+    plan = prepare({**config, "parallel": SINGLE_RANK}, statistics=identity.statistics)
     Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, content)
-    num_updates, of_data = saved_state(content).num_updates, plan.data.class_names
-    if (names := saved_class_names(content)) is not None and "class_names" not in plan.config["data"]:
+    num_updates, changed = saved_state(content).num_updates, ""
+    if (
+        identity.class_names is not None and "class_names" not in plan.config["data"]
+    ):  # else the config names them
+        changed = identity.differences(DataIdentity.of(plan)).get("class_names", "")
+        plan.task.class_names = names = tuple(identity.class_names)
         plan = replace(plan, data=replace(plan.data, class_names=names))
-        plan.task.class_names = names
-    else:
-        of_data = None  # the config names the classes
-    return SavedRun(checkpoint.parent.parent, checkpoint, num_updates, part, plan, of_data)
+    return SavedRun(checkpoint.parent.parent, checkpoint, num_updates, part, plan, changed)
 
 
 def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] = ()) -> nn.Module:

@@ -45,7 +45,7 @@ from hydrant.terminal.text import format_metric
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
-from hydrant.training.data_checks import num_samples
+from hydrant.training.data_identity import DataIdentity
 from hydrant.training.profiling import count_parameters
 from hydrant.training.splits import VAL
 from hydrant.training.trainer import Plan, RunLogger, TrainState
@@ -108,7 +108,7 @@ class RunReporter(RunLogger, Rows):
                 host=platform.node(),
                 wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
-                num_samples=num_samples(plan.data),
+                num_samples=DataIdentity.of(plan).samples,
                 flops_per_sample=plan.flops_per_sample,
                 error=None,
                 **({"loss_of_batch": plan.splits[VAL].batch_size} if plan.task.loss_of_batch else {}),

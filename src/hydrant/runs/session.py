@@ -25,7 +25,7 @@ from hydrant.terminal.console import log_fields, relative
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
-from hydrant.training.data_checks import changed_files, check_stream, validation_files, validation_of
+from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
@@ -69,10 +69,8 @@ def continued_state(plan: Plan, start: Start, checkpoint: SavedCheckpoint) -> Tr
     judged_by = checkpoint.plain_state("judged_by", default=of_earlier_version)
     if judged_by != [metric, mode] or not {"best.metric", "best.mode"}.isdisjoint(start.changes):
         state.best = plan.early_stopping.best_of(_history(start, checkpoint).metrics())
-    samples = validation_of(plan)
-    others = checkpoint.plain_state("validated_by", default=samples) != samples
-    files = validation_files(plan)
-    if state.best is not None and (others or changed_files(checkpoint, files)):
+    differences = DataIdentity.saved(checkpoint).differences(DataIdentity.of(plan))
+    if state.best is not None and "validated_by" in differences:
         state.best, state.validated_since = None, state.num_updates
     return state
 

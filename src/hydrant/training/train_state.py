@@ -19,7 +19,7 @@ from hydrant.optimizers.clipping import is_sharded
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
 from hydrant.training.checkpoint.folder import TRAINING, count
-from hydrant.training.data_checks import num_samples, validation_of
+from hydrant.training.data_identity import DataIdentity
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
@@ -34,7 +34,6 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         parameters = [names[id(p)] for p in entry.parameters]
         named = _by_name(optimizers["optimizers"][name], parameters)
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
-    class_names = trainer.plan.data.class_names
     meter, stream, num_updates = trainer.meter.state_dict(), trainer.stream, trainer.state.num_updates
     of_rank = {
         "meter": {key: value.cpu() if isinstance(value, Tensor) else value for key, value in meter.items()},
@@ -46,13 +45,9 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
         "judged_by": trainer.early_stopping.judges_by,
-        "validated_by": validation_of(trainer.plan),
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
-        "class_names": None if class_names is None else list(class_names),
-        "statistics": dict(trainer.plan.data.statistics),
-        "samples": num_samples(trainer.plan.data),
-        "data_files": dict(trainer.plan.data_files),
+        **vars(DataIdentity.of(trainer.plan)),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():

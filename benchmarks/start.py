@@ -53,7 +53,8 @@ REMAINDERS = {
     "imports DTensor and SymPy. Torch's first optimizer imports these two anyway, so a whole run is not slower.",
     "first update, `tracker=local`": "Torch's first optimizer imports torch._dynamo in every script: see its row. "
     "The rest is Hydra, Hydrant's modules, and the checks before a run.",
-    "first update, offline W&B": "As for `tracker=local`, plus the start of a process that imports wandb meanwhile.",
+    "first update, offline W&B": "As for `tracker=local`, plus the import of wandb, by a thread while the run is "
+    "prepared, and its start.",
 }
 
 

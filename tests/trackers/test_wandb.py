@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from PIL import Image
+from processes import wait_for_row
+from training_runs import command, run_command
 from wandb_rows import (
     SUMMARY,
     Make,
@@ -30,6 +33,7 @@ from wandb_rows import (
 from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError, log
+from hydrant.runs.record import read_metrics
 from hydrant.trackers.base import Histogram, RunIdentity
 from hydrant.trackers.wandb_sdk import files_folder
 
@@ -230,6 +234,35 @@ def test_a_resumed_run_sends_what_its_killed_process_has_not(
     run = wandb_server.only_run()
     assert without_sdk_keys(run.history) == rows(0, 8)
     assert [row["_step"] for row in run.history] == list(range(8))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, *slow(signal.SIGKILL)])
+def test_a_run_stopped_in_a_terminal_and_continued_sends_each_row_once(
+    signum: signal.Signals, wandb_server: WandbServer, workdir: Path
+) -> None:
+    """Ctrl-C reaches the processes of the SDK too, which must send the rest."""
+    words = [
+        "name=run",
+        "tracker=wandb",
+        "duration=400",
+        "log_every=10",
+        "save_every=30",
+        "model.hidden=[16]",
+    ]
+    with subprocess.Popen(
+        command(*words), cwd=workdir, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for_row(workdir / "outputs" / "run", 60, process)
+        os.killpg(process.pid, signum)
+        _, printed = process.communicate()
+    if signum == signal.SIGINT:
+        assert process.returncode == 130
+        assert "wandb" not in printed, "W&B's own words would spoil the bar"
+    done = run_command(*words, cwd=workdir)
+    assert (done.returncode, done.stderr) == (0, "")
+    sent = [row["num_updates"] for row in wandb_server.only_run().history if "train/loss" in row]
+    logged = [row["num_updates"] for row in read_metrics(workdir / "outputs" / "run") if "train/loss" in row]
+    assert sent == logged == [*range(10, 401, 10)]
 
 
 def test_lost_rows_are_found_by_their_order_if_the_clock_was_set_back(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import subprocess
@@ -218,37 +217,6 @@ def test_the_start_of_a_run_imports_neither_launch_nor_requests(wandb_home: Path
         [sys.executable, "-c", code], cwd=wandb_home, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "set()"
-
-
-MODEL = '''
-import pydantic
-
-
-class Model(pydantic.BaseModel, use_attribute_docstrings=True):
-    rate: float = 1.0
-    """The rate."""
-'''
-
-
-def test_classes_of_other_threads_keep_the_descriptions_of_their_fields(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If pydantic renames the function that reads them, this test says so."""
-    monkeypatch.syspath_prepend(tmp_path)
-    found = dict[str, Any]()
-
-    def define(name: str) -> None:
-        (tmp_path / f"described_{name}.py").write_text(MODEL)
-        model = importlib.import_module(f"described_{name}").Model
-        found[name] = model.model_fields["rate"].description, model().rate
-
-    with wandb_sdk.without_field_descriptions():
-        define("own")
-        other = threading.Thread(target=define, args=["other"])
-        other.start()
-        other.join()
-    define("later")
-    assert found == {"own": (None, 1.0), "other": ("The rate.", 1.0), "later": ("The rate.", 1.0)}
 
 
 @pytest.mark.parametrize("mode", ["online", "offline"])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,6 @@ class Tracker:
 
     Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
     """
-
-    library: ClassVar[str] = ""
-    """A module that takes long to import. Unless the run's process has imported it, the tracker lives in another
-    process: see `trackers.process`. A subclass decides anew, because its code may need the process of the run."""
-
-    of_the_run: ClassVar[tuple[str, ...]] = ()
-    """The settings that, if they are true, keep the tracker in the run's process, because they describe it."""
 
     @classmethod
     def warmed_up(cls, settings: Mapping[str, Any]) -> AbstractContextManager[None]:

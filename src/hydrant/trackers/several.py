@@ -1,9 +1,7 @@
 """The trackers of a run as one object, and the boundary that keeps their failures away from the run."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError, HydrantError, log, typed_line
 from hydrant.safety.targets import locate
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker
-from hydrant.trackers.process import RemoteTracker, tracker_process
 
 
 @contextlib.contextmanager
@@ -20,14 +17,8 @@ def trackers_warmed_up(config: Mapping[str, Any]) -> Generator[None]:
     with contextlib.ExitStack() as stack:
         for key, node in _nodes(config).items():
             target = locate(node["_target_"], f"{key}._target_")
-            if not (isinstance(target, type) and issubclass(target, Tracker)):
-                continue
-            if not _has_own_process(target, node):
+            if isinstance(target, type) and issubclass(target, Tracker):
                 stack.enter_context(target.warmed_up(node))
-                continue
-            with contextlib.suppress(OSError):  # no process can be started, which `Trackers` logs
-                process = stack.enter_context(tracker_process())
-                process.send("warm", 0, Path.cwd(), target, dict(node))
         yield
 
 
@@ -83,14 +74,7 @@ class Trackers:
 
     def _start(self, nodes: Mapping[str, Any], key: str, identity: RunIdentity, num_updates: int) -> None:
         try:
-            build = instantiate(nodes, key)
-            if isinstance(build, partial) and _has_own_process(build.func, build.keywords):
-                try:
-                    self._trackers[key] = RemoteTracker(build, identity, num_updates)
-                    return
-                except OSError as error:
-                    log.debug("%s: no process could be started (%s), it stays here", key, typed_line(error))
-            self._trackers[key] = build(identity, num_updates)
+            self._trackers[key] = instantiate(nodes, key)(identity, num_updates)
         except ConfigError as error:  # a tracker names its keys as if it were the only one
             raise ConfigError(
                 error.key.replace("tracker.", f"{key}.", 1), error.reason, remedy=error.remedy
@@ -111,18 +95,6 @@ class Trackers:
 
 def _nodes(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"tracker": config["tracker"]} | {f"trackers.{name}": n for name, n in config["trackers"].items()}
-
-
-def _has_own_process(kind: object, settings: Mapping[str, Any]) -> bool:
-    """Return whether a tracker lives in the tracker process: see `Tracker.library`."""
-    if not (isinstance(kind, type) and issubclass(kind, Tracker)) or kind.__module__ == "__main__":
-        return False
-    library = vars(kind).get("library")
-    return (
-        bool(library and sys.executable)
-        and library not in sys.modules
-        and not any(settings.get(name) for name in kind.of_the_run)
-    )
 
 
 def _warn(key: str, error: Exception) -> None:

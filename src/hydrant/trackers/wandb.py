@@ -87,9 +87,6 @@ class WandbTracker(Tracker):
         ConfigError: unknown `mode` or `log_checkpoints`, or a name that W&B rejects.
     """
 
-    library = "wandb"
-    of_the_run = ("machine_info", "save_code")
-
     def __init__(
         self,
         identity: RunIdentity,

@@ -1,6 +1,6 @@
 """Safe use of the W&B SDK: check access, limit its time, undo what it changes in this process, use names it accepts.
 
-Each private part of the SDK, or of pydantic, says the version and the month in which it was seen.
+Each private part of the SDK says the version and the month in which it was seen.
 """
 
 from __future__ import annotations
@@ -111,32 +111,6 @@ def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
         hooks := getattr(sys.excepthook, "__self__", None), ExitHooks
     ):
         sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
-
-
-@contextlib.contextmanager
-def without_field_descriptions() -> Generator[None]:
-    """Keep pydantic from reading the source of W&B's classes for the descriptions of their fields, which nobody sees.
-
-    That is a third of the import of wandb. Classes that other threads define meanwhile have their descriptions.
-    Written against pydantic 2.14 in November 2026.
-    """
-    try:
-        fields: Any = importlib.import_module("pydantic._internal._fields")
-        read = fields._update_fields_from_docstrings
-    except (ImportError, AttributeError):  # of another version
-        yield
-        return
-    own = threading.get_ident()
-
-    def read_of_others(*args: Any, **kwargs: Any) -> None:
-        if threading.get_ident() != own:
-            read(*args, **kwargs)
-
-    fields._update_fields_from_docstrings = read_of_others
-    try:
-        yield
-    finally:
-        fields._update_fields_from_docstrings = read
 
 
 def set_up() -> Any:
@@ -346,7 +320,7 @@ class SdkSession:
 
         def start() -> None:
             with contextlib.suppress(Exception):  # the run meets it again, and reports it
-                with without_field_descriptions(), paused_gc():
+                with paused_gc():
                     importlib.import_module("wandb")
                 set_up()
                 if probe_timeout is not None:

@@ -40,7 +40,6 @@ ELSEWHERE = {
     "python3 -m venv .venv && . .venv/bin/activate && pip install uv",
     "uv run --group dev pytest",
     "uv run --group dev pytest -m slow -p randomly",
-    "uv run --group dev pytest -n 0 -m slow tests/sweeps/executors/test_executors.py -k idle",
     "uv run --group dev scripts/check",
     "uv run --group dev scripts/pin",
     "uv run --only-group docs scripts/docs",

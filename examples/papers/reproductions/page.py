@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,22 @@ PAGE = runner.PROJECT / "RESULTS.md"
 HEAD = """\
 # Published results, repeated
 
-Claims of papers, each trained again by one command, at the size of two cores.
-[Every result](../examples/papers/RESULTS.md) has its protocol, picture and cost:
+Claims of papers, each trained again by one command, at the size of two cores:
 
 ```text
 {command}
 ```
 
-*Claim* is the range of numbers that agree with the paper. *Ours* is the mean with its 95 % interval. *Holds* is `yes`
-if the whole interval is in the range, `no` if none of it is, else `undecided`.
+Each line links to the numbers, the protocol and the picture. A measured number agrees with a claim (`yes`) if its whole
+95 % interval is in the range of the claim, and does not (`no`) if none of it is.
 
-Of the {rows} rows: {verdicts}.
+Of the {rows} numbers: {verdicts}.
 """
 RESULTS_HEAD = """\
 # Published results, repeated: protocols and pictures
 
-[The table](../../docs/reproductions.md) has a line for each result.
+[The table](../../docs/reproductions.md) has a line for each result. In the tables here, *claim* is the range of numbers
+that agree with the paper, and *ours* is the mean with its 95 % interval.
 
 The command trains what has not been trained and writes both pages; given again, it continues. `--miniature` tries it
 in seconds. The protocol of each was written before its runs, unless it says otherwise, and is a comment of its
@@ -72,10 +72,9 @@ def pages() -> dict[Path, str]:
     """Return the text of each page."""
     found = results()
     ran = [one for one in REPRODUCTIONS if one.name in found]
-    verdicts = Counter(finding.verdict for one in ran for finding in findings_of(one, found[one.name]))
-    counts = ", ".join(f"{num} `{verdict}`" for verdict, num in verdicts.most_common())
-    rows = verdicts.total()
-    head = HEAD.format(command=command("[NAME]"), rows=rows, verdicts=counts)
+    verdicts = [finding.verdict for one in ran for finding in findings_of(one, found[one.name])]
+    rows = len(verdicts)
+    head = HEAD.format(command=command("[NAME]"), rows=rows, verdicts=_counted(verdicts))
     sections = (section(one, found[one.name]) for one in ran)
     return {
         TABLE: "\n".join([head, *_table(ran, found), "", *_not_run(found)]),
@@ -104,16 +103,22 @@ def row(paper: str, finding: Finding) -> str:
 
 
 def _table(ran: Sequence[Reproduction], found: Results) -> Iterator[str]:
-    yield "| paper | measured | claim | ours | interval | over | holds | cost | command |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| paper | result | agrees | processor time | command |"
+    yield "| --- | --- | --- | --- | --- |"
     for one in ran:
-        shown, cost, words = "", _cost(found[one.name]), _name(one)
-        for finding in findings_of(one, found[one.name]):
-            paper = finding.paper or one.paper
-            section = f"../examples/papers/RESULTS.md#{_anchor(one.title)}"
-            link = "" if paper == shown else f"[{paper}]({section})"
-            yield f"{row(link, finding)} {cost} | {words} |"
-            shown, cost, words = paper, "", ""
+        agrees = _counted(finding.verdict for finding in findings_of(one, found[one.name]))
+        link = f"[{one.title}](../examples/papers/RESULTS.md#{_anchor(one.title)})"
+        yield f"| {one.paper} | {link} | {agrees} | {_cost(found[one.name])} | {_name(one)} |"
+
+
+def _counted(verdicts: Iterable[str]) -> str:
+    return ", ".join(f"{num} `{verdict}`" for verdict, num in Counter(verdicts).most_common())
+
+
+def _rows(one: Reproduction, content: Mapping[str, Any]) -> Iterator[str]:
+    yield "| paper | measured | claim | ours | interval | over | agrees |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield from (row(finding.paper or one.paper, finding) for finding in findings_of(one, content))
 
 
 def _name(one: Reproduction) -> str:
@@ -142,6 +147,7 @@ def section(one: Reproduction, content: Mapping[str, Any]) -> str:
         _broken(f"**Protocol**: {said['Protocol']}"),
         _broken(f"**What differs from the paper**: {said['Differs']}"),
         *([_broken(f"**Seen**: {said['Seen']}")] if "Seen" in said else []),
+        "\n".join(_rows(one, content)),
         f"![{one.title}: what was measured](../../docs/images/{one.image.format(name=one.name)})",
         _broken(" ".join(_measured(content))),
         f"```text\n{command(one.name) if one.sweeps else f'uv run --group dev {LEAGUE}'}\n```",
@@ -188,16 +194,15 @@ def header(file: Path) -> dict[str, str]:
 
 
 def _not_run(found: Results) -> Iterator[str]:
-    """Yield a table of what is not run here, with the commands."""
+    """Yield a table of what is not run here: the experiments, which have the claims, and the commands."""
     yield from ("## Not run here", "", "These need a GPU, or have no result yet.", "")
-    yield from ("| paper | claim | command |", "| --- | --- | --- |")
+    yield from ("| paper | experiment | command |", "| --- | --- | --- |")
     missing = {
         one.experiment_name: (one.paper, command(one.name)) for one in REPRODUCTIONS if one.name not in found
     }
     for name, (paper, words) in {**NOT_RUN, **missing}.items():
-        file = experiment_file(name)
-        claim = " ".join(yaml.safe_load(file.read_text(encoding="utf-8"))["claim"].split())
-        yield f"| {paper} | {claim} | `{words}` |"
+        file = experiment_file(name).relative_to(runner.ROOT).as_posix()
+        yield f"| {paper} | [{name}](../{file}) | `{words}` |"
     yield ""
 
 

@@ -25,9 +25,6 @@ ELSEWHERE = {
     "uv run train.py --multirun hydra/launcher=ray hydra.launcher.init.address=auto seed=0,1,2,3",
     "uv run train.py --multirun hydra/launcher=slurm hydra.launcher.partition=gpu hydra.launcher.gpus_per_node=1"
     " seed=0,1",
-    "srun --ntasks=2 python train.py optimizer=sgd",
-    "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
-    " optimizer=sgd",
     # A local server replaces W&B in tests/commands/compare/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
     "uv run hydrant compare wandb:me/lr_study",
     "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",

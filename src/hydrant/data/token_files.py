@@ -1,38 +1,24 @@
-"""Files of tokens and their vocabulary. Shapes of a config depend on them, so this module imports no torch.
+"""Files of tokens and their vocabulary: read, and written into a folder that appears when it is complete.
 
-Write a folder of tokens. It appears when it is complete, so a reader never sees half of it.
-
-A small corpus that is always there: the documentation strings of this Python installation, as tokens of bytes.
-
-A run writes it to `FOLDER` when it begins to train, and later runs read it there. Until then it is made in memory, so
-that no file is left where somebody only looks at a config.
-
-The files of each split of data=tokens, and the settings of the config that they decide. Imports no torch.
+Shapes of a config depend on them, so this module imports no torch.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import fcntl
-import functools
 import glob
 import hashlib
-import inspect
 import json
 import os
 import re
 import shutil
-import sysconfig
 import tempfile
-import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from fnmatch import filter as matching
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, BinaryIO, Literal, Self
 
 import numpy as np
 
@@ -42,7 +28,7 @@ from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.user_files import check_regular
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    pass
 
 
 VOCABULARY = "tokens.json"
@@ -53,8 +39,6 @@ HEADER = 256
 
 MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 """The magic number and the version in the header of the files of llm.c and modded-nanogpt, by the type of a token."""
-
-_MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers to look at; the largest upper half: 2 million ids
 
 Position = Literal["start", "end"]
 """The position of the separator in a document."""
@@ -109,6 +93,10 @@ class Vocabulary:
         (folder / VOCABULARY).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 
 
+BYTES = Vocabulary("bytes", 257, 256, "end", (*[1] * 256, 0))
+"""A token for each byte of UTF-8, and a separator."""
+
+
 def read_vocabulary(root: Path) -> Vocabulary | None:
     """Return the vocabulary of a folder of tokens; None if it has no `tokens.json`.
 
@@ -145,15 +133,17 @@ def size_unknown(folder: Path) -> ConfigError:
     return ConfigError("data.vocab_size", message)
 
 
-def token_files(root: str, patterns: str | Sequence[str], dtype: str, key: str) -> tuple[TokenFile, ...]:
+def token_files(
+    root: str, patterns: str | Sequence[str], dtype: str | None, key: str
+) -> tuple[TokenFile, ...]:
     """Return the files that paths or globs name, relative to `root`; those of a glob by name.
 
     Args:
-        dtype: of the tokens in `.bin` files without a header.
+        dtype: of the tokens in `.bin` files without a header; None: there are none.
         key: the config key of the patterns.
 
     Raises:
-        ConfigError: a pattern names no file.
+        ConfigError: a pattern names no file, or `dtype` is needed.
         DataError: a file holds no tokens.
     """
     paths = list[Path]()
@@ -169,7 +159,7 @@ def token_files(root: str, patterns: str | Sequence[str], dtype: str, key: str) 
     return tuple(_read_layout(path, dtype) for path in paths)
 
 
-def _read_layout(path: Path, dtype: str) -> TokenFile:
+def _read_layout(path: Path, dtype: str | None) -> TokenFile:
     """Return where the tokens of a file are.
 
     Raises:
@@ -193,7 +183,7 @@ def _read_layout(path: Path, dtype: str) -> TokenFile:
     return file
 
 
-def _read_bin(path: Path, dtype: str) -> TokenFile:
+def _read_bin(path: Path, dtype: str | None) -> TokenFile:
     with path.open("rb") as opened:
         header = (
             np.frombuffer(opened.read(4 * HEADER), "<i4")[:HEADER]
@@ -203,10 +193,12 @@ def _read_bin(path: Path, dtype: str) -> TokenFile:
     size = path.stat().st_size
     kinds = {magic: (name, version) for name, (magic, version) in MAGIC.items()}
     if header is None or not header[0] or header[3:].any():  # it begins with tokens
+        if dtype is None:
+            message = f"{path} has no header, which would tell the type of its tokens"
+            raise ConfigError("data.dtype", message, remedy="give uint16, as nanoGPT writes them, or uint32")
         item = np.dtype(dtype).newbyteorder("<")
         if size % item.itemsize:
             raise DataError(f"{path} has {size:,} bytes, which is no whole number of {dtype}; is it cut off?")
-        _check_width(path, item)
         return TokenFile(path, item, 0, size // item.itemsize)
     magic, version, num_tokens = (int(number) for number in header[:3])
     name, known_version = kinds.get(magic, ("", None))
@@ -219,22 +211,6 @@ def _read_bin(path: Path, dtype: str) -> TokenFile:
         message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens and the header take {expected:,}"
         raise DataError(f"{message}; is it cut off?")
     return TokenFile(path, item, 4 * HEADER, num_tokens)
-
-
-def _check_width(path: Path, item: np.dtype) -> None:
-    """Refuse numbers that are halves of wider numbers: every second one is tiny.
-
-    Raises:
-        DataError: the first numbers are halves.
-    """
-    with path.open("rb") as opened:
-        halves = np.frombuffer(opened.read(BLOCK_BYTES), item)
-    low, high = halves[::2], halves[1::2]
-    if len(halves) >= _MIN_SEEN and high.max() <= _MAX_UPPER_HALF < low.max():
-        wider = f"uint{16 * item.itemsize}"
-        remedy = f"{'data.dtype=uint32, or ' * (wider == 'uint32')}a .npy file, which has its type"
-        message = f"every second number is {high.max()} or less, as if they were {wider}, not data.dtype={item.name}"
-        raise DataError(f"{path}: {message}", remedy=f"give {remedy}")
 
 
 def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
@@ -350,169 +326,3 @@ class TokenWriter:
         header[:3] = *MAGIC[self._dtype], self._in_file
         self._file.seek(0)
         self._file.write(header.tobytes())
-
-
-FOLDER = Path("data/docstrings")
-"""Where the corpus is, relative to the current folder."""
-
-BYTES = Vocabulary("bytes", 257, 256, "end", (*[1] * 256, 0))
-"""A token for each byte of UTF-8, and a separator."""
-
-_OTHERS = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"})
-"""Folders of the standard library that are no modules for users, and those of installed packages."""
-
-_VAL_EVERY = 10  # modules
-
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_HOLDERS = (*_DOCUMENTED, ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
-"""Statements that are documented or hold such statements."""
-
-
-def is_unwritten(root: str | Path) -> bool:
-    """Return whether a folder is that of the corpus, and no run has written it yet."""
-    return Path(root) == FOLDER and not FOLDER.exists()
-
-
-@functools.cache
-def corpus() -> Mapping[str, np.ndarray]:
-    """Return the tokens of the documentation strings of the standard library, by the name of their file.
-
-    Each string is a document: its bytes of UTF-8, without indentation, and the separator. Every tenth module is in the
-    validation set. A string that occurs again is left out. The modules are read, not imported.
-
-    Raises:
-        ConfigError: the installation has no sources.
-    """
-    library, seen = Path(sysconfig.get_path("stdlib")), set[str]()
-    documents = {"train": list[bytes](), "val": list[bytes]()}
-    for number, module in enumerate(_modules(library)):
-        split = "val" if number % _VAL_EVERY == _VAL_EVERY - 1 else "train"
-        new = dict.fromkeys(text for text in docstrings(module.read_bytes()) if text not in seen)
-        seen.update(new)
-        documents[split] += [text.encode(errors="replace") for text in new]
-    if not all(documents.values()):
-        message = f"{library} has no sources of Python's library; give data.root a folder of hydrant tokenize"
-        raise ConfigError("data.root", message)
-    return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
-
-
-def write_corpus(files: Iterable[TokenFile]) -> None:
-    """Write the folder of the corpus, if some of these files are only in memory. Another process may do so too.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    if all(file.in_memory is None for file in files):
-        return
-    try:
-        with new_folder(FOLDER) as temporary:
-            for name, tokens in corpus().items():
-                with TokenWriter(temporary, name.partition("_")[0], BYTES.dtype, MAX_SHARD_TOKENS) as writer:
-                    writer.write(tokens)
-            BYTES.write(temporary)
-    except OSError as error:
-        if not (FOLDER / VOCABULARY).is_file():  # else another process has made the same folder meanwhile
-            message = f"{FOLDER} cannot be written ({error.strerror or error}); give a folder of tokens"
-            raise ConfigError("data.root", message) from error
-
-
-def _tokens(documents: Iterable[bytes]) -> np.ndarray:
-    """Return the bytes of documents, with the separator after each: uint16."""
-    parts = [np.array([*document, BYTES.separator], BYTES.dtype) for document in documents]
-    return np.concatenate(parts)
-
-
-def _modules(folder: Path) -> Iterator[Path]:
-    """Yield the modules in a folder and below, in the order of their names."""
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name not in _OTHERS:
-            yield from _modules(path)
-        elif path.suffix == ".py":
-            yield path
-
-
-def docstrings(source: bytes) -> Iterator[str]:
-    """Yield the documentation strings of a module, its classes and functions, in the order of the source.
-
-    Functions inside functions are left out.
-
-    >>> list(docstrings(b'"What it is for."\\ndef double(x):\\n    "Return `2 * x`."\\n    return 2 * x'))
-    ['What it is for.', 'Return `2 * x`.']
-    """
-    try:
-        with warnings.catch_warnings(action="ignore"):  # about the escapes in old strings
-            module = ast.parse(source)
-    except (SyntaxError, ValueError):  # a template, or a test of the parser
-        return
-    yield from _of(module)
-
-
-def _of(node: ast.AST) -> Iterator[str]:
-    """Yield the strings of a node and of the statements in it, but those inside functions."""
-    if isinstance(node, _DOCUMENTED):
-        text = ast.get_docstring(node, clean=False)
-        if text and (cleaned := inspect.cleandoc(text)):
-            yield cleaned
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for field in ("body", "handlers", "orelse", "finalbody"):
-            for statement in getattr(node, field, ()):
-                if isinstance(statement, _HOLDERS):
-                    yield from _of(statement)
-
-
-def splits_of(settings: Any) -> dict[str, tuple[TokenFile, ...]]:
-    """Return the files of each split by `train`, `val`, `test` or `extra_val.<name>`.
-
-    `settings` is a mapping with keys of conf/data/tokens.yaml.
-
-    Raises:
-        ConfigError: a pattern names no file.
-        DataError: a file holds no tokens.
-    """
-    patterns = {name: settings[name] for name in ("train", "val", "test") if settings[name] is not None}
-    patterns |= {f"extra_val.{name}": pattern for name, pattern in settings["extra_val"].items()}
-    root, dtype = settings["root"], settings["dtype"]
-    find = _corpus_files if is_unwritten(root) else token_files
-    return {name: find(root, pattern, dtype, f"data.{name}") for name, pattern in patterns.items()}
-
-
-def _corpus_files(root: str, patterns: str | Sequence[str], dtype: str, key: str) -> tuple[TokenFile, ...]:
-    """Return the files of the corpus that will have these names, as `token_files` returns them later."""
-    found = {
-        pattern: matching(corpus(), pattern)
-        for pattern in ([patterns] if isinstance(patterns, str) else patterns)
-    }
-    missing = [pattern for pattern, names in found.items() if not names]
-    if missing or not found:
-        return token_files(root, missing, dtype, key)  # it says what is missing
-    tokens = {Path(root, name): corpus()[name] for names in found.values() for name in names}
-    return tuple(TokenFile(path, t.dtype, 4 * HEADER, len(t), in_memory=t) for path, t in tokens.items())
-
-
-def vocabulary_of(folder: Path) -> Vocabulary | None:
-    """Return the vocabulary of a folder of tokens; None if it has no `tokens.json`.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    return BYTES if is_unwritten(folder) else read_vocabulary(folder)
-
-
-def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
-    """Return a setting of data=tokens that its files decide: the fingerprint, or a field of the vocabulary.
-
-    A field is null if the folder has no `tokens.json`.
-
-    Raises:
-        ConfigError: this field is the size.
-    """
-    if name == "fingerprint":
-        return fingerprint(splits_of(_parent_))
-    folder = Path(_parent_["root"])
-    # A config whose vocabulary is given can be composed and shown without its files.
-    with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
-        folder = vocabulary_folder(str(folder), splits_of(_parent_))
-    vocabulary = vocabulary_of(folder)
-    if vocabulary is None and name == "size":
-        raise size_unknown(folder)
-    return None if vocabulary is None else getattr(vocabulary, name)

@@ -26,17 +26,9 @@ from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, StreamSpec, batch_ranges, select, to_device
 from hydrant.data.dataset import make_parts
 from hydrant.data.in_memory import tensor_reader
-from hydrant.data.token_files import (
-    Position,
-    TokenFile,
-    Vocabulary,
-    size_unknown,
-    splits_of,
-    vocabulary_folder,
-    vocabulary_of,
-    write_corpus,
-)
+from hydrant.data.token_files import Position, TokenFile, Vocabulary, size_unknown, vocabulary_folder
 from hydrant.data.token_files import fingerprint as hash_of
+from hydrant.data.token_splits import splits_of, vocabulary_of, write_corpus
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.user_files import raise_limit
@@ -393,7 +385,7 @@ def tokens(
     val: str | list[str] | None,
     test: str | list[str] | None,
     extra_val: Mapping[str, str | list[str]],
-    dtype: Literal["uint16", "uint32"],
+    dtype: Literal["uint16", "uint32"] | None,
     sequence_length: int,
     sampling: Sampling,
     vocab_size: int | None,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from token_folders import write_bin
 
 from hydrant.data.token_files import BYTES, fingerprint, new_folder, read_vocabulary, token_files
 from hydrant.errors import DataError
-from hydrant.files.atomic_write import remove_unlocked
 
 
 def damaged(path: Path, content: bytes) -> str:
@@ -96,34 +94,28 @@ def test_a_damaged_vocabulary_is_named(text: str, tmp_path: Path) -> None:
         read_vocabulary(tmp_path)
 
 
-def test_a_new_folder_removes_what_killed_processes_have_left_of_it(tmp_path: Path) -> None:
-    (left := tmp_path / ".tokens.abcdefgh.tmp").mkdir()
-    (left / "train_000000.bin").write_bytes(b"half")
-    (other := tmp_path / ".tokens_2.abcdefgh.tmp").mkdir()
-    (link := tmp_path / ".tokens.ijklmnop.tmp").symlink_to(other)
-    with new_folder(tmp_path / "tokens"):
-        [own] = {*tmp_path.iterdir()} - {other, link}
-        with new_folder(tmp_path / "tokens") as second:
-            assert {*tmp_path.iterdir()} == {own, second, other, link}
-        shutil.rmtree(tmp_path / "tokens")
-    assert {*tmp_path.iterdir()} == {tmp_path / "tokens", other, link}
-
-
-def test_a_new_folder_that_is_removed_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As another process does, which takes it for one that was left."""
-    make, made = tempfile.mkdtemp, list[Path]()
-
-    def removed_twice(**place: Any) -> str:
-        made.append(Path(make(**place)))
-        if len(made) < 3:
-            remove_unlocked(made[-1])
-        return str(made[-1])
-
-    monkeypatch.setattr(tempfile, "mkdtemp", removed_twice)
+def test_a_new_folder_removes_what_a_killed_process_has_left_of_it(tmp_path: Path) -> None:
+    (left := tmp_path / ".tokens.tmp").mkdir()
+    (left / "train_000001.bin").write_bytes(b"half")
+    (other := tmp_path / ".tokens_2.tmp").mkdir()
     with new_folder(tmp_path / "tokens") as folder:
-        remove_unlocked(folder)
         (folder / "train_000000.bin").touch()
-    assert len(made) == 3
+    assert {*tmp_path.iterdir()} == {tmp_path / "tokens", other}
+    assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["train_000000.bin"]
+
+
+def test_a_process_waits_for_another_one_that_makes_the_same_folder(tmp_path: Path) -> None:
+    def make() -> None:
+        with new_folder(tmp_path / "tokens") as folder:
+            (folder / "other.bin").touch()
+
+    with ThreadPoolExecutor() as threads:
+        with new_folder(tmp_path / "tokens") as folder:
+            second = threads.submit(make)
+            time.sleep(0.2)
+            assert not list(folder.iterdir())
+            (folder / "train_000000.bin").touch()
+        with pytest.raises(OSError, match="tokens"):
+            second.result()
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
+    assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["train_000000.bin"]

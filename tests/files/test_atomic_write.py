@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydrant.data.archive import _download_lock
-from hydrant.files.atomic_write import locked, remove_temporary, replace_file, replacing
+from hydrant.files.atomic_write import locked, replace_file, replacing
 
 NOTES = "my notes\n"
 
@@ -23,7 +22,7 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_a_planted_temporary_file_is_replaced_and_not_followed(mine: Path, tmp_path: Path) -> None:
-    temporary = tmp_path / f".result.json.{os.getpid()}.tmp"
+    temporary = tmp_path / ".result.json.tmp"
     temporary.symlink_to(mine)
     replace_file(tmp_path / "result.json", "new\n")
     assert (tmp_path / "result.json").read_text() == "new\n"
@@ -40,44 +39,13 @@ def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_a_write_removes_what_killed_writes_of_the_same_file_have_left(mine: Path, tmp_path: Path) -> None:
-    left = [tmp_path / f".result.json.{pid}.tmp" for pid in (123, os.getpid())]
-    kept = [tmp_path / name for name in (".other.json.123.tmp", ".result.json.tmp", "result.json.123.tmp")]
-    for file in (*left, *kept):
-        file.write_text("half")
-    (link := tmp_path / ".result.json.4.tmp").symlink_to(mine)
-    os.mkfifo(pipe := tmp_path / ".result.json.5.tmp")
+def test_a_write_replaces_what_a_killed_write_of_the_same_file_has_left(tmp_path: Path) -> None:
+    kept = [tmp_path / name for name in (".other.json.tmp", "result.json.tmp")]
+    for file in (tmp_path / ".result.json.tmp", *kept):
+        file.write_text("longer than the new text")
     replace_file(tmp_path / "result.json", "new\n")
-    assert {*tmp_path.iterdir()} == {*kept, link, pipe, mine, tmp_path / "result.json"}
-    assert mine.read_text() == NOTES
-
-
-def test_a_file_that_is_being_written_is_no_left_one(tmp_path: Path) -> None:
-    path, mine = tmp_path / "result.json", os.getpid()
-    with replacing(path) as file:
-        [temporary] = tmp_path.iterdir()
-        other = temporary.rename(tmp_path / f".result.json.{mine + 1}.tmp")  # as of another process
-        replace_file(path, "faster\n")
-        remove_temporary(tmp_path)
-        assert {*tmp_path.iterdir()} == {path, other}
-        other.rename(temporary)
-        file.write(b"slower\n")
-    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
-    assert path.read_text() == "slower\n"
-
-
-def test_without_locks_a_file_that_has_not_changed_for_a_minute_is_a_left_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr("fcntl.flock", no_locks)
-    (old := tmp_path / ".result.json.1.tmp").write_text("half")
-    os.utime(old, (0, 0))
-    (new := tmp_path / ".result.json.2.tmp").write_text("half")
-    replace_file(path := tmp_path / "result.json", "whole\n")
-    assert {*tmp_path.iterdir()} == {path, new}
+    assert {*tmp_path.iterdir()} == {*kept, tmp_path / "result.json"}
+    assert (tmp_path / "result.json").read_text() == "new\n"
 
 
 PLANTED: dict[str, Callable[[Path, Path], object]] = {

@@ -10,26 +10,20 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
-import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Literal, Self
+from typing import BinaryIO, Literal, Self
 
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.files.atomic_write import remove_unlocked, sync
+from hydrant.files.atomic_write import remove, sync
 from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.user_files import check_regular
-
-if TYPE_CHECKING:
-    pass
-
 
 VOCABULARY = "tokens.json"
 """The file in a folder of tokens that describes their vocabulary."""
@@ -237,39 +231,26 @@ MAX_SHARD_TOKENS = 2**31 - 1
 def new_folder(folder: Path) -> Generator[Path]:
     """Yield a temporary folder that becomes `folder` at the end of the block. If the block raises, it is removed.
 
-    What killed processes have left of the same folder is removed first.
+    A process waits for another one that makes the same folder. What a kill has left of it is removed.
 
     Raises:
         OSError: it cannot be made, or `folder` holds something.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    left = re.compile(rf"\.{re.escape(folder.name)}\.[a-z0-9_]{{8}}\.tmp")
-    for path in folder.parent.iterdir():
-        if left.fullmatch(path.name) and path.is_dir():
-            remove_unlocked(path)
-    temporary, descriptor = _locked_folder(folder)
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    temporary.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for left in temporary.iterdir():  # raises if the other process has renamed it to `folder`
+            remove(left)
         yield temporary
         for file in temporary.iterdir():
             sync(file)
-        temporary.chmod(0o755)
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         os.close(descriptor)
-
-
-def _locked_folder(folder: Path) -> tuple[Path, int]:
-    """Make a temporary folder beside `folder` and return it with the descriptor that locks it."""
-    while True:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
-        with suppress(FileNotFoundError):  # another process has taken it for one that was left
-            descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if temporary.exists():  # else another process has removed it before it was locked
-                return temporary, descriptor
-            os.close(descriptor)
 
 
 class TokenWriter:

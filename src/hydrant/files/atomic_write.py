@@ -6,19 +6,13 @@ import fcntl
 import json
 import math
 import os
-import re
 import shutil
-import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from hydrant.errors import naming
 from hydrant.files.redaction import redacted
-
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
-_MOST_SECONDS = 60
-"""Between two changes of a file that a process writes, where no lock tells."""
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -49,36 +43,25 @@ def replace_file(path: Path, text: str) -> None:
 def replacing(path: Path) -> Generator[IO[bytes]]:
     """Yield a file that takes the place of `path` at the end of the block, on disk. If the block raises, it is removed.
 
+    What a kill leaves of it, the next write of the same file replaces. Its name is fixed, so processes that may write
+    one file at the same time need a lock.
+
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
-    remove_temporary(path.parent, path.name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with naming(path), _new_file(temporary) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            temporary.replace(
-                path
-            )  # while it is locked, so that no other process takes it for one that was left
+        with naming(path):
+            temporary.unlink(missing_ok=True)  # left by a process that was killed, or planted
+            with temporary.open("xb") as file:  # never the file that a link names
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _new_file(temporary: Path) -> IO[bytes]:
-    """Make a temporary file, which is locked while it is open: the others were left by processes that were killed."""
-    while True:
-        with contextlib.suppress(FileNotFoundError):  # left by a process of the same number, or planted
-            temporary.unlink()
-        file = temporary.open("xb")  # never the file that a link names
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if os.path.lexists(temporary):  # else another process has removed it before it was locked
-            return file
-        file.close()
 
 
 def open_beside(path: Path, flags: int) -> int:
@@ -105,58 +88,6 @@ def locked(path: Path) -> Generator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def remove_temporary(folder: Path, name: str = "") -> None:
-    """Remove the temporary files in a folder that killed processes have left.
-
-    Args:
-        name: only those of the file with this name.
-    """
-    with (
-        contextlib.suppress(OSError),
-        os.scandir(folder) as entries,
-    ):  # writing will say what is wrong with it
-        names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-        for match in filter(None, map(_TEMPORARY.fullmatch, names)):
-            if match["name"] == name or not name:
-                remove_unlocked(folder / match.string)
-
-
-def remove_unlocked(temporary: Path) -> None:
-    """Remove a temporary file or folder, unless it is locked: a process of any machine is writing it.
-
-    On a file system without locks: a file that has not changed for a minute, and no folder.
-    """
-    with contextlib.suppress(
-        OSError
-    ):  # another process removes it too, or it is locked, or not a file of Hydrant
-        is_folder = temporary.is_dir()
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags) if is_folder else open_beside(temporary, os.O_RDWR)
-        try:
-            found = os.fstat(descriptor)
-            is_old = not is_folder and time.time() - found.st_mtime > _MOST_SECONDS
-            is_left = _can_lock(descriptor) or is_old
-            if is_left and os.path.samestat(found, temporary.stat(follow_symlinks=False)):
-                remove(temporary)
-        finally:
-            os.close(descriptor)
-
-
-def _can_lock(descriptor: int) -> bool:
-    """Lock a file; return whether its file system has locks.
-
-    Raises:
-        BlockingIOError: a process has locked it.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return False
-    return True
 
 
 def remove(path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hydrant.config.flat import flatten, is_neutral, redacted_yaml
 from hydrant.config.schema import INTERVALS, REPETITIONS
-from hydrant.files.atomic_write import remove_temporary, replace_file
+from hydrant.files.atomic_write import replace_file
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import CONFIG, HYDRA
 from hydrant.runs.job import Job
@@ -60,8 +60,6 @@ def write_records(job: Job) -> None:
     """Write Hydra's files into `.hydra/`, and the resolved config, without secrets. The folder is locked."""
     folder = job.folder / HYDRA
     folder.mkdir(exist_ok=True)
-    for place in (job.folder, folder):
-        remove_temporary(place)
     for name, text in job.records.items():
         replace_file(folder / name, text)
     replace_file(job.folder / CONFIG, redacted_yaml(job.config))

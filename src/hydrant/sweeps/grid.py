@@ -39,6 +39,7 @@ from hydrant.sweeps.preflight import (
     is_finished,
     trained_elsewhere,
 )
+from hydrant.sweeps.results_table import sweep_files_locked
 from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
@@ -170,7 +171,8 @@ class GridSweeper:
         size = self._max_batch_size or len(jobs)
         overrides = {job.folder: job.job.overrides for job in jobs}
         with shared(self.folder), self.sweep.active(self.folder, overrides):
-            replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
+            with sweep_files_locked(self.folder):
+                replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
             allowed = self._allowed(jobs)
             failures = [self._run_batch(allowed[n : n + size], n) for n in range(0, len(allowed), size)]
         if failed := list(filter(None, failures)):

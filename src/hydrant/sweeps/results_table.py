@@ -313,6 +313,18 @@ def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
     return sorted({key for row in rows for key in row})
 
 
+@contextmanager
+def sweep_files_locked(folder: Path) -> Generator[None]:
+    """Let one command at a time write the files of a sweep."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / SWEEP_LOCK))
+        except OSError as error:
+            consequence = "if the sweep is started twice at once, some seconds may not be counted"
+            note_no_lock(folder / SWEEP_LOCK, error.strerror or str(error), consequence)
+        yield
+
+
 class SweepFiles:
     """What one `--multirun` command writes into the folder of its sweep."""
 
@@ -347,12 +359,7 @@ class SweepFiles:
 
     def write_plan(self, folder: Path) -> None:
         """Write what the sweep plans, with what other commands at work have planned, and what all starts have used."""
-        with print_write_errors(folder / SWEEP_PLAN), ExitStack() as stack:
-            try:
-                stack.enter_context(locked(folder / SWEEP_LOCK))
-            except OSError as error:
-                consequence = "if the sweep is started twice at once, some seconds may not be counted"
-                note_no_lock(folder / SWEEP_LOCK, error.strerror or str(error), consequence)
+        with print_write_errors(folder / SWEEP_PLAN), sweep_files_locked(folder):
             file, used = usable_plan(folder)[0], (self.wall_seconds, self.processor_seconds)
             wall, cpu = self.total = (  # of this start too, if somebody has damaged the file
                 max(file.wall_seconds, self.total[0]) + used[0] - self._counted[0],
@@ -370,7 +377,7 @@ class SweepFiles:
         self.write_table(folder, self.runs(folder))
 
     def write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
-        with print_write_errors(folder / SWEEP_TABLE):
+        with print_write_errors(folder / SWEEP_TABLE), sweep_files_locked(folder):
             write_sweep_csv(folder, runs)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
-from hydrant.files.atomic_write import remove_temporary
 from hydrant.runs.folder import (
     CHECKPOINTS,
     SWEEP_PICTURE,
@@ -98,8 +97,6 @@ class Sweep:
         """
         check_is_of_a_sweep(folder)
         self.files.jobs |= {path: planned(path, overrides) for path, overrides in jobs.items()}
-        with print_write_errors(folder):
-            remove_temporary(folder)
         self.files.write_plan(folder)
         self._has_table = is_terminal(sys.stdout)
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():

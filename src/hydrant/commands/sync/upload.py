@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from hydrant.commands.sync.wandb_files import completed, read_records, remaining_records, write_records
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
-from hydrant.files.atomic_write import remove_temporary, write_json
+from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
@@ -63,7 +63,6 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
         return result
     try:
         with exclusive(folder) as lock:
-            remove_temporary(folder)
             waiting = _waiting_parts(folder)
             address = _address(_parts(folder)[-1], account)
             num_rows = sum(_send(part, folder, account, timeout, lock) for part in waiting)

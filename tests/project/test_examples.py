@@ -1,28 +1,29 @@
-"""The five examples of docs/guides/examples.md learn, resume exactly and do not depend on the number of ranks."""
+"""The five examples of examples/five learn, resume exactly and do not depend on the number of ranks."""
 
 from __future__ import annotations
 
 import random
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from documentation import blocks, path_of, write_files
+from example_projects import EXAMPLES as PROJECTS
 from killing import run_with_kills
 from marks import slow
 from repository import ROOT
 from run_folders import assert_close_rows, assert_same_state, rows, saved, summary
 from training_runs import Train, train_in_child, whole_and_resumed
 
-PAGE = "docs/guides/examples.md"
+FIVE = PROJECTS / "five"
 
 
 @dataclass(frozen=True)
 class Example:
-    """An example of the page, shortened."""
+    """An example, shortened."""
 
     name: str
     metric: str
@@ -66,9 +67,9 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=[example.name fo
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder with the files of the page, and the data that its script makes."""
+    """The folder with the files of the projects, and the data that their script makes."""
     folder = tmp_path_factory.mktemp("examples")
-    write_files(PAGE, folder)
+    shutil.copytree(FIVE, folder, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         exec(compile((folder / "make_data.py").read_text(), "make_data.py", "exec"), {})
@@ -80,7 +81,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def workdir(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of this test alone, with links to the files of the page."""
+    """A folder of this test alone, with links to the files of the projects."""
     for entry in project.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "characters,segments,tags")
@@ -119,9 +120,8 @@ def test_an_example_reaches_what_the_gallery_shows(example: Example, train: Trai
 
 @each_example
 def test_an_example_has_at_most_60_lines(example: Example) -> None:
-    own = {f"conf/experiment/{example.name}.yaml", *example.modules}
-    lines = {path_of(block): block.count("\n") for kind in ("python", "yaml") for block in blocks(PAGE, kind)}
-    assert sum(lines[path] for path in own) <= 60
+    files = (f"conf/experiment/{example.name}.yaml", *example.modules)
+    assert sum((FIVE / file).read_text().count("\n") for file in files) <= 60
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -140,12 +141,12 @@ def test_the_five_examples_work_in_an_empty_folder(
     hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (folder := tmp_path / "examples").mkdir()
-    page = "docs/guides/examples.md"
-    write_files(page, folder)
-    for program, *words in map(shlex.split, commands(page)):
-        is_training = words[:1] == ["train"]
-        run(hydrant.with_name(program), *words, *(SHORT if is_training else ()), cwd=folder)
+    folder = shutil.copytree(ROOT / "examples" / "five", tmp_path / "five")
+    run(hydrant, "trust", cwd=folder)
+    run(hydrant.with_name("python"), "make_data.py", cwd=folder)
+    for experiment in folder.glob("conf/experiment/*.yaml"):
+        words = (f"name={experiment.stem}", f"experiment={experiment.stem}")
+        run(hydrant, "train", *words, *SHORT, cwd=folder)
     statuses = {json.loads(file.read_text())["status"] for file in folder.glob("outputs/*/summary.json")}
     assert len(list((folder / "outputs").iterdir())) == 5
     assert statuses == {"finished"}

@@ -1,7 +1,7 @@
 """Write the pages of benchmarks from the newest result of each in benchmarks/results.
 
-docs/internals/performance.md has the summary, benchmarks/results/README.md a section for each benchmark,
-docs/internals/scale.md the scale, and docs/guides/optimizers.md the costs of updates.
+docs/internals/performance.md has the summary, benchmarks/results/README.md the goals and a section for each benchmark,
+docs/internals/scale.md what follows for many ranks, and docs/guides/optimizers.md the costs of updates.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DOCS = ROOT / "docs" / "internals"
 HEAD = """\
 # Performance
 
-Each figure is measured in turn with what it is compared with, in the same run on the same machine.
-[The results](../../benchmarks/results/README.md) have every figure with its interval, and
-[benchmarks](../../benchmarks/README.md) explains the method. `scripts/bench` writes both; do not edit them by hand.
+Each figure is measured in turn with what it is compared with, on the same machine.
+[The results](../../benchmarks/results/README.md) have every figure with its interval, also on a GPU, and
+[benchmarks](../../benchmarks/README.md) explains the method. `scripts/bench` writes both pages.
 
 ```bash
 scripts/bench
@@ -71,14 +71,15 @@ def pages() -> dict[Path, str]:
     duration = f"All benchmarks for a machine without a GPU took {seconds / 60:.0f} minutes.\n"
     keys = [(part, name) for part, names in PARTS.items() for name in names]
     sections = {key: section(key[1], *newest[key]) for key in keys if key in newest}
-    scale = sections.pop(("cpu", "scale"), "")
     missing = [key for key in keys if key not in newest]
-    short = [HEAD, *summary(newest), duration, *gpu_goals(newest)]
-    full = [RESULTS_HEAD, *sections.values(), *not_measured(missing)]
+    short = [HEAD, *summary(newest), duration]
+    full = [RESULTS_HEAD, *gpu_goals(newest), *sections.values(), *not_measured(missing)]
     written = {
         DOCS / "performance.md": "\n".join(short),
         RESULTS / "README.md": "\n".join(full),
-        DOCS / "scale.md": scale_page.text(scale),
+        DOCS / "scale.md": scale_page.text(
+            re.sub(r"[^\w -]", "", description("scale")[0].lower()).replace(" ", "-")
+        ),
     }
     if costs := newest.get(("cpu", "update_cost")):
         guide = optimizers_page.PAGE
@@ -101,8 +102,8 @@ def summary(newest: Results) -> Iterator[str]:
         results = "; ".join(f"{label} **{rows[label]}**" for label in labels if label in rows)
         lines += [f"| {question} | {results} |"] if results else []
     if lines:
-        head = "Medians on a machine without a GPU. The results explain each row and give intervals."
-        yield "\n".join(["## In short\n", f"{head}\n", "| question | result |", "| --- | --- |", *lines, ""])
+        head = "Medians on a machine without a GPU:"
+        yield "\n".join([f"{head}\n", "| question | result |", "| --- | --- |", *lines, ""])
 
 
 def gpu_goals(newest: Results) -> Iterator[str]:
@@ -118,7 +119,7 @@ def gpu_goals(newest: Results) -> Iterator[str]:
                     "" if row["is_met"] else ", **missed**"
                 )
             lines.append(f"| `{name}` | {what} | {goal} | {result} |")
-    head = "`scripts/gpu` measures them; see [benchmarks](../../benchmarks/README.md#on-a-gpu)."
+    head = "`scripts/gpu` measures them; see [benchmarks](../README.md#on-a-gpu)."
     yield "\n".join(["## Goals on a GPU\n", f"{head}\n", "| benchmark | figure | goal | result |",
                      "| --- | --- | --- | --- |", *lines, ""])  # fmt: skip
 

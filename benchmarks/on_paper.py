@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from benchmarks.cost_model import (
-    FLOAT32,
     Collective,
     Shape,
     Stage,
     ddp_update,
     fsdp_update,
     overlapped,
-    padded_bytes,
 )
 from hydrant.signals import STOP_SIGNALS
 
@@ -157,35 +155,5 @@ def efficiencies(share: float) -> list[str]:
             size = f"{needed / 1e9:.0f} GB" + (": too much" if needed > MEMORY else "")
             rows.append([title, option, *shares, size])
             title = ""
-    return _table(rows)
-
-
-def host_exchanges() -> list[str]:
-    """Return the lines of a table: the time of the hosts' all_reduce, and how much it slows down updates."""
-    titles = [f"{model.title}, {1e3 * compute_seconds(model):.0f} ms" for model in MODELS]
-    rows = [["GPUs", "hops", "time", *titles, "by a tree"]]
-    for n in WORLDS:
-        by_ring, by_tree = 2 * (n - 1) * HOST_HOP, 2 * math.log2(n) * HOST_HOP
-        speeds = [min(1.0, compute_seconds(model) / (HOST_WORK + by_ring)) for model in MODELS]
-        cells = ["hidden" if speed == 1 else f"{speed:.0%} of the speed" for speed in speeds]
-        rows.append(
-            [f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * by_ring:.1f} ms", *cells, f"{1e3 * by_tree:.1f} ms"]
-        )
-    return _table(rows)
-
-
-def paddings() -> list[str]:
-    """Return the lines of a table: bytes gathered with padding, relative to the weights, by number of ranks."""
-    rows = [["", *(f"{n:,}" for n in WORLDS)]]
-    for model in MODELS:
-        for name, shapes in (("a block", model.block), ("the rest", model.rest)):
-            size = FLOAT32 * num_weights(shapes)
-            padded = [f"{padded_bytes(shapes, n) / size:.3g} x" for n in WORLDS]
-            rows.append([f"{model.title}, {name}: {size / 1e6:,.0f} MB", *padded])
-    return _table(rows)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table. The first row is the head."""
     head, *others = rows
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *others)]

@@ -82,7 +82,7 @@ def test_a_run_that_is_killed_before_its_test_completes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "test_best", killed)
+        patch.setattr(session, "_test_best", killed)
         folder = train(*words, name="killed", status=130)
     assert without_test(folder) == rows(folder)
     assert rows(train(*words, name="killed")) == rows(whole)

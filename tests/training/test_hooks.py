@@ -17,8 +17,8 @@ from training_runs import DIGITS, Train, UserModule, run_command, whole_and_resu
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training import hook_log, hooks
-from hydrant.training.hook_log import HookLog
+from hydrant.training import hooks
+from hydrant.training.hooks import HookLog
 from hydrant.training.loop import train_update
 from hydrant.training.metrics import Pace
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
@@ -96,7 +96,7 @@ def test_a_picture_is_a_tensor_a_figure_an_image_or_a_function(tmp_path: Path) -
     from matplotlib.figure import Figure
 
     for picture in (Figure(), Image.new("RGB", (2, 3)), lambda path: path.write_bytes(b"\x89PNG")):
-        hook_log.as_draw(picture)(tmp_path / "picture.png")
+        hooks.as_draw(picture)(tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(TypeError, match="not a str"):
         HookLog().picture("name", "a text")
@@ -170,7 +170,7 @@ def calls_of_an_update(*words: str) -> list[str]:
 def test_no_hook_costs_no_call() -> None:
     calls = calls_of_an_update()
     assert len(calls) > 10
-    assert not [call for call in calls if call.startswith((hooks.__file__, hook_log.__file__))]
+    assert not [call for call in calls if call.startswith(hooks.__file__)]
     assert calls_of_an_update(hook("Recorder", every=6)) == calls  # nor does one that is not due
     assert calls_of_an_update("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: 6}]") == calls
 

@@ -22,19 +22,21 @@ from hydrant.runs.summary_lines import start_lines
 from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.terminal.console import log_fields, relative
+from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
-from hydrant.training.final_evaluation import test_best
+from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.nonfinite import explain_detached_loss
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
-from hydrant.training.train_state import checkpoint_content, restore, saved_state
+from hydrant.training.splits import TEST
+from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
 from hydrant.training.trainer import Plan, Trainer, TrainState
 
 
@@ -175,7 +177,7 @@ class Session:
                 with profiling if self._world.is_rank_zero else contextlib.nullcontext():
                     yield trainer
                 if plan.config["test_at_end"]:
-                    test_best(trainer, self._best_checkpoint())
+                    _test_best(trainer, self._best_checkpoint())
                 plan.data.damaged.merge_ranks(self._world.all_gather)
                 self._reporter.end_training()
             finally:
@@ -301,3 +303,36 @@ def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
 def timeout_seconds(config: Mapping[str, Any]) -> float:
     """Return how long a rank waits for the others."""
     return config["parallel"].get("timeout_seconds", 1800)  # options for one rank have no timeout
+
+
+def _test_best(trainer: Trainer, checkpoint: Path | None) -> None:
+    """Evaluate the best weights of a run on the test split, and log them in a row: `test/...`, `test_ema/...`.
+
+    The row belongs to the last update; its `test/num_updates` is the update of the weights. The model keeps these
+    weights, so nothing may train or save it afterwards. Hooks do not see the row.
+
+    Args:
+        trainer: the run. All ranks call this together.
+        checkpoint: the best checkpoint; None: the weights of the last update are tested, because there is no other.
+    """
+    num_updates, best = trainer.state.num_updates, trainer.state.best
+    trainer.enter("evaluation")
+    with trainer.optimizers.eval_weights():
+        if checkpoint is not None and best is not None:
+            num_updates = best["num_updates"]
+            restore_weights(trainer, SavedCheckpoint(checkpoint))
+        row = evaluate_splits(trainer, (TEST,))
+    trainer.enter("other")
+    if trainer.plan.world.is_rank_zero:
+        shown = ", ".join(f"{key} {format_metric(value)}" for key, value in row.items())
+        log.info("test of %s: %s", _described(num_updates, best), shown)
+    log_row(trainer, {**row, f"{TEST}/num_updates": num_updates})
+
+
+def _described(num_updates: int, best: Mapping[str, Any] | None) -> str:
+    """Return in words which weights are tested."""
+    if best is None:
+        return f"the last update, {num_updates}"
+    if best["num_updates"] == num_updates:
+        return f"update {num_updates}, the best {best['metric']}"
+    return f"the last update, {num_updates}, because the best, {best['num_updates']}, is not saved"

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
@@ -19,7 +20,6 @@ def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
         targets: class indices, (B, ...) integers; or class probabilities or other logits, (B, C, ...) floats, whose
             largest value is the target class.
 
-    >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     >>> are_correct(logits, torch.tensor([1, 1])), are_correct(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
     (tensor([ True, False]), tensor([True, True]))
@@ -44,6 +44,29 @@ def eval_mode(module: nn.Module) -> Generator[None]:
                 part.train(was_training)  # its own method may do more, such as take merged weights apart
         for part, was_training in modes.items():
             part.training = was_training
+
+
+@contextlib.contextmanager
+def kept_buffers(module: nn.Module) -> Generator[None]:
+    """Give a module back the buffers that it had, with their values."""
+    held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
+    places = [(held, dict(held)) for held in held_by_parts]
+    values = [(buffer, buffer.clone()) for buffer in module.buffers() if not _is_expanded(buffer)]
+    try:
+        yield
+    finally:
+        for held, before in places:  # a forward pass may add a buffer, or assign a new tensor to one
+            held.clear()
+            held.update(before)
+        with torch.no_grad():
+            for buffer, value in values:
+                buffer.copy_(value)
+
+
+def _is_expanded(buffer: Tensor) -> bool:
+    """Return whether several elements share their memory: then torch refuses to write into the buffer."""
+    is_strided = buffer.layout is torch.strided
+    return is_strided and any(s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 def check_single_model(model: nn.Module) -> None:

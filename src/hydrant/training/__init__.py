@@ -3,23 +3,7 @@
 The names below are the `_target_`s of config groups. Importing this package imports no torch.
 """
 
-from typing import TYPE_CHECKING
-
 from hydrant.imports.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from hydrant.training.checkpoint.weights import with_weights as with_weights
-    from hydrant.training.compile.base import Eager as Eager
-    from hydrant.training.compile.compiled_task import Compile as Compile
-    from hydrant.training.distributed.base import Single as Single
-    from hydrant.training.distributed.ddp import Ddp as Ddp
-    from hydrant.training.distributed.fsdp import Fsdp as Fsdp
-    from hydrant.training.passed_objects import passed_data as passed_data
-    from hydrant.training.passed_objects import passed_model as passed_model
-    from hydrant.training.passed_objects import passed_task as passed_task
-    from hydrant.training.precision import Precision as Precision
-    from hydrant.training.profiling.base import NoProfiler as NoProfiler
-    from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -28,8 +28,7 @@ from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.early_stopping import EarlyStopping, Pruning
-from hydrant.training.hook_log import HookLog, MediaLogger
-from hydrant.training.hooks import Hooks
+from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.precision import Precision

@@ -26,7 +26,7 @@ from training_runs import Train, UserModule, whole_and_resumed
 from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
 from hydrant.optimizers.scheduled_fields import ScheduledField
-from hydrant.training.compile.base import EagerStep, OptimizerStep
+from hydrant.training.compile.base import EagerStep
 from hydrant.training.compile.compiled_step import COMPILED as COMPILED_OPTIMIZERS
 from hydrant.training.compile.compiled_step import NUM_WARMUP_CALLS, compile_step, optimizer_name, why_eager
 
@@ -75,7 +75,7 @@ def optimizer_over(net: Any, name: str, *more: str) -> Any:
 
 
 def advance(
-    net: Any, optimizer: Any, field: str, step: OptimizerStep, first: int = 0, last: int = UPDATES
+    net: Any, optimizer: Any, field: str, step: EagerStep, first: int = 0, last: int = UPDATES
 ) -> list[int]:
     """Take steps `first` to `last` with scheduled lr and field; return the number of graphs after each step."""
     num_graphs = []
@@ -182,7 +182,7 @@ def graphs_of(name: str, decay: float, lr: float) -> tuple[list[str], dict[str, 
     return graphs, dict(net.state_dict())
 
 
-def advance_by_hand(net: Any, optimizer: Any, step: OptimizerStep, lr: float) -> None:
+def advance_by_hand(net: Any, optimizer: Any, step: EagerStep, lr: float) -> None:
     """Take five steps with scheduled lr."""
     for n in range(5):
         for group_idx in range(len(optimizer.param_groups)):

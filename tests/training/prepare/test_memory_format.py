@@ -18,8 +18,7 @@ from hydrant.errors import ConfigError
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.memory_format import convert_to_channels_last, uses_channels_last
+from hydrant.training.prepare.build import convert_to_channels_last, prepare, uses_channels_last
 from hydrant.training.prepare.micro_batch import scratch_trainer
 
 CONVNET = (

@@ -22,7 +22,7 @@ from training_runs import run_command, train_in_child
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.training.compile.base import EagerStep, OptimizerStep
+from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.prepare.split_step import SplitStep, assign, check_split_steps, split_steps
 
@@ -50,7 +50,7 @@ class Case:
         self.parameters.append(nn.Parameter(torch.ones(3, 3)))  # has never a gradient
         groups = [{"params": self.parameters[:3]}, {"params": self.parameters[3:], "lr": 0.3}]
         self.optimizer: Optimizer = instantiate_node({**node, "lr": 0.1, "weight_decay": 0.1})(groups)
-        self.step: OptimizerStep = (
+        self.step: EagerStep = (
             EagerStep(self.optimizer) if world is None else SplitStep(self.optimizer, world)
         )
 

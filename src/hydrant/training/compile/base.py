@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,25 +26,6 @@ from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 
 
-class OptimizerStep(Protocol):
-    """Applies one update of one optimizer."""
-
-    @property
-    def is_warming_up(self) -> bool:
-        """Whether the next calls may compile as planned."""
-        ...
-
-    def __call__(self) -> None: ...
-
-    def disable(self) -> None:
-        """Run eager from now on."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
 class EagerStep:
     """Calls `optimizer.step()`, or only the function inside torch's wrapper of it, or only its fused kernel.
 
@@ -53,7 +34,10 @@ class EagerStep:
     profiler and no wrapper of anybody else.
     """
 
-    is_warming_up = True  # it never compiles
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the next calls may compile as planned."""
+        return True
 
     def __init__(self, optimizer: Optimizer, scheduled: Collection[str] = ()) -> None:
         del scheduled  # only a compiled step needs to know these fields
@@ -72,7 +56,8 @@ class EagerStep:
             self._unwrapped(self._optimizer)
             self._fused = FusedStep.of(self._optimizer)
 
-    def disable(self) -> None: ...
+    def disable(self) -> None:
+        """Run eager from now on."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -161,7 +146,7 @@ class Compilation:
         """Return the outcome of a batch in evaluation."""
         return task(batch)
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
         """Return the step of an optimizer. `scheduled`: the fields of its groups that change during the run."""
         return EagerStep(optimizer, scheduled)
 

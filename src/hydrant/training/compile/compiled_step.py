@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, log, typed_line
 from hydrant.optimizers.scheduled_fields import get_field, set_field
-from hydrant.training.compile.base import EagerStep, OptimizerStep
+from hydrant.training.compile.base import EagerStep
 
 _EAGER_REASONS = {
     "torch.optim.Adafactor": "it reads its step counter as a number",
@@ -217,7 +217,7 @@ def compile_step(
     scheduled: Collection[str],
     arguments: Mapping[str, Any],
     hyperparameters: Hyperparameters = "tensors",
-) -> OptimizerStep:
+) -> EagerStep:
     """Return the compiled step of an optimizer, or log why it stays eager and return the eager one.
 
     Args:
@@ -235,7 +235,7 @@ def compile_step(
     return CompiledStep(optimizer, scheduled, arguments, as_tensors=as_tensors)
 
 
-class CompiledStep:
+class CompiledStep(EagerStep):
     """Runs the step of an optimizer as one compiled graph.
 
     The first step of a run is eager and takes numbers, because it creates the optimizer's state. With tensors, if a
@@ -251,9 +251,8 @@ class CompiledStep:
         *,
         as_tensors: bool,
     ) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._name = type(optimizer).__name__
-        self._eager = EagerStep(optimizer)
         self._as_tensors = as_tensors
         self._tensor_fields = _tensor_fields(optimizer, scheduled) if as_tensors else []
         groups = optimizer.param_groups if as_tensors else []
@@ -271,11 +270,11 @@ class CompiledStep:
 
     def __call__(self) -> None:
         if not self._is_compiled:
-            self._eager()
+            super().__call__()
             return
         is_first, self._is_first = self._is_first, False
         if is_first or (not self._optimizer.state and _has_state(self._optimizer)):
-            self._eager()
+            super().__call__()
         else:
             self._use_tensors()
             self._place_state()

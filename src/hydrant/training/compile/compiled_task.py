@@ -19,7 +19,6 @@ from hydrant.training.compile.base import (
     FAILURE_REMEDY,
     Compilation,
     EagerStep,
-    OptimizerStep,
     check_backend,
     check_cache_dir,
     check_mode,
@@ -166,7 +165,7 @@ class Compile(Compilation):
         self._scope: Scope = scope
         self._compiles_steps = optimizer
         self._hyperparameters: Hyperparameters = hyperparameters
-        self._steps: list[OptimizerStep] = []
+        self._steps: list[EagerStep] = []
         self._compiles_evaluation = evaluation
         self._same_random = same_random
         self._cache_dir = cache_dir
@@ -263,7 +262,7 @@ class Compile(Compilation):
         self._check_evaluation_recompiles(id(task.model))
         return outcome
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
         if not self.compiles_steps:
             return EagerStep(optimizer)
         arguments = {k: v for k, v in self._arguments.items() if k in ("backend", "mode", "options")}

@@ -30,13 +30,13 @@ from hydrant.optimizers.scheduled_fields import (
     config_prefix,
 )
 from hydrant.schedules import Replay, Schedule, SteppedScheduler
-from hydrant.training.compile.base import OptimizerStep
+from hydrant.training.compile.base import EagerStep
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
 from hydrant.training.update import OptimizerEntry, Optimizers
 
-MakeStep = Callable[[Optimizer, Collection[str]], OptimizerStep]
+MakeStep = Callable[[Optimizer, Collection[str]], EagerStep]
 """Returns the step of an optimizer, given its scheduled fields."""
 
 

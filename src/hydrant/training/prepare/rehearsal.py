@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from traceback import walk_tb
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from hydrant.config.user_errors import place
 from hydrant.data import Data, Source
 from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, log, typed_line
-from hydrant.tasks.base import eval_mode
+from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
@@ -42,33 +42,17 @@ def rehearsal(task: Any) -> Generator[None]:
     In the block, the task may read the numbers of a batch, to check them. An attribute that a forward pass assigns,
     such as a count of calls, is restored; a list that it extends is not.
     """
-    # A forward pass may add a buffer, or assign a new tensor to one, so the places are kept.
-    places = [
-        (held, dict(held))
-        for module in task.modules()
-        for held in (cast("dict[str, Any]", vars(module)), module._buffers)
-    ]
-    buffers = [(buffer, buffer.clone()) for buffer in task.buffers() if not _is_expanded(buffer)]
+    attributes = [(vars(module), dict(vars(module))) for module in task.modules()]
     host = seeding.host_state()
     task.reads_values = True
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), kept_buffers(task):
             yield
     finally:
         seeding.set_host_state(host)
-        for held, before in places:
+        for held, before in attributes:
             held.clear()
             held.update(before)
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
-
-
-def _is_expanded(buffer: Tensor) -> bool:
-    """Return whether several elements share their memory: then torch refuses to write into the buffer."""
-    if buffer.layout != torch.strided:
-        return False
-    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))
 
 
 @contextmanager

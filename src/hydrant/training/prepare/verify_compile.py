@@ -4,13 +4,13 @@ import math
 import warnings
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import as_real
 from hydrant.errors import CompileError, CompileMismatch, first_few, log
 from hydrant.optimizers.clipping import exceeds_distance, is_sharded
+from hydrant.tasks.base import kept_buffers
 from hydrant.training.compile.base import FAILURE_REMEDY
 from hydrant.training.compile.monitor import failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory
@@ -96,18 +96,15 @@ def check_repeatable(trainer: Trainer) -> None:
 def first_gradients(trainer: Trainer) -> Gradients:
     """Return the loss and gradients of the next micro-batch; leave gradients and buffers as they were."""
     plan, task, num_updates = trainer.plan, trainer.task, trainer.state.num_updates
-    buffers = [buffer.clone() for buffer in task.buffers()]
     batch = trainer.first_batch()
     seeding.seed_micro_step(plan.spec.seed, num_updates, plan.world.rank, plan.world.device)
     task.zero_grad(set_to_none=True)
-    with plan.precision.autocast():
-        outcome = task(plan.precision.cast(batch))
-    trainer.optimizers.backward(outcome, trainer.loss_weight)
+    with kept_buffers(task):
+        with plan.precision.autocast():
+            outcome = task(plan.precision.cast(batch))
+        trainer.optimizers.backward(outcome, trainer.loss_weight)
     gradients = {name: _kept(p.grad) for name, p in task.named_parameters() if p.grad is not None}
     task.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for buffer, value in zip(task.buffers(), buffers, strict=True):
-            buffer.copy_(value)
     return Gradients(outcome.total_loss().detach(), gradients)
 
 

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
+from hydrant.tasks.base import kept_buffers
 from hydrant.training.compile.base import Compilation
 from hydrant.training.compile.monitor import CompileReport
 from hydrant.training.stack.functions import StackedFunctions, fold_attention
@@ -201,16 +202,13 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
         CannotStack: it draws numbers in a way that cannot be repeated for each lane, or has sparse gradients.
     """
     plan = lane.plan
-    host, buffers = seeding.host_state(), [buffer.clone() for buffer in lane.task.buffers()]
-    batch = lane.first_batch()
+    host, batch = seeding.host_state(), lane.first_batch()
     _seed(lane)
-    with RecordDraws() as recorded, plan.precision.autocast(), plan.compilation.force_eager():
-        outcome = lane.task(plan.precision.cast(batch))
-    after = _device_state(lane)
-    unused = _unused_weights(lane, outcome)
-    with torch.no_grad():
-        for buffer, value in zip(lane.task.buffers(), buffers, strict=True):
-            buffer.copy_(value)
+    with kept_buffers(lane.task):
+        with RecordDraws() as recorded, plan.precision.autocast(), plan.compilation.force_eager():
+            outcome = lane.task(plan.precision.cast(batch))
+        after = _device_state(lane)
+        unused = _unused_weights(lane, outcome)
     _seed(lane)
     for draw in recorded.draws:
         draw.fill(draw.empty())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from repository import ROOT
 
@@ -45,14 +47,41 @@ def test_an_unknown_section_is_refused_with_those_that_there_are(capsys: pytest.
     ("word", "said"),
     [
         ("sweps", "did you mean sweeps?"),
-        ("resume", "did you mean resuming"),
-        ("csv", "Pages about it: guides/"),
-        ("a", "`hydrant docs` lists all pages"),
-        ("qqqq", "`hydrant docs` lists all pages"),
+        ("a", "`hydrant docs` lists all"),
+        ("qqqq", "`hydrant docs` lists all"),
     ],
 )
-def test_a_word_that_names_no_page_leads_to_one(
-    word: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_word_of_no_page_is_refused(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["docs", word]) == 2
     assert said in capsys.readouterr().err
+
+
+QUESTIONS = {
+    "How do I train my own Module and Dataset?": ("own module dataset sweep", "guides/module-and-dataset"),
+    "How do I use my own loss or metric?": ("own loss metric", "guides/tasks"),
+    "Which optimizer is better for my model?": ("which optimizer is better", "guides/choosing-an-optimizer"),
+    "What does each key of a sweep change (a factorial)?": ("factorial sweep", "guides/compare-questions"),
+    "How do I continue a run after a kill?": ("continue run killed", "guides/resuming"),
+    "How do I run on SLURM, requeued, or in a container?": ("slurm requeue container", "guides/slurm"),
+    "How do I train on several GPUs?": ("several GPUs", "guides/ranks"),
+    "Does torch.compile work with DDP?": ("compile ddp", "guides/compile"),
+    "How do I compare runs in W&B?": ("compare in W&B", "guides/tracking"),
+    "How do I freeze layers of a pretrained model?": ("freeze layers", "guides/fine-tuning"),
+    "How do I cross-validate, or test at the end?": ("cross-validation", "guides/splits"),
+    "How do I save memory?": ("save memory", "start/faq"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_of_users_leads_to_its_page(question: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By one click from the first page, and as the first one that a search for its words lists."""
+    words, page = QUESTIONS[question]
+    first_page = (ROOT / "docs" / "README.md").read_text()
+    assert re.search(rf"^\| {re.escape(question)} \| \[[^\]]+\]\({page}\.md[#)]", first_page, re.MULTILINE)
+    assert cli.main(["docs", *words.split()]) == 0
+    assert capsys.readouterr().out.split()[0] == page
+
+
+def test_the_first_page_has_these_questions_only() -> None:
+    table = (ROOT / "docs" / "README.md").read_text().partition("| question | page |")[2].partition("\n\n")[0]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:]] == list(QUESTIONS)

@@ -17,12 +17,14 @@ def main(arguments: Sequence[str]) -> int:
     if not pages:
         remedy = "install Hydrant from its wheel or its repository"
         raise ConfigError("", "this installation has no pages", remedy=remedy)
-    texts = {name: text for word in words for name, text in [_text_of(word, pages)]}
-    if words:
+    names = [_name_of(word, pages) for word in words]
+    if words and None not in names:
+        texts = dict(_text_of(word, name, pages) for word, name in zip(words, names, strict=True) if name)
         tell("\n\n".join(texts.values()), {"pages": texts}, emit)
         return 0
-    first_lines = {n: file.read_text(encoding="utf-8").partition("\n")[0] for n, file in pages.items()}
-    titles, width = {n: line.removeprefix("# ") for n, line in first_lines.items()}, max(map(len, pages))
+    listed = _pages_about(words, pages) if words else list(pages)
+    titles = {name: _title(pages[name].read_text(encoding="utf-8")) for name in listed}
+    width = max(map(len, titles))
     tell("\n".join(f"{name:<{width}}  {title}" for name, title in titles.items()), {"titles": titles}, emit)
     return 0
 
@@ -35,14 +37,13 @@ def page_files() -> dict[str, Path]:
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 
-def _text_of(word: str, pages: dict[str, Path]) -> tuple[str, str]:
+def _text_of(word: str, name: str, pages: dict[str, Path]) -> tuple[str, str]:
     """Return the name and the text of a page, of a section after `#`, or of the list of sections after a bare `#`.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        ConfigError: there is no such section.
     """
     page, mark, section = word.partition("#")
-    name = _name_of(page, pages)
     text = pages[name].read_text(encoding="utf-8").rstrip()
     if not mark:
         return name, text
@@ -73,34 +74,42 @@ def _sections(text: str) -> dict[str, str]:
     return sections
 
 
-def _name_of(word: str, pages: dict[str, Path]) -> str:
-    """Return the name of the page that a word means: its path, with or without `docs/` and `.md`, or its last part.
-
-    Raises:
-        ConfigError: there is none, or there are several.
-    """
-    name = word.removeprefix("docs/").removesuffix(".md")
-    found = [name] if name in pages else [page for page in pages if page.rpartition("/")[2] == name]
-    if len(found) > 1:
-        raise ConfigError("", f"{word!r} may be {' or '.join(found)}", remedy="give one of them")
-    if not found:
-        raise _unknown_page(name, pages)
-    return found[0]
+def _name_of(word: str, pages: dict[str, Path]) -> str | None:
+    """Return the name of the one page that a word means by its path or its last part, `docs/` and `.md` left out."""
+    name = word.partition("#")[0].removeprefix("docs/").removesuffix(".md")
+    meant = [name] if name in pages else [page for page in pages if page.rpartition("/")[2] == name]
+    return meant[0] if len(meant) == 1 else None
 
 
+_MOST_PAGES = 5
 _MIN_LETTERS = 3
 """Shorter words are on every page."""
 
 
-def _unknown_page(name: str, pages: dict[str, Path]) -> ConfigError:
-    """Return the error for a word that names no page: the similar names, and the pages with most of the word."""
-    similar = nearest(name, [page.rpartition("/")[2] for page in pages])
-    word = re.compile(rf"\b{re.escape(name)}", re.IGNORECASE)
-    counts = {page: len(word.findall(file.read_text(encoding="utf-8"))) for page, file in pages.items()}
-    most = sorted(counts, key=lambda page: -counts[page])[:3]
-    about = [page for page in most if counts[page] and len(name) >= _MIN_LETTERS]
-    hints = [f"did you mean {' or '.join(similar)}?"] if similar else []
-    hints += [f"Pages about it: {', '.join(about)}"] if about else []
-    return ConfigError(
-        "", f"unknown page {name!r}", remedy=" ".join(hints) or "`hydrant docs` lists all pages"
+def _pages_about(words: Sequence[str], pages: dict[str, Path]) -> list[str]:
+    """Return the pages that have most of the words; first those that have them in titles and headings, or most often.
+
+    Raises:
+        ConfigError: no page has any.
+    """
+    patterns = [re.compile(rf"\b{re.escape(w)}", re.IGNORECASE) for w in words if len(w) >= _MIN_LETTERS]
+    ranks = dict[str, tuple[int, ...]]()
+    for name in pages.keys() - {"README"}:  # which has words of all pages
+        text = pages[name].read_text(encoding="utf-8")
+        headings = f"{name} " + " ".join(re.findall(r"^#+ .*", text, re.MULTILINE))
+        parts = (text, headings, f"{name} {_title(text)}")
+        has = [sum(bool(pattern.search(part)) for pattern in patterns) for part in parts]
+        is_guide = not name.startswith(("architecture", "internals/"))
+        ranks[name] = (*has, is_guide, sum(len(pattern.findall(text)) for pattern in patterns))
+    best = sorted(
+        (name for name, rank in ranks.items() if rank[0]), key=lambda name: ranks[name], reverse=True
     )
+    if not best:
+        similar = nearest(words[0], [page.rpartition("/")[2] for page in pages])
+        remedy = f"did you mean {' or '.join(similar)}?" if similar else "`hydrant docs` lists all pages"
+        raise ConfigError("", f"no page has {' or '.join(map(repr, words))}", remedy=remedy)
+    return best[:_MOST_PAGES]
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")

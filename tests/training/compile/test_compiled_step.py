@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -38,15 +37,11 @@ LOOSE = ("muon", "normuon", "torch_muon", "timm adafactorbv")  # these compute i
 
 
 def table() -> Iterator[tuple[str, str, str]]:
-    """Yield (optimizer, field, entry of docs/internals/compiled-updates.md says) of every filled cell."""
-    lines = iter(PAGE.splitlines())
-    rows = itertools.takewhile(bool, itertools.dropwhile(lambda line: not line.startswith("|"), lines))
-    cells = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in rows]
-    head, _, *body = cells
-    for name, *entries in body:
-        for field, entry in zip(head[1:], entries, strict=True):
-            if entry:
-                yield name, field, entry
+    """Yield (optimizer, field, `compiled` or `eager`) as docs/internals/compiled-updates.md says."""
+    for row in re.findall(r"^\| `.*", PAGE.partition("## Table")[2].partition("## ")[0], re.MULTILINE):
+        names, *fields = (re.findall(r"`([^`]+)`", cell) for cell in row.strip("|").split("|"))
+        for entry, listed in zip(("compiled", "eager"), fields, strict=True):
+            yield from ((name, field, entry) for name in names for field in listed)
 
 
 CELLS = list(table())

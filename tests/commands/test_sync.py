@@ -29,7 +29,7 @@ from hydrant.commands.sync.upload import UploadResult, inspect
 from hydrant.commands.sync.wandb_files import read_records, write_records
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.base import RunIdentity
-from hydrant.trackers.wandb_media import STAGING
+from hydrant.trackers.wandb import STAGING
 
 Report = dict[str, dict[str, str]]
 

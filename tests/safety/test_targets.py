@@ -34,7 +34,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "timm.models.load_state_dict", "timm.models._helpers.load_state_dict",
         "hydrant.sweeps.fork_server.call.call_isolated",
         "hydrant.config.instantiate.instantiate_node", "hydrant.runs.record.replace_file", "hydrant.cli.main",
-        "hydrant.trackers.wandb_media.save_file",
+        "hydrant.trackers.wandb_sdk.stop_core",
         "hydra.utils.get_method", "timm.optim._optim_factory._import_class",
         "timm.models._builder.build_model_with_cfg", "timm.create_model", "timm.models.create_model",
         "torch.nn.attention._fa3.register_flash_attention_fa3",

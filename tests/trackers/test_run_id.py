@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.trackers.run_id import keep_id, read_id
+from hydrant.trackers.base import keep_id, read_id
 
 FILE = Path("tracker", "run-id")
 

@@ -55,7 +55,6 @@ _HELPERS = (
     "hydrant.data.token_splits",
     "hydrant.data.hugging_face_splits",
     "hydrant.data.workers",
-    "hydrant.trackers.wandb_media",
     "hydrant.trackers.wandb_sdk",
 )
 """Modules in these packages that read or write files, or call objects, which their arguments name. They define no

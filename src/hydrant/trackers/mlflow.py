@@ -15,8 +15,7 @@ from hydrant.errors import ConfigError, log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.user_files import as_csv
 from hydrant.imports.distribution import require_extra
-from hydrant.trackers.base import NullTracker, RunIdentity
-from hydrant.trackers.run_id import keep_id, read_id
+from hydrant.trackers.base import NullTracker, RunIdentity, keep_id, read_id
 from hydrant.trackers.sender import Sender, call_with_timeout
 
 if TYPE_CHECKING:

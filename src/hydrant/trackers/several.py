@@ -1,14 +1,15 @@
 """The trackers of a run as one object, and the boundary that keeps their failures away from the run."""
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from pathlib import Path
+from collections import ChainMap
+from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Any
 
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError, HydrantError, log, typed_line
 from hydrant.safety.targets import locate
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker
+from hydrant.trackers.base import RunIdentity, Tracker
 
 
 @contextlib.contextmanager
@@ -22,7 +23,7 @@ def trackers_warmed_up(config: Mapping[str, Any]) -> Generator[None]:
         yield
 
 
-class Trackers:
+class Trackers(Tracker):
     """Passes what a run reports to each of its trackers: `tracker`, and those under `trackers` by name.
 
     A tracker that raises gets nothing more, with one warning; the others and the run go on.
@@ -35,6 +36,8 @@ class Trackers:
     def __init__(self, config: Mapping[str, Any], identity: RunIdentity, num_updates: int) -> None:
         nodes = _nodes(config)
         self._trackers = dict[str, Tracker]()
+        for method in ("log", "image", "text", "table", "histograms", "file", "checkpoint", "finish"):
+            setattr(self, method, partial(self._each, method))
         try:
             for key in nodes:
                 self._start(nodes, key, identity, num_updates)
@@ -42,35 +45,9 @@ class Trackers:
             self.finish(1, {})
             raise
 
-    def log(self, row: Mapping[str, float]) -> None:
-        self._each(lambda tracker: tracker.log(row))
-
-    def image(self, key: str, path: Path) -> None:
-        self._each(lambda tracker: tracker.image(key, path))
-
-    def text(self, key: str, text: str) -> None:
-        self._each(lambda tracker: tracker.text(key, text))
-
-    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self._each(lambda tracker: tracker.table(key, columns, rows))
-
-    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
-        self._each(lambda tracker: tracker.histograms(num_updates, histograms))
-
-    def file(self, path: Path) -> None:
-        self._each(lambda tracker: tracker.file(path))
-
-    def checkpoint(self, path: Path) -> None:
-        self._each(lambda tracker: tracker.checkpoint(path))
-
-    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.finish(exit_status, summary))
-
     def describe(self) -> Mapping[str, Any]:
         """Return the descriptions of all trackers. If several have a key, the first one decides."""
-        described = dict[str, Any]()
-        self._each(lambda tracker: described.update({**tracker.describe(), **described}))
-        return described
+        return dict(ChainMap(*self._each("describe")))
 
     def _start(self, nodes: Mapping[str, Any], key: str, identity: RunIdentity, num_updates: int) -> None:
         try:
@@ -84,13 +61,16 @@ class Trackers:
         except Exception as error:  # the tracker's library, its store or its service
             _warn(key, error)
 
-    def _each(self, call: Callable[[Tracker], None]) -> None:
+    def _each(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of each tracker; return their results."""
+        results = list[Any]()
         for key, tracker in list(self._trackers.items()):
             try:
-                call(tracker)
+                results.append(getattr(tracker, method)(*arguments))
             except Exception as error:  # the tracker's library, its store or its service
                 del self._trackers[key]
                 _warn(key, error)
+        return results
 
 
 def _nodes(config: Mapping[str, Any]) -> dict[str, Any]:

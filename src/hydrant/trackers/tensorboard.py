@@ -11,8 +11,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, first_line, log, shown
 from hydrant.imports.distribution import require_extra
-from hydrant.trackers.base import Histogram, NullTracker, RunIdentity, Tracker
-from hydrant.trackers.run_id import keep_id, read_id
+from hydrant.trackers.base import Histogram, NullTracker, RunIdentity, Tracker, keep_id, read_id
 
 
 class TensorBoardTracker(Tracker):

@@ -8,12 +8,14 @@ The complete record of a run is metrics.jsonl; W&B only displays it.
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import re
 import secrets
 import shlex
+import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,17 +23,8 @@ from hydrant.checks import check_known
 from hydrant.errors import ConfigError, RecordError, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker
-from hydrant.trackers.run_id import keep_id, read_id
+from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
-from hydrant.trackers.wandb_media import (
-    log_artifact,
-    log_histograms,
-    log_image,
-    log_table,
-    log_text,
-    save_file,
-)
 from hydrant.trackers.wandb_sdk import (
     NO_KEY,
     SERVICE,
@@ -64,6 +57,9 @@ SUMMARY_KEYS = (
 
 ID_FILE = Path("wandb", "hydrant-run-id")
 """The file in a run folder with the id of its W&B run."""
+STAGING = Path("wandb", "artifacts", "staging")
+"""The folder in a run folder where files of artifacts wait for their upload."""
+_DATA_DIR = "WANDB_DATA_DIR"
 _RUN_ID = re.compile(rb"[\w.-]{1,128}")
 _IN_SWEEP = "WANDB_SWEEP_ID"  # the variable that `wandb agent` sets for the runs that it starts
 
@@ -156,23 +152,34 @@ class WandbTracker(Tracker):
 
     def image(self, key: str, path: Path) -> None:
         """Log a picture at the last logged update."""
-        self._send(lambda run: log_image(run, self._place, key, path))
+        self._log(lambda wandb: {key: wandb.Image(str(path))})
 
     def text(self, key: str, text: str) -> None:
-        """Log a text at the last logged update."""
-        self._send(lambda run: log_text(run, self._place, key, text))
+        """Log a text at the last logged update, as HTML: W&B has no other type for texts of any length."""
+        self._log(lambda wandb: {key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Log a table at the last logged update."""
-        self._send(lambda run: log_table(run, self._folder, self._place, key, columns, rows))
+        """Log a table at the last logged update. W&B stores it as an artifact."""
+        with self._artifacts_staged():
+            data = [list(row) for row in rows]
+            self._log(lambda wandb: {key: wandb.Table(columns=list(columns), data=data)})
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Log a row of histograms over `num_updates`."""
-        self._send(lambda run: log_histograms(run, self._place | {"num_updates": num_updates}, histograms))
+        bins = {key: (list(h.counts), h.edges) for key, h in histograms.items()}
+        self._log(lambda wandb: {key: wandb.Histogram(np_histogram=each) for key, each in bins.items()}
+                  | {"num_updates": num_updates})  # fmt: skip
 
     def file(self, path: Path) -> None:
         """Save a file of the run folder under its path there."""
-        self._send(lambda run: save_file(run, self._folder, path))
+
+        def save(run: wandb.Run) -> None:
+            copy = Path(run.dir, path.resolve().relative_to(self._folder))  # the SDK warns of links
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            run.save(copy, base_path=run.dir, policy="now", glob=False)
+
+        self._send(save)
 
     def checkpoint(self, path: Path) -> None:
         """Log the checkpoint as a version of the run's artifact, with `log_checkpoints: all`."""
@@ -304,10 +311,19 @@ class WandbTracker(Tracker):
         except Exception as error:  # wandb-core died, the disk is full, an error of the SDK
             self._fail(f"logging stopped ({first_line(error)}), training continues")
 
+    def _log(self, make: Callable[[Any], Mapping[str, Any]]) -> None:
+        """Log what `make` makes of the module wandb, at the update and the time of the last row."""
+
+        def send(run: wandb.Run) -> None:
+            import wandb
+
+            run.log({**self._place, **make(wandb)})
+
+        self._send(send)
+
     def _log_checkpoint(self, path: Path, aliases: Sequence[str]) -> None:
         metadata = {"num_updates": int(path.name.rpartition("_")[2])}
-        aliases = [path.name, *aliases]
-        self._send(lambda run: log_artifact(run, self._folder, path, "checkpoint", aliases, metadata))
+        self._log_artifact(path, "checkpoint", [path.name, *aliases], metadata)
 
     def _log_artifacts(self) -> None:
         """Log the artifacts of a run that ends: the best or last checkpoint, and the config."""
@@ -316,7 +332,46 @@ class WandbTracker(Tracker):
             self._log_checkpoint(link.resolve(), [link.name])
         config = self._folder / "config.yaml"
         if self._log_config and config.exists():
-            self._send(lambda run: log_artifact(run, self._folder, config, "config", [], {}))
+            self._log_artifact(config, "config", [], {})
+
+    def _log_artifact(
+        self, source: Path, kind: str, aliases: Sequence[str], metadata: dict[str, Any]
+    ) -> None:
+        """Log a file or folder of the run folder as a version of the artifact `<kind>-<run id>`.
+
+        Its files are linked into `STAGING`: a later upload finds them although the checkpoint has been removed or the
+        run folder moved. The links are safe, because files of checkpoints are never rewritten.
+        """
+
+        def send(run: wandb.Run) -> None:
+            import wandb
+
+            staged = self._folder / STAGING / source.name
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir(parents=True)
+            artifact = wandb.Artifact(f"{kind}-{run.id}", type=kind, metadata=metadata)
+            for file in sorted(source.iterdir()) if source.is_dir() else [source]:
+                link = staged / file.name
+                try:
+                    link.hardlink_to(file)
+                except OSError:  # a file system without links
+                    shutil.copyfile(file, link)
+                artifact.add_file(str(link), name=file.name, policy="immutable", skip_cache=True)
+            with self._artifacts_staged():
+                run.log_artifact(artifact, aliases=list(aliases))
+
+        self._send(send)
+
+    @contextlib.contextmanager
+    def _artifacts_staged(self) -> Generator[None]:
+        """Let the SDK stage files of artifacts in `STAGING` of the run folder instead of the home folder."""
+        previous = {name: os.environ[name] for name in [_DATA_DIR] if name in os.environ}
+        os.environ[_DATA_DIR] = str(self._folder / STAGING.parts[0])
+        try:
+            yield
+        finally:
+            del os.environ[_DATA_DIR]
+            os.environ.update(previous)
 
     def _fail(self, reason: str) -> None:
         if self._mode != "failed":  # one warning is enough

@@ -21,9 +21,8 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
-from hydrant.trackers.run_id import read_id
-from hydrant.trackers.wandb import ID_FILE
-from hydrant.trackers.wandb_media import STAGING
+from hydrant.trackers.base import read_id
+from hydrant.trackers.wandb import ID_FILE, STAGING
 from hydrant.trackers.wandb_sdk import SERVICE, Account, NoAccessError, files_folder
 
 State = Literal["sent", "waiting", "already sent", "left out", "failed"]

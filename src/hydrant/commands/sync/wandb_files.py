@@ -17,7 +17,7 @@ from hydrant.errors import RecordError, first_line
 from hydrant.files.read_file import read_bytes
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import notice
-from hydrant.trackers.wandb_media import STAGING
+from hydrant.trackers.wandb import STAGING
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
 _BLOCK = 32768

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from documentation import blocks
 from killing import kill
-from processes import LONG, wait_for
+from processes import LONG, wait_for, wait_for_row
 from repository import ROOT
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from sweeps import FOUR_UPDATES, LAUNCHERS, started_runs, sweep_table
@@ -38,6 +40,31 @@ def test_a_requeued_job_continues_in_its_folder(slurm: None, workdir: Path) -> N
     wait_for(lambda: summary(run)["status"] == "preempted", swept)
     assert summary(run)["num_updates"] < 1500
     assert swept.wait(timeout=500) == 0
+    assert rows(run) == rows(whole)
+    assert_same_state(weights(run), weights(whole))
+
+
+def test_the_batch_file_of_the_guide_requeues_its_run(slurm: None, workdir: Path) -> None:
+    """On two ranks of this machine. It ends as the same run without an interruption."""
+    words = ("tracker=local", "model.hidden=[16]", "duration=1500", "log_every=20", "save_every=400")
+    assert run_command(*words, "name=whole", "parallel.num_processes=2", cwd=workdir).returncode == 0
+    [script] = [text for text in blocks("docs/guides/slurm.md", "text") if text.startswith("#!/bin/bash\n")]
+    script = re.sub(r"#SBATCH --(gpus|cpus|nodes|time)\S*\n", "", script).replace(
+        "optimizer=adamw", " ".join(words)
+    )
+    script = script.replace("python train.py", f"{sys.executable} {ROOT / 'train.py'}")
+    Path("first.sbatch").write_text(script)
+    submitted = subprocess.run(
+        ["sbatch", "--parsable", "first.sbatch"], capture_output=True, text=True, check=True
+    )
+    whole, run = (workdir / "outputs" / name for name in ("whole", "first"))
+    with subprocess.Popen(["sleep", "600"]) as waiting:
+        wait_for_row(run, 100, waiting)
+        subprocess.run(["scancel", "--signal=USR1", submitted.stdout.strip()], check=True)
+        wait_for(lambda: summary(run)["status"] == "preempted", waiting)
+        wait_for(lambda: summary(run)["status"] == "finished", waiting, seconds=400)
+        waiting.kill()
+    assert Path("first.out").read_text().count("finished: ") == 1
     assert rows(run) == rows(whole)
     assert_same_state(weights(run), weights(whole))
 

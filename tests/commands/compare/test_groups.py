@@ -255,6 +255,28 @@ def test_other_wrong_labels_repeat_an_experiment_as_other_seeds_do(
     assert comparison.warnings == []
 
 
+def test_seeds_that_are_crossed_with_wrong_labels_count_as_the_fewer_ones(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    levels = np.random.default_rng(0).normal(0, 0.01, (2, 3, 2))
+    for optimizer, seed, noise in np.ndindex(*levels.shape):
+        keys = {
+            "optimizer": ("adamw", "sgd")[optimizer],
+            "label_noise": 0.1,
+            "label_noise_seed": noise,
+            "seed": seed,
+        }
+        write_run(tmp_path / f"{optimizer}{seed}{noise}", keys, float(0.9 + levels[optimizer, seed, noise]))
+    comparison = comparing(tmp_path)
+    assert [(g.estimate.num, g.num_seeds, len(g.results)) for g in comparison.groups] == [(2, 2, 6)] * 2
+    assert [g.estimate.mean for g in comparison.groups] == pytest.approx(0.9 + levels.mean(axis=(1, 2)))
+    lead, text = comparison.verdict.lead, to_text(comparison, None)
+    assert lead is not None
+    assert (lead.num_pairs, lead.degrees) == (2, 1)
+    assert "over 2 paired repetitions" in text
+    assert "are crossed, so 6 results of a group are 2 independent ones" in text
+
+
 @pytest.mark.parametrize("key", ["label_noise_seed", "fold_seed", "fold"])
 def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, comparing: Compare) -> None:
     """Without wrong labels and folds, two pairs of seeds would count as six."""

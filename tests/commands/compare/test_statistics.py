@@ -10,7 +10,7 @@ from planted import MEANS, Compare, expected_results, group_of
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from hydrant.commands.compare.statistics import estimate, holm, paired
+from hydrant.commands.compare.statistics import balanced, estimate, holm, independent, paired
 
 
 def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, comparing: Compare) -> None:
@@ -78,3 +78,36 @@ def test_undefined_statistics_are_none() -> None:
     rounded = paired([float(v) for v in correct[:2]], [float(v) for v in correct[2:]])
     assert rounded.mean == pytest.approx(7 / 360)
     assert (rounded.low, rounded.p) == (None, None), "values that are equal up to float32 rounding"
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (6, 3), (2, 10)])
+def test_independent_numbers_of_crossed_keys_scatter_as_an_analysis_of_variance_says(
+    shape: tuple[int, int],
+) -> None:
+    """Where the numbers of values divide: the mean squares of both keys, without that of the rest taken away."""
+    table = np.random.default_rng(0).normal(size=shape)
+    found = independent({f"{a} {b}": float(table[a, b]) for a, b in np.ndindex(*shape)})
+    of_parts = [
+        np.var([part.mean() for part in np.split(table.mean(axis=axis), min(shape))], ddof=1)
+        for axis in (0, 1)
+    ]
+    assert len(found) == min(shape)
+    assert np.mean(found) == pytest.approx(table.mean())
+    assert np.var(found, ddof=1) >= sum(of_parts) - 2 * (of_parts[0] * of_parts[1]) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "num"),
+    [
+        (["0 0", "1 1", "2 2"], 3),  # drawn together
+        (["0 -", "1 -", "2 -"], 3),
+        (["0 0", "1 0", "2 1", "3 1"], 2),  # a key that determines another one
+        (["0 0", "1 1", "2 2", "3 3", "0 1"], 3),  # one run beside those that are drawn together
+        (["0 0", "1 0", "2 0", "0 1", "0 2"], 3),  # one key after the other
+    ],
+)
+def test_results_that_share_a_value_are_not_independent(labels: list[str], num: int) -> None:
+    results = {label: float(n**2) for n, label in enumerate(labels)}
+    found = independent(results)
+    assert len(found) == num
+    assert np.mean(found) == pytest.approx(np.mean([results[label] for label in balanced(labels)]))

@@ -185,6 +185,15 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
     noise = comparison.verdicts.noise
     assert any("(paired t-test at 5 %, corrected for 9 comparisons)" in text for text in noise.sentences)
     assert noise.num_comparisons == 1, "fresh seeds are looked at once"
+    asked: dict[str, Any] = {"against": "val/accuracy>=0.89", "sigma": 0.02}
+    against = comparing(tmp_path, **asked).verdicts.against
+    assert against is not None
+    ps = {name: (test.p or 0.0, test.p_holm) for name, test in against.tests.items()}
+    assert ps["optimizer=adamw"][1] == pytest.approx(9 * 2 * ps["optimizer=adamw"][0])
+    assert against.sentences[-1] == note.strip()
+    by_rule = comparing(tmp_path, **asked, critical=0.03).verdicts.against
+    assert by_rule is not None
+    assert by_rule.sentences[-1].endswith("this is look 3 at them, which the rule does not count.")
 
 
 def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(

@@ -163,6 +163,33 @@ def test_near_copies_of_seeds_decide_nothing_more_often() -> None:
     assert are_decided(copies, (12, 12), is_paired=True).mean() > 0.4
 
 
+@pytest.mark.parametrize(
+    ("shape", "num_sweeps"),
+    [((2, 3, 3), 150), *slow(((2, 3, 3), 600), ((2, 5, 3), 600), ((2, 2, 10), 600), ((3, 3, 3), 600))],
+)
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1.0, 0.1), (0.1, 1.0)], ids=str)
+def test_crossed_repetitions_are_no_independent_pairs(
+    shape: tuple[int, ...], num_sweeps: int, scales: tuple[float, float]
+) -> None:
+    """Equal optimizers, with the same seeds for each choice of wrong labels: both draw a difference of the optimizers.
+
+    With each run as a pair of its own, a third to a half of such sweeps would be decided.
+    """
+    noise, (num, num_labels, num_seeds) = np.random.default_rng(1), shape
+    metric, keys = Metric("val/accuracy", "max"), ["optimizer", "label_noise_seed", "seed"]
+    decided = as_pairs = 0
+    for _ in range(num_sweeps):
+        results = noise.normal(0, scales[0], (num, 1, num_seeds)) + noise.normal(
+            0, scales[1], (num, num_labels, 1)
+        )
+        results = 0.5 + 0.01 * (results + noise.normal(0, 0.1, shape) + noise.normal(0, 5, shape[1:]))
+        groups = group_runs(runs_of(results, keys), ["optimizer"], keys, metric)
+        assert [g.estimate.mean for g in groups] == pytest.approx(results.mean(axis=(1, 2)))
+        decided += find_verdict(groups, UNKNOWN, metric, "seeds").status == "decided"
+        as_pairs += int(are_decided(results.reshape(1, num, -1), [results[0].size] * num, is_paired=True)[0])
+    assert decided <= stats.binom.isf(0.001, num_sweeps, 0.05) < as_pairs
+
+
 UNEQUAL = [(2, 10), (2, 3), (3, 10), (2, 5, 10), (10, 2, 2, 2), (10, 9, 8, 7, 6, 5, 4, 3, 2)]
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy import stats
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import bounds_of
 from hydrant.commands.compare.run import FloatArray, Run, Series
-from hydrant.commands.compare.statistics import CONFIDENCE, Bounds
+from hydrant.commands.compare.statistics import CONFIDENCE, Bounds, unit_weights
 from hydrant.config.metric_keys import mode_by_name
 
 MAX_POINTS = 75_000
@@ -42,7 +42,7 @@ def curves(comparison: Comparison) -> dict[str, Any]:
         "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
         "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
         "groups": {
-            m: [_mean_curve([*g.counted.values()], m, means_limit, bounds_of(m, c.runs)) for g in c.groups]
+            m: [_mean_curve(g.counted, m, means_limit, bounds_of(m, c.runs)) for g in c.groups]
             for m in metrics
         },
         "schedules": {
@@ -98,15 +98,16 @@ def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
 
 
 def _mean_curve(
-    seeds: Sequence[Sequence[Run]], metric: str, limit: int, bounds: Bounds
+    counted: Mapping[str, Sequence[Run]], metric: str, limit: int, bounds: Bounds
 ) -> dict[str, Any] | None:
     """Return the mean over the runs of each seed, then over seeds, at every update where a run has a value.
 
     Other runs are interpolated linearly; those that have ended are in neither the mean nor its time. If each run has
     one value, as of a test, the mean is one point, also if it was measured after different updates.
     """
-    seeds = [of_seed for runs in seeds if (of_seed := [run for run in runs if metric in run.series])]
-    runs = [run for of_seed in seeds for run in of_seed]
+    with_metric = {seed: [run for run in runs if metric in run.series] for seed, runs in counted.items()}
+    seeds = {seed: of_seed for seed, of_seed in with_metric.items() if of_seed}
+    runs = [run for of_seed in seeds.values() for run in of_seed]
     if not runs:
         return None
     updates = np.unique(np.concatenate([run.series[metric].updates for run in runs]))
@@ -114,10 +115,12 @@ def _mean_curve(
     updates = np.array([updates.mean()]) if are_points else updates
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # NaN for no value, or for the std of one
-        pairs = [_curve_of_seed(of_seed, metric, updates) for of_seed in seeds]
+        pairs = [_curve_of_seed(of_seed, metric, updates) for of_seed in seeds.values()]
         table, clocks = np.array([values for values, _ in pairs]), np.array([clock for _, clock in pairs])
-        num = np.isfinite(table).sum(axis=0)  # (seeds, updates) -> (updates,)
-        mean, std = np.nanmean(table, axis=0), np.nanstd(table, axis=0, ddof=1)
+        weights = unit_weights(tuple(seeds))
+        units = table if weights is None else weights @ table
+        num = np.isfinite(units).sum(axis=0)  # (seeds, updates) -> (updates,)
+        mean, std = np.nanmean(table, axis=0), np.nanstd(units, axis=0, ddof=1)
         half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
         seconds = _mean_where(np.isfinite(table), clocks)
     batches = [run.samples_per_update for run in runs if run.samples_per_update is not None]

@@ -21,7 +21,9 @@ from hydrant.commands.compare.statistics import (
     Bounds,
     Difference,
     Estimate,
+    balanced,
     estimate,
+    independent,
 )
 from hydrant.config import metric_keys
 from hydrant.config.schema import REPETITIONS
@@ -98,7 +100,7 @@ class Group:
     runs: Sequence[Run]
     counted: Mapping[str, Sequence[Run]]  # those behind each result: the runs of one seed, by its label
     results: Mapping[str, float]  # the mean over these runs: one number for each seed
-    estimate: Estimate  # over the seeds
+    estimate: Estimate  # over the independent numbers of these results
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
     num_seeds: int = 1  # that its runs have, or folds
@@ -174,7 +176,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
         _group(dict(zip(by, labels, strict=True)), members[labels], seed_keys, varied, table, cells, metric)
         for labels, table, cells in zip(ordered, tables, _counted_cells(tables), strict=True)
     ]
-    return _with_missing_repetitions(groups) if seed_keys else groups
+    return _with_missing_repetitions(groups, seed_keys) if seed_keys else groups
 
 
 _Table = Mapping[str, Mapping[str, Run]]
@@ -191,7 +193,11 @@ def _table(runs: Sequence[Run], varied: Sequence[str], seed_keys: Sequence[str],
 
 
 def _seed(run: Run, seed_keys: Sequence[str]) -> str:
-    return " ".join(label(run, key) for key in seed_keys)
+    """Return a word for each key that is drawn on its own: a fold belongs to its division."""
+    words = {key: label(run, key) for key in seed_keys}
+    if "fold" in words and "fold_seed" in words:
+        words["fold"] += f".{words.pop('fold_seed')}"
+    return " ".join(words.values())
 
 
 def _counted_cells(tables: Sequence[_Table]) -> list[Sequence[str]]:
@@ -225,8 +231,8 @@ def _seeds_with(table: _Table, cells: Sequence[str]) -> list[str]:
     return [seed for seed in table[cells[0]] if all(seed in table[cell] for cell in cells)] if cells else []
 
 
-def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups with the seeds that they lack; in cross-validations with the seeds and folds.
+def _with_missing_repetitions(groups: Sequence[Group], seed_keys: Sequence[str]) -> list[Group]:
+    """Return the groups with the seeds that they have and lack; in cross-validations with the seeds and folds.
 
     A seed is missing if more than half of the groups have it, or half of them and one of these has all seeds of the
     group too. So with seeds 0, 1, 2 of one group and 0 of another, two are missing; with different seeds none is.
@@ -238,12 +244,17 @@ def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
         for kind in dict.fromkeys(kinds)
     }
     found = [(group, next(missing[kind])) for group, kind in zip(groups, kinds, strict=True)]
+    labels = {repetition(run): _seed(run, seed_keys) for group in groups for run in group.runs}
+    seeds = [
+        {_seed(run, seed_keys) for run in g.runs if run.state != REPEAT} | {labels[name] for name in lacking}
+        for g, lacking in found
+    ]
     return [
         replace(
             g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)),
-            num_seeds=g.num_seeds + len(lacking),
+            num_seeds=len(independent(dict.fromkeys(sorted(own), 0.0))),
         )
-        for g, lacking in found
+        for (g, lacking), own in zip(found, seeds, strict=True)
     ]  # fmt: skip
 
 
@@ -270,13 +281,12 @@ def _group(
     cells: Sequence[str], metric: Metric,
 ) -> Group:  # fmt: skip
     seeds = _seeds_with(table, cells) or list(dict.fromkeys(seed for of in table.values() for seed in of))
+    seeds = balanced(seeds)
     counted = {seed: [table[cell][seed] for cell in cells if seed in table[cell]] for seed in seeds}
     results = {
         seed: float(np.mean([value for run in of_seed if (value := metric.result(run)) is not None]))
         for seed, of_seed in counted.items()
     }
-    values = list(results.values())
-    num_seeds = len({_seed(run, seed_keys) for run in runs if run.state != REPEAT})
     states = Counter(
         NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
@@ -286,8 +296,8 @@ def _group(
         f"{' '.join(seed_keys)} {seed}" for seed in lacking
     ]
     return Group(
-        labels, runs, counted, results, estimate(values, metric.bounds), metric.best(values), states, num_seeds,
-        varied, cells, left_out,
+        labels, runs, counted, results, estimate(independent(results), metric.bounds),
+        metric.best([*results.values()]), states, 1, varied, cells, left_out,
     )  # fmt: skip
 
 

@@ -26,5 +26,11 @@ def corrected_for(num_comparisons: int) -> str:
     return f", corrected for {num_comparisons} comparisons" if num_comparisons > 1 else ""
 
 
+def looks_text(num_looks: int) -> str:
+    """Return what earlier looks at results cost."""
+    cost = f"each comparison counts {num_looks**2} times"
+    return f"Seeds came after results, so this is look {num_looks} at them: {cost}."
+
+
 def p_value(value: float | None) -> str:
     return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -9,7 +9,7 @@ from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import equals_label, label, repetition
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
-from hydrant.commands.compare.statistics import Difference, holm, paired, unpaired
+from hydrant.commands.compare.statistics import Difference, holm, independent, paired, unpaired
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import choices_in
@@ -62,21 +62,29 @@ def difference(group: Group, other: Group) -> Difference:
     shared, overlap = [labels for labels in group.results if labels in other.results], overlap_of(group)
     smaller = min(len(group.results), len(other.results))
     if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
-        return unpaired([*group.results.values()], [*other.results.values()], overlap)
-    values, others = ([g.results[labels] for labels in shared] for g in (group, other))
+        return unpaired(independent(group.results), independent(other.results), overlap)
+    values, others = (independent({name: g.results[name] for name in shared}) for g in (group, other))
     return paired(values, others, overlap)
 
 
 def overlap_of(group: Group) -> float:
-    """Return how many validation samples a split has for each training sample; 0 if all runs have the same split."""
+    """Return how many validation samples a split has for each training sample; 0 if all runs have the same split.
+
+    Where several splits make one independent number, it scatters by as much less as they are, but the overlap does not.
+    """
     runs = group.runs
     config = runs[0].config if runs else {}
     keys = [key for key in REPETITIONS if len({label(run, key) for run in runs}) > 1]
     folds = config.get("folds") if {"fold", "fold_seed"} & {*keys} else None
-    if isinstance(folds, int) and folds > 1:
-        return 1 / (folds - 1)
     ratio = config.get("data.val_ratio") if "data.split_seed" in keys else None
-    return ratio / (1 - ratio) if isinstance(ratio, float) and 0 < ratio < 1 else 0.0
+    if isinstance(folds, int) and folds > 1:
+        ratio, keys = 1 / folds, ["fold_seed", "fold"]
+    elif isinstance(ratio, float) and 0 < ratio < 1:
+        keys = ["data.split_seed"]
+    else:
+        return 0.0
+    num_splits = len({tuple(label(run, key) for key in keys) for run, *_ in group.counted.values()})
+    return ratio / (1 - ratio) * num_splits / max(group.estimate.num, 1)
 
 
 def find_baseline(groups: Sequence[Group], text: str) -> Group:

@@ -344,7 +344,7 @@ def _verdict(c: Comparison) -> list[str]:
     chosen = [c.choice.sentence] if c.choice.sentence else []
     others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
-    return [*verdict, *_untuned(c), *_averaged(c), *chosen, *lines]
+    return [*verdict, *_untuned(c), *_averaged(c), *_crossed(c), *chosen, *lines]
 
 
 def _untuned(c: Comparison) -> list[str]:
@@ -365,6 +365,13 @@ def _untuned(c: Comparison) -> list[str]:
         return []  # each rate is a setting of its own
     text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})"
     return [f"{text}; --best-over {LR} does that."]
+
+
+def _crossed(c: Comparison) -> list[str]:
+    """Return a line if results share a seed or a fold with others."""
+    num, num_results = max(((g.estimate.num, len(g.results)) for g in c.groups if g.results), default=(0, 0))
+    text = f"The {c.repetitions} are crossed, so {num_results} results of a group are {num} independent ones"
+    return [f"{text}: no more than the key with the fewest values has."] * (num < num_results)
 
 
 def _averaged(c: Comparison) -> list[str]:

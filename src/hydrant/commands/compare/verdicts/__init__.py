@@ -46,7 +46,7 @@ def find_verdicts(
         noise=find_noise_floor(
             groups, best, repetitions, metric.name, question.difference, num_comparisons, num_looks
         ),
-        against=judge_target(groups, keys, question),
+        against=judge_target(groups, keys, question, num_looks),
         sensitivity=find_sensitivity(cells, metric, question.tolerance),
         tuning=find_tuning(cells, metric, question.tuned),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs
 from hydrant.commands.compare.ranking import best_first, difference, find_winner, overlap_of, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import SIGNIFICANCE, Difference, holm, paired
+from hydrant.commands.compare.statistics import SIGNIFICANCE, Difference, holm, independent, paired
 from hydrant.commands.compare.verdicts.noise_floor import measured_noise
 from hydrant.commands.compare.verdicts.verdict import Verdict, corrected_lead, find_verdict, is_beaten
 
@@ -155,7 +155,8 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
             continue
         rest = [corner.results for corner in corners if corner is not None]
         seeds = [seed for seed in group.results if all(seed in results for results in rest)]
-        plus, minus = [group.results[s] + rest[0][s] for s in seeds], [rest[1][s] + rest[2][s] for s in seeds]
+        plus = independent({s: group.results[s] + rest[0][s] for s in seeds})
+        minus = independent({s: rest[1][s] + rest[2][s] for s in seeds})
         change, lead_of = paired(plus, minus, overlap_of(group)), (value, base)
         if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
             change, lead_of = change.negated(), (base, value)

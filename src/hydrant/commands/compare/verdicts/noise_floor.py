@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.numbers import corrected_for, p_value
+from hydrant.commands.compare.ranking import difference
 from hydrant.commands.compare.statistics import (
     MAX_SEEDS,
     SIGNIFICANCE,
     Spread,
     bartlett,
     detectable_difference,
+    independent,
     paired_spread,
     seeds_needed,
     spread,
@@ -72,7 +74,7 @@ def find_noise_floor(
 
 def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
     """Return the noise alone, without what follows from it."""
-    samples = {group.name: list(group.results.values()) for group in groups}
+    samples = {group.name: independent(group.results) for group in groups}
     pooled, p = spread(list(samples.values())), bartlett(list(samples.values()))
     scatter_alike = p is None or p >= SIGNIFICANCE
     compared = [group for group in (groups if scatter_alike else best) if len(group.results) > 1]
@@ -87,7 +89,7 @@ def _paired(groups: Sequence[Group]) -> Spread | None:
     if len(groups) < 2:
         return None
     shared = [labels for labels in groups[0].results if all(labels in g.results for g in groups)]
-    table = [[group.results[labels] for labels in shared] for group in groups]
+    table = [independent({name: group.results[name] for name in shared}) for group in groups]
     return paired_spread(table) if len(shared) > 1 else None
 
 
@@ -147,7 +149,7 @@ def _sentences(
 
 
 def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
-    num_pairs = len(set.intersection(*(set(group.results) for group in best))) if len(best) == 2 else 0
+    num_pairs = difference(*best).num_pairs if len(best) == 2 else 0
     if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
         return []
     num = floor.num_comparisons * floor.num_looks**2

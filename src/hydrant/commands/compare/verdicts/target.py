@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from scipy import stats
 
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
-from hydrant.commands.compare.numbers import p_value
+from hydrant.commands.compare.numbers import looks_text, p_value
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.statistics import SIGNIFICANCE, TargetTest, beats_target, holm
+from hydrant.commands.compare.statistics import SIGNIFICANCE, TargetTest, beats_target, holm, independent
 from hydrant.errors import first_few
 from hydrant.terminal.text import number
 
@@ -24,8 +24,10 @@ class TargetVerdict:
     sentences: Sequence[str]
 
 
-def judge_target(groups: Sequence[Group], keys: Sequence[str], question: Question) -> TargetVerdict | None:
-    """Return the verdict; None if no target is given."""
+def judge_target(
+    groups: Sequence[Group], keys: Sequence[str], question: Question, num_looks: int = 1
+) -> TargetVerdict | None:
+    """Return the verdict; None if no target is given. Look k at the results tests at 5 % / k**2."""
     if (target := question.fixed_target) is None:
         return None
     runs = [run for group in groups for run in group.runs]
@@ -33,17 +35,26 @@ def judge_target(groups: Sequence[Group], keys: Sequence[str], question: Questio
     judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
     tests = {
         group.name: beats_target(
-            [*group.results.values()], target.value, target.mode, question.sigma, metric.bounds
+            independent(group.results), target.value, target.mode, question.sigma, metric.bounds
         )
         for group in judged
     }
     tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
     corrected = iter(holm([test.p for test in tests.values() if test.p is not None]))
-    tests = {n: t if t.p is None else replace(t, p_holm=next(corrected)) for n, t in tests.items()}
+    tests = {
+        n: t if t.p is None else replace(t, p_holm=min(1.0, num_looks**2 * next(corrected)))
+        for n, t in tests.items()
+    }
     passed = [name for name, test in tests.items() if _passes(test, question.critical)]
     words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
     verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])
-    return replace(verdict, sentences=_sentences(verdict, question, groups))
+    return replace(verdict, sentences=[*_sentences(verdict, question, groups), *_looks(question, num_looks)])
+
+
+def _looks(question: Question, num_looks: int) -> list[str]:
+    if question.critical is None or num_looks == 1:
+        return [looks_text(num_looks)] * (num_looks > 1)
+    return [f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."]
 
 
 def _passes(test: TargetTest, critical: float | None) -> bool:

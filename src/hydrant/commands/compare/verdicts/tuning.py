@@ -7,7 +7,7 @@ from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, name_of
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import Basin, BestOfN, best_of_n, find_basin, spread
+from hydrant.commands.compare.statistics import Basin, BestOfN, best_of_n, find_basin, independent, spread
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
 from hydrant.terminal.text import number
@@ -202,7 +202,9 @@ def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> S
     if not lines:
         return None
     best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
-    chosen = tolerance if tolerance is not None else spread([[*g.results.values()] for g in best]).std or None
+    chosen = (
+        tolerance if tolerance is not None else spread([independent(g.results) for g in best]).std or None
+    )
     found = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
     sensitivity = Sensitivity(chosen, tolerance is not None, found, [])
     return replace(sensitivity, sentences=_basin_sentences(sensitivity))

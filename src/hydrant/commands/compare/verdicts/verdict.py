@@ -13,7 +13,7 @@ from typing import Literal
 
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import corrected_for, p_value, two_digits
+from hydrant.commands.compare.numbers import corrected_for, looks_text, p_value, two_digits
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import MAX_SEEDS, SIGNIFICANCE, Difference, are_equal, seeds_needed
@@ -77,7 +77,8 @@ def find_verdict(
     case = _Case(leader, rival, rival.versus, beaten, num, num_looks, noise, metric, repetitions)
     return Verdict(
         "decided" if is_decided else "undecided",
-        (f"{case.decided}{_silent(groups)}." if is_decided else case.undecided) + case.looks,
+        (f"{case.decided}{_silent(groups)}." if is_decided else case.undecided)
+        + f" {looks_text(num_looks)}" * (num_looks > 1),
         leader.name if is_decided else None,
         leader.name,
         rival.name,
@@ -151,14 +152,6 @@ class _Case:
     def num_counted(self) -> int:
         """The comparisons for which the tests are corrected."""
         return self.num_comparisons * self.num_looks**2
-
-    @property
-    def looks(self) -> str:
-        """What earlier looks cost, in words; "" if there were none."""
-        if self.num_looks == 1:
-            return ""
-        cost = f"each comparison counts {self.num_looks**2} times"
-        return f" Seeds came after results, so this is look {self.num_looks} at them: {cost}."
 
     @property
     def lead(self) -> Difference:

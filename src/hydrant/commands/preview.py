@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 100_000
 """The most points of a schedule in the picture and in the terminal."""
-_MAX_JSON_POINTS = 21
 _GIB = 2**30
 
 
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("preview")
     parser.add_argument("--png", type=Path)
     parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--points", type=points, default=21)
     options, overrides = parser.split(arguments)
     jobs = combinations(overrides)
     config = check(compose(overrides if len(jobs) == 1 else jobs[0]))
@@ -36,35 +37,28 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.training.prepare.build import prepare  # imports torch
 
     plan = prepare(config, is_preview=True)
-    total = plan.clock.total_updates
-    step = max(total // _MAX_POINTS, 1)
-    updates = [*range(0, total - 1, step), total - 1]
-    schedules = plan.schedule_values(updates)
-    curves = schedule_curves(plan, schedules)
+    last = plan.clock.total_updates - 1
+    updates = [*range(0, last, max((last + 1) // _MAX_POINTS, 1)), last]
+    curves = schedule_curves(plan, plan.schedule_values(updates))
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
     cost = _time(plan, jobs)
     if wants_json():
-        answer(_plain(plan, cost))
+        answer(_plain(plan, cost, options.points))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
     _print_plan(plan)
     for field, groups in curves.items():
         _print_schedule(field, groups)
-    seconds, sweep = number(cost.seconds_per_update), number(cost.cpu_seconds_of_sweep)
-    say(f"time         {seconds} s an update here, by the second of two")
-    say(f"             {number(cost.cpu_seconds)} s of processor time for a run's updates")
-    if len(jobs) > 1:
-        say(
-            f"             {sweep} s of processor time for those of all {len(jobs)} runs; the rest shows the first"
-        )
-    if cost.times_faster_in_fp32 is not None:
-        say(
-            f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
-        )
+    _print_time(cost, len(jobs))
     return 0
+
+
+def points(text: str) -> float:
+    """Return the number of points of a schedule in JSON, at most: infinity for `all` updates."""
+    return math.inf if text == "all" else int(text)
 
 
 class _Cost(NamedTuple):
@@ -114,14 +108,15 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
     return _Cost(seconds, cpu_seconds, ratio, total)
 
 
-def _plain(plan: Plan, cost: _Cost) -> dict[str, Any]:
-    """Return the plan in plain types."""
+def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
+    """Return the plan in plain types, with so many points of each schedule at most."""
     from hydrant.optimizers.kernels import arguments_of
     from hydrant.training.profiling import count_parameters
 
     clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
     last, (total, trained) = clock.total_updates - 1, count_parameters(plan.task)
-    updates = sorted({n * last // (_MAX_JSON_POINTS - 1) for n in range(_MAX_JSON_POINTS)})
+    num_points = int(min(max_points, clock.total_updates))
+    updates = [n * last // max(num_points - 1, 1) for n in range(num_points)]
     sizes = spec.batch_sizes
     groups = [
         {
@@ -181,6 +176,20 @@ def _print_plan(plan: Plan) -> None:
             numbers = _numbers(group, arguments_of(entry.optimizer)).items()
             text = f"{count:,} parameters; {', '.join(f'{k} {v:g}' for k, v in numbers)}"
             say(f"group        {name}.{group_idx} ({group.get('name', '-')}): {text}")
+
+
+def _print_time(cost: _Cost, num_jobs: int) -> None:
+    seconds, sweep = number(cost.seconds_per_update), number(cost.cpu_seconds_of_sweep)
+    say(f"time         {seconds} s an update here, by the second of two")
+    say(f"             {number(cost.cpu_seconds)} s of processor time for a run's updates")
+    if num_jobs > 1:
+        say(
+            f"             {sweep} s of processor time for those of all {num_jobs} runs; the rest shows the first"
+        )
+    if cost.times_faster_in_fp32 is not None:
+        say(
+            f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
+        )
 
 
 def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:

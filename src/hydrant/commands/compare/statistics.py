@@ -117,9 +117,9 @@ def unit_weights(labels: tuple[str, ...]) -> npt.NDArray[np.float64] | None:
     """Return what each result counts in each independent number, (numbers, results); None if all are independent.
 
     Number i is the mean of all, plus what the i-th part of each key's values differs from it. With S seeds and L folds,
-    two settings differ by a random part of each seed, of each fold and of each run, so their mean difference has the
-    variance `s / S + f / L + r / (S * L)`; that of these numbers over their count is `r / (S * L)` more. With equal parts
-    their t-test errs at most as often as it says.
+    settings differ by a random part of each seed, each fold and each run. The variance of their mean difference is
+    `s / S + f / L + r / (S * L)`, and that of these numbers over their count is `r / (S * L)` more: so a t-test of them
+    errs at most as often as it says.
     """
     kept = balanced(labels)
     axes = _axes(kept)

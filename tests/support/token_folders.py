@@ -35,7 +35,7 @@ def write_texts(root: Path) -> None:
     rng = np.random.default_rng(0)
     tokens = rng.integers(97, 110, 1300)
     tokens[rng.integers(0, 1300, 60)] = BYTES.separator
-    for number, part in enumerate(np.split(tokens, (700, 950))):
+    for number, part in enumerate(np.split(tokens[:950], [700])):
         write_bin(root / f"train_{number}.bin", part)
     write_bin(root / "val_0.bin", tokens[:400])
     BYTES.write(root)

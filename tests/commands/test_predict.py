@@ -128,9 +128,7 @@ def test_a_command_that_fails_leaves_the_file_that_was_there(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_tensors_are_prepared_as_in_an_evaluation(
-    digits: hydrant.Run, predict: Predict, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tensors_are_prepared_as_in_an_evaluation(digits: hydrant.Run, predict: Predict) -> None:
     expected = [row["prediction"] for row in rows_of(predict(digits, "val"))]
     from hydrant.data import digits as read_digits
 
@@ -143,10 +141,6 @@ def test_tensors_are_prepared_as_in_an_evaluation(
         rows = rows_of(predict(digits, file))
         assert [row["prediction"] for row in rows] == expected
         assert rows[0].keys() == {"index", "prediction", "probability"}
-    assert "normalizes pixels" not in caplog.text
-    np.save("e.npy", 16 * inputs.numpy())  # as scikit-learn has them
-    predict(digits, "e.npy")
-    assert "are from 0 to 16, but the run normalizes pixels in 0..1" in caplog.text
 
 
 def test_images_are_named_and_sorted(pets: hydrant.Run, predict: Predict, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from marks import needing
-from PIL import Image
 from torch import Tensor
 
 from hydrant.clock import Steps
@@ -137,44 +136,6 @@ def test_hidden_images_are_counted(image_root: Path, caplog: pytest.LogCaptureFi
     num = 1 + 2 * (len([*(train / "bee").iterdir()]) - 1)
     message = f"{train}: left out {num} hidden files, such as {train}/.22lr/"
     assert caplog.records[0].getMessage().startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("mode", "color", "is_told"),
-    [
-        ("RGBA", 0, True),
-        ("LA", 0, True),
-        ("RGB", 0, False),
-        ("RGBA", "black", False),
-        ("LA", (0, 255), False),
-    ],
-)
-def test_transparency_is_told(
-    mode: str, color: Any, is_told: bool, image_root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("-1.png", "-2.png"):
-        Image.new(mode, (8, 8), color).save(image_root / "train" / "bee" / name)
-    (image_root / "train" / "ant" / "-1.png").write_bytes(b"no image")
-    build(image_root)
-    told = [
-        f"{image_root}/train/bee/-1.png has transparent pixels, which are read" in m for m in caplog.messages
-    ]
-    assert told == [True] * is_told
-
-
-def test_files_left_out_by_their_endings_are_told(image_root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    bees = image_root / "train" / "bee"
-    for name in ("list.txt", ".DS_Store", "._1.gif", ".thumbnails/1.gif"):
-        (bees / name).parent.mkdir(exist_ok=True)
-        (bees / name).touch()
-    build(image_root)
-    assert not caplog.text
-    for name in ("1.gif", "2.GIF", "3.avif", "raw"):
-        (bees / name).touch()
-    assert build(image_root).train.num_samples == 21
-    end = "train: left out 4 files by their endings: none (1), .avif (1), .gif (2); convert them if they are samples"
-    assert [message for message in caplog.messages if not message.endswith(end)] == []
-    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(("link", "target"), [("self", "."), ("up", ".."), ("more", "../wasp")])

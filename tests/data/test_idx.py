@@ -97,8 +97,8 @@ def test_the_classes_of_emnist_are_those_of_torchvision(variant: str, count: int
     from torchvision.datasets import EMNIST as REFERENCE
 
     split = variant.partition("_")[2]
-    assert archive._CLASSES[variant] == tuple(REFERENCE.classes_split_dict[split])
-    assert len(archive._CLASSES[variant]) == count
+    assert tuple(archive.idx_tables()["classes"][variant]) == tuple(REFERENCE.classes_split_dict[split])
+    assert len(tuple(archive.idx_tables()["classes"][variant])) == count
 
 
 @pytest.mark.parametrize("num_present", [4, 1])
@@ -110,7 +110,7 @@ def test_files_of_another_set_are_refused_by_name_and_never_written_over(
     files = write_idx_set(tmp_path / "MNIST" / "raw", zipped=zipped)
     for file in files:
         content = gzip.decompress(file.read_bytes()) if zipped else file.read_bytes()
-        monkeypatch.setitem(archive._SUMS, hashlib.md5(content).hexdigest(), "FashionMNIST")
+        monkeypatch.setitem(archive.idx_tables()["sums"], hashlib.md5(content).hexdigest(), "FashionMNIST")
     for file in files[num_present:]:
         file.unlink()
     before, name = contents(tmp_path), re.escape(files[0].name)
@@ -152,7 +152,7 @@ def test_missing_files_are_added_to_published_ones(tmp_path: Path, monkeypatch: 
     *present, missing = write_idx_set(tmp_path / "MNIST" / "raw")
     for file in present:
         monkeypatch.setitem(
-            archive._SUMS, hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest(), "MNIST"
+            archive.idx_tables()["sums"], hashlib.md5(gzip.decompress(file.read_bytes())).hexdigest(), "MNIST"
         )
     missing.unlink()
     before = contents(tmp_path)

@@ -8,12 +8,11 @@ import hashlib
 import http.client
 import os
 import pickle
-import string
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.atomic_write import locked
+from hydrant.files.bounded_yaml import load_config
 
 # The errors that torchvision raises for missing files, damaged files and failed downloads.
 _READ_ERRORS = (
@@ -138,43 +138,14 @@ def _download_lock(root: Path) -> Generator[None]:
 
 
 _BYTES = 8  # the code of the type of the elements in the header
-_OPTIONS = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist", "KMNIST": "kmnist"}
 _PACKAGED = {"fashion_mnist": (Path("/usr/share/datasets/fashion-mnist"),)}
 """Where the packages of distributions have the files: Debian's dataset-fashion-mnist."""
-_SUMS = {
-    "6bbc9ace898e44ae57da46a324031adb": "MNIST",
-    "a25bea736e30d166cdddb491f175f624": "MNIST",
-    "2646ac647ad5339dbf082846283269ea": "MNIST",
-    "27ae3e4e09519cfbb04c329615203637": "MNIST",
-    "f4a8712d7a061bf5bd6d2ca38dc4d50a": "FashionMNIST",
-    "9018921c3c673c538a1fc5bad174d6f9": "FashionMNIST",
-    "8181f5470baa50b63fa0f6fddb340f0a": "FashionMNIST",
-    "15d484375f8d13e6eb1aabb0c3f46965": "FashionMNIST",
-    "bdb82020997e1d708af4cf47b453dcf7": "KMNIST",  # of the compressed files
-    "e144d726b3acfaa3e44228e80efcd344": "KMNIST",
-    "5c965bf0a639b31b8f53240b1b52f4d7": "KMNIST",
-    "7320c461ea6c1c855c0b718fb2a4b134": "KMNIST",
-}
-"""The MD5 sum of what a published file holds, or of KMNIST's compressed file -> its data set."""
 
-_LETTERS = string.ascii_uppercase + string.ascii_lowercase
-# The other letters look like upper case ones.
-_MERGED = string.digits + string.ascii_uppercase + "abdefghnqrt"
-_DIGITS = tuple(string.digits)
-_CLASSES: Mapping[str, tuple[str, ...]] = {
-    "mnist": _DIGITS,
-    "fashion_mnist": (
-        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-    ),
-    "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
-    "emnist_balanced": tuple(_MERGED),
-    "emnist_bymerge": tuple(_MERGED),
-    "emnist_byclass": tuple(string.digits + _LETTERS),
-    "emnist_letters": tuple(string.ascii_lowercase),
-    "emnist_digits": _DIGITS,
-    "emnist_mnist": _DIGITS,
-}  # fmt: skip
-"""The names of the classes of each variant."""
+
+@cache
+def idx_tables() -> Mapping[str, Any]:
+    """Return the tables of archive.yaml, which describes them."""
+    return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -182,7 +153,7 @@ class IdxImages:
     """The images and classes of a published data set, in `folder`.
 
     Args:
-        variant: a key of `_CLASSES`.
+        variant: a key of `classes` in archive.yaml.
         root: its files are there, below it where torchvision puts them, or, if neither has one, where a package of the
             distribution has them.
     """
@@ -203,7 +174,9 @@ class IdxImages:
     @property
     def _dataset(self) -> str:
         """The name of torchvision's class."""
-        return next((name for name, option in _OPTIONS.items() if option == self.variant), "EMNIST")
+        return next(
+            (name for name, option in idx_tables()["options"].items() if option == self.variant), "EMNIST"
+        )
 
     @property
     def _split(self) -> str | None:
@@ -259,7 +232,9 @@ class IdxImages:
         images = [images.transpose(1, 2) if self.is_turned else images for images in tensors[::2]]
         images = [images.unsqueeze(1).contiguous() for images in images]
         labels = [labels.long() - self.first_label for labels in tensors[1::2]]
-        return Images((images[0], labels[0]), (images[1], labels[1]), _CLASSES[self.variant])
+        return Images(
+            (images[0], labels[0]), (images[1], labels[1]), tuple(idx_tables()["classes"][self.variant])
+        )
 
     def _check_sums(self, files: list[Path]) -> None:
         if self._split is not None:  # their names tell
@@ -268,7 +243,7 @@ class IdxImages:
             published = _published_as(file)
             if published not in (None, self._dataset):
                 message = f"{file} is a file of {published} by its MD5 sum, not of {self._dataset}"
-                raise ConfigError("data", message, remedy=f"write data={_OPTIONS[published]}")
+                raise ConfigError("data", message, remedy=f"write data={idx_tables()['options'][published]}")
             if published is None:
                 log.warning("%s is not the published file of %s: its MD5 sum differs", file, self._dataset)
 
@@ -287,7 +262,8 @@ def _published_as(file: Path) -> str | None:
     """Return the data set that this is a published file of; None if it is another file."""
     reads = (file.read_bytes, partial(_content, file))  # the second one only if the first sum is not known
     sums = (hashlib.md5(read(), usedforsecurity=False).hexdigest() for read in reads)
-    return next((_SUMS[sum_] for sum_ in sums if sum_ in _SUMS), None)
+    known = idx_tables()["sums"]
+    return next((known[sum_] for sum_ in sums if sum_ in known), None)
 
 
 def read_idx(file: Path) -> Tensor:

@@ -1,9 +1,7 @@
 """Images in one folder per class, the layout of ImageNet, decoded and augmented by workers."""
 
 import os
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +13,10 @@ from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization,
 from hydrant.data.dataset import make_parts
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
-from hydrant.errors import ConfigError, first_few, log
-from hydrant.files.user_files import check_regular, visible_files
+from hydrant.errors import ConfigError
+from hydrant.files.user_files import visible_files
 
-_MAX_OPENED = 20  # images whose headers are read, the first of each class
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
-_NOTES = frozenset(
-    (".txt", ".md", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".html", ".db", ".ini", ".log")
-)
-_MAX_NAMED = 10  # folders or endings in a warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,18 +183,14 @@ def _scan(
     """
     from torchvision.datasets.folder import is_image_file
 
-    folder, others = root / split_dir, Counter[str]()
+    folder = root / split_dir
 
     def parts(path: str) -> list[str]:
         """Return the class of a file, the folders between, and its name."""
         return path[len(str(folder)) + 1 :].split("/")
 
     def is_image(path: str) -> bool:
-        *folders, name = parts(path)
-        is_image = is_image_file(name)
-        if folders and not is_image and not any(part.startswith(".") for part in (*folders, name)):
-            others[Path(name).suffix.lower()] += 1
-        return is_image and bool(folders)
+        return len(parts(path)) > 1 and is_image_file(path)
 
     if not root.is_dir():
         message = f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
@@ -211,14 +200,11 @@ def _scan(
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     files = list(visible_files(folder, is_image, once=False))
     files.sort(key=lambda path: (parts(path)[0], *os.path.split(path)))
-    _tell_others(folder, others)
-    firsts = {parts(path)[0]: path for path in reversed(files)}
-    empty = [] if may_lack_images else sorted({*classes} - {*firsts})
+    empty = [] if may_lack_images else sorted({*classes} - {parts(path)[0] for path in files})
     if empty or not classes:
         missing = f"valid file for the classes {', '.join(empty)}" if classes else "class folder"
         raise ConfigError(key, f"{folder}: Found no {missing}")
     _check_links(folder, key, {path.rpartition(os.sep)[0] for path in files})
-    _tell_transparent([firsts[name] for name in sorted(firsts)[:_MAX_OPENED]])
     paths = [os.fsencode(os.path.relpath(path, folder)) for path in files]
     indices = {name: index for index, name in enumerate(classes)}
     targets = np.array([indices[parts(path)[0]] for path in files], dtype=np.int64)
@@ -240,32 +226,6 @@ def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
         if other in path.parents or len(classes) > 1:
             message = f"{path} is the same folder as {other}, so its images would be read twice"
             raise ConfigError(key, message, remedy="remove the link that leads there")
-
-
-def _tell_transparent(paths: Sequence[str]) -> None:
-    """Warn if one of these images has transparent pixels: they are read with the colors that these hide."""
-    from PIL import Image
-
-    for path in paths:
-        # What is no image is named when it is read.
-        with suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            check_regular(path)
-            with Image.open(path) as image:
-                has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
-                if has_alpha and image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
-                    message = "%s has transparent pixels, which are read with the colors that they hide"
-                    log.warning(message + "; save such images on a background", path)
-                    return
-
-
-def _tell_others(folder: Path, endings: Mapping[str, int]) -> None:
-    """Warn of files that are left out by their endings, unless these are those of notes beside images."""
-    found = sorted((ending, count) for ending, count in endings.items() if ending not in _NOTES)
-    if found:
-        total = sum(count for _, count in found)
-        listed = first_few([f"{ending or 'none'} ({count})" for ending, count in found], _MAX_NAMED)
-        end = "convert them if they are samples"
-        log.warning("%s: left out %s files by their endings: %s; %s", folder, total, listed, end)
 
 
 def _images(files: Sequence[Path], decoder: Decoder) -> _Images:

@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,60 +13,18 @@ from torch.optim import Optimizer
 
 from hydrant.checks import check_known, check_number, unknown_name
 from hydrant.errors import ConfigError, first_line
+from hydrant.files.bounded_yaml import load_config
 from hydrant.imports.distribution import require_extra
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
 from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonalizing
 
-_LICENCE = "its licence (CC BY-NC-SA 4.0) forbids commercial use"
-_SECOND_ORDER = "it needs second derivatives, which are not computed"
-_MODEL = "it takes the whole model instead of parameter groups"
-_LOSS = "it evaluates the loss in its own way"
-_RANDOM = "it draws random numbers, which would differ from rank to rank"
-_STATE = "its state cannot be saved in a checkpoint"
-_MATRICES = (
-    "its groups must say which weights are matrices; use optimizer=muon, optimizer=normuon or timm's adamuon"
-)
-_TORCH = "it is torch's own"
 
-LEFT_OUT = {
-    "adago": _MATRICES,
-    "adahessian": _SECOND_ORDER,
-    "adalomo": _MODEL,
-    "adam": f"{_TORCH}; use optimizer=adam",
-    "adammini": _MODEL,
-    "adamuon": _MATRICES,
-    "adamw": f"{_TORCH}; use optimizer=adamw",
-    "adashift": _STATE,
-    "alice": _RANDOM,
-    "alig": _LOSS,
-    "bsam": _LOSS,
-    "conda": _STATE,
-    "dash": _RANDOM,
-    "demo": "it exchanges gradients between the ranks itself",
-    "distributedmuon": _MATRICES,
-    "fromage": _LICENCE,
-    "gravity": _RANDOM,
-    "kron": f"{_RANDOM}; use optimizer=kron",
-    "lbfgs": f"{_TORCH}; use optimizer=lbfgs",
-    "lomo": _MODEL,
-    "magma": _RANDOM,
-    "muon": _MATRICES,
-    "muonclip": _MATRICES,
-    "nadam": f"{_TORCH}; use optimizer=nadam",
-    "nero": _LICENCE,
-    "normuon": _MATRICES,
-    "rmsprop": f"{_TORCH}; use optimizer=rmsprop",
-    "scalableshampoo": f"{_STATE}; use optimizer=shampoo",
-    "sgd": f"{_TORCH}; use optimizer=sgd",
-    "sophiah": _SECOND_ORDER,
-    "spam": _RANDOM,
-}
-"""The optimizers of the package that are refused, with the reason."""
+@functools.cache
+def library_table() -> Mapping[str, Any]:
+    """Return the table of library.yaml, which describes it: `left_out` and `one_rate`."""
+    return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
-_ONE_RATE = ("dadaptadagrad", "dadaptadam", "dadaptadan", "dadaptlion", "dadaptsgd", "prodigy")
-"""Optimizers that estimate one learning rate for all parameters: they would ignore the `lr` of all groups but the
-first."""
 
 _OWN_ARGUMENTS = ("self", "params", "kwargs", "maximize")
 
@@ -77,7 +36,7 @@ def library_optimizer(
 
     Args:
         params: parameter groups.
-        name: a name of `pytorch_optimizer.get_supported_optimizers()`. Those in `LEFT_OUT` are refused.
+        name: a name of `pytorch_optimizer.get_supported_optimizers()`. Those that library.yaml leaves out are refused.
         weight_decay: None: the default of the optimizer.
         arguments: its other arguments.
 
@@ -88,8 +47,8 @@ def library_optimizer(
     require_extra("optimizers", ["pytorch_optimizer"], "optimizer", "an optimizer of pytorch_optimizer")
     import pytorch_optimizer
 
-    if name in LEFT_OUT:
-        raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {LEFT_OUT[name]}")
+    if reason := library_table()["left_out"].get(name):
+        raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {reason}")
     names = library_names()
     check_known("optimizer.name", "optimizer of pytorch_optimizer", name, names)
     kind: Any = pytorch_optimizer.load_optimizer(name)
@@ -101,7 +60,7 @@ def library_optimizer(
     except Exception as error:  # the package has exceptions of its own, which are not ValueErrors
         message = f"{name} of pytorch_optimizer cannot be built: {first_line(error) or type(error).__name__}"
         raise ConfigError("optimizer", message) from error
-    if name in _ONE_RATE:
+    if name in library_table()["one_rate"]:
         optimizer.register_step_pre_hook(_check_one_rate)
     return optimizer
 
@@ -117,7 +76,11 @@ def library_names() -> list[str]:
     """Return the names of the optimizers of pytorch_optimizer, without those that are left out."""
     import pytorch_optimizer
 
-    return [name for name in pytorch_optimizer.get_supported_optimizers() if name not in LEFT_OUT]
+    return [
+        name
+        for name in pytorch_optimizer.get_supported_optimizers()
+        if name not in library_table()["left_out"]
+    ]
 
 
 def _check_arguments(name: str, kind: type[Optimizer], arguments: dict[str, Any]) -> None:

@@ -104,9 +104,6 @@ class Task(nn.Module):
     best_metric: ClassVar[str] = (
         DEFAULT_METRIC  # decides the best checkpoint unless the config names another one
     )
-    reads_values = (
-        False  # True while a run is checked on the host, before it starts: `forward` may read numbers
-    )
     loss_of_batch = (
         False  # True: the loss has terms of several samples, such as pairs, so micro-batches change it
     )

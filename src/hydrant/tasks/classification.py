@@ -18,7 +18,6 @@ from hydrant.tasks.losses import (
     Loss,
     MeanOfValid,
     binary_cross_entropy,
-    check_label_range,
     check_weight,
     checked_loss,
     cross_entropy,
@@ -181,8 +180,6 @@ class Classification(Task):
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
-        if self.reads_values and self._is_multi_label:
-            check_label_range(targets if valid is None else targets[valid])
         if (weights := self.class_weights) is not None:
             if len(weights) != (num_classes := logits.shape[1]):
                 message = f"has {len(weights)} numbers, but the model has {num_classes} classes"

@@ -106,7 +106,6 @@ def check_weight(loss: object, targets: object) -> None:
 
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")
-_ROUNDING = 0.01  # of probabilities in 16 bits
 _NO_INDEX = -(2**31)  # a value that no target has
 
 
@@ -139,17 +138,6 @@ def cross_entropy(
         logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
     )
     return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
-
-
-def check_label_range(targets: Tensor) -> None:
-    """Check that targets are labels, 0..1: beyond, the binary cross entropy has no lowest value.
-
-    Raises:
-        ConfigError: a number is outside.
-    """
-    if wrong := targets[(targets < -_ROUNDING) | (targets > 1 + _ROUNDING)].tolist():
-        message = f"a target is {wrong[0]:g}, but labels are 0 or 1"
-        raise ConfigError("data", message, remedy="convert the targets")
 
 
 @contextlib.contextmanager

@@ -170,7 +170,6 @@ def test_each_part_keeps_its_mode() -> None:
     dry_forward(trials)
     assert torch.equal(outcome.predictions, trials.evaluate(points().val)[1].predictions)
     assert [module.training for module in model.modules()] == modes
-    assert "reads_values" not in vars(trials.task)
     for weight, before in zip(model.parameters(), weights, strict=True):
         torch.testing.assert_close(weight, before)
 

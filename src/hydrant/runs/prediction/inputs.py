@@ -12,15 +12,13 @@ from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
-from hydrant.data.base import changes_samples, rounded
+from hydrant.data.base import rounded
 from hydrant.data.dataset import TENSOR_FILES, read_inputs
 from hydrant.data.in_memory import tensor_reader
-from hydrant.errors import ConfigError, log
+from hydrant.errors import ConfigError
 from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import notice
 from hydrant.training.trainer import Plan
-
-_MARGIN = 0.01  # by which rounding may leave 0..1
 
 KEY = "inputs"
 """Names the inputs in error messages."""
@@ -122,7 +120,6 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
     _check_types(plan, source, title)
-    _warn_of_range(plan, source, title)
     return Inputs(source, title)
 
 
@@ -137,24 +134,6 @@ def _check_types(plan: Plan, source: Source, title: str) -> None:
         if _kind(given) != _kind(other):
             message = f"{title} has numbers of the type {given}, but the run needs {other}"
             raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
-
-
-def _warn_of_range(plan: Plan, source: Source, title: str) -> None:
-    """Warn of floats that are normalized as pixels in 0..1, but are not in this range as those of the run are."""
-    if not isinstance(source, InMemorySource) or not isinstance(source.inputs, torch.Tensor):
-        return
-    if not changes_samples(source.mean, source.std) or not source.inputs.is_floating_point():
-        return
-    low, high = (float(value) for value in source.inputs.aminmax())
-    own = next(iter(plan.splits.values())).source
-    floats = own.inputs if isinstance(own, InMemorySource) else None
-    if isinstance(floats, torch.Tensor) and floats.is_floating_point() and float(floats.max()) > 1 + _MARGIN:
-        return
-    if low < -_MARGIN or high > 1 + _MARGIN:
-        message = (
-            f"the numbers of {title} are from {low:g} to {high:g}, but the run normalizes pixels in 0..1"
-        )
-        log.warning("%s: divide them by their range, or give bytes", message)
 
 
 def _kind(dtype: torch.dtype) -> str:

@@ -39,12 +39,10 @@ _Numbers = dict[str, Tensor]
 def rehearsal(task: Any) -> Generator[None]:
     """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
 
-    In the block, the task may read the numbers of a batch, to check them. An attribute that a forward pass assigns,
-    such as a count of calls, is restored; a list that it extends is not.
+    An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not.
     """
     attributes = [(vars(module), dict(vars(module))) for module in task.modules()]
     host = seeding.host_state()
-    task.reads_values = True
     try:
         with torch.random.fork_rng(devices=[]), kept_buffers(task):
             yield

@@ -4,11 +4,13 @@
   conf/train.yaml, work on the site. Each linked file becomes a page in `repository/`, which search shows after all
   others. A link to a folder becomes text. Commands have a tab for a checkout and one for an installed Hydrant.
 - The hook `on_post_build`: `llms.txt` tells programs that read the site what each page is about.
-- The Griffe extension `Doctests`: examples in docstrings are shown as code.
+- The Griffe extension `Doctests`: examples in docstrings are shown as code, and the names that `lazy_exports` gives a
+  package are found.
 """
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 import textwrap
@@ -138,7 +140,14 @@ def page_uri(path: str) -> str:
 
 
 class Doctests(griffe.Extension):
-    """Puts the doctests of every docstring into code blocks."""
+    """Puts the doctests of every docstring into code blocks, and finds lazy exports."""
+
+    def on_module_members(self, *, node: Any, mod: griffe.Module, **_: Any) -> None:
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "lazy_exports":
+                for name, module in ast.literal_eval(call.args[1]).items():
+                    if name not in mod.members:
+                        mod.set_member(name, griffe.Alias(name, f"{module}.{name}"))
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, in_dtype, map_tensors
-from hydrant.checks import check_number, unknown_name
+from hydrant.checks import check_number
 from hydrant.errors import ConfigError
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16, "float64": torch.float64}
-_FP8 = ("tensorwise", "rowwise")
-_MATMUL = ("highest", "high")
 _NO_AUTOCAST = nullcontext()
 _SCALER_STATE = ("scale", "_growth_tracker")
 
@@ -45,25 +43,31 @@ class Precision:
         growth_interval: updates without overflow before the loss scale grows.
 
     Raises:
-        ConfigError: an argument is unknown or out of its range, two exclude each other, or the device lacks the format.
+        ConfigError: an argument is out of its range, two exclude each other, or the device lacks the format.
     """
 
     def __init__(
         self,
         device: torch.device,
         *,
-        autocast: str | None,
+        autocast: Literal["bfloat16", "float16"] | None,
         scale_loss: bool,
-        matmul: str,
-        parameters: str,
-        fp8: str | None,
+        matmul: Literal["highest", "high"],
+        parameters: Literal["float32", "bfloat16", "float64"],
+        fp8: Literal["tensorwise", "rowwise"] | None,
         emulate: bool,
         init_scale: float,
         growth_factor: float,
         backoff_factor: float,
         growth_interval: int,
     ) -> None:
-        _check_formats(autocast, scale_loss, matmul, parameters, fp8, emulate)
+        if scale_loss and parameters != "float32":
+            raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
+        if parameters != "float32" and autocast is not None:
+            message = f"{parameters} parameters need no autocast; use precision.autocast=null"
+            raise ConfigError("precision.autocast", message)
+        if emulate and fp8 is None:
+            raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
         check_number("precision.init_scale", init_scale, above=0)
         check_number("precision.growth_factor", growth_factor, above=1)
         check_number("precision.backoff_factor", backoff_factor, above=0, below=1)
@@ -191,27 +195,6 @@ class Precision:
         """Restore the loss scale. The factors by which it changes are those of the config."""
         if state:
             self.scaler.load_state_dict(self.scaler.state_dict() | {key: state[key] for key in _SCALER_STATE})
-
-
-def _check_formats(
-    autocast: str | None, scale_loss: bool, matmul: str, parameters: str, fp8: str | None, emulate: bool
-) -> None:
-    """Raise ConfigError for unknown names and for formats that exclude each other."""
-    for key, kind, name, options in (
-        ("autocast", "dtype", autocast, _AUTOCAST),
-        ("matmul", "setting", matmul, _MATMUL),
-        ("parameters", "dtype", parameters, _PARAMETERS),
-        ("fp8", "recipe", fp8, _FP8),
-    ):
-        if name is not None and name not in options:
-            raise unknown_name(f"precision.{key}", kind, name, options)
-    if scale_loss and parameters != "float32":
-        raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
-    if parameters != "float32" and autocast is not None:
-        message = f"{parameters} parameters need no autocast; use precision.autocast=null"
-        raise ConfigError("precision.autocast", message)
-    if emulate and fp8 is None:
-        raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
 
 
 def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool, uses_fp8: bool) -> None:

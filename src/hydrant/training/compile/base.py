@@ -1,12 +1,10 @@
 """What the loop knows of torch.compile: its interface and the step's, both also eager, and checks of its arguments."""
 
 import contextlib
-import os
 import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +16,7 @@ from torch.optim.optimizer import (
 )
 
 from hydrant.batch import Batch, Outcome
-from hydrant.checks import check_known, unknown_name
-from hydrant.errors import ConfigError
+from hydrant.checks import unknown_name
 from hydrant.optimizers.kernels import FusedStep
 from hydrant.training.compile.monitor import CompileReport
 from hydrant.training.distributed.ddp import Collective
@@ -166,30 +163,6 @@ class Eager(Compilation):
 
     def __init__(self, world: World) -> None:
         del world
-
-
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-
-def check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
-    check_known("compile.mode", "mode", mode, _MODES)
-    if mode == "reduce-overhead" and device.type != "cuda":
-        message = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
-        raise ConfigError("compile", message)
-    if options and mode != "default":
-        message = f"torch.compile takes options or mode={mode}, not both; use compile=default"
-        raise ConfigError("compile.options", message)
-
-
-def check_cache_dir(cache_dir: str | None) -> None:
-    if cache_dir is None:
-        return
-    folder = Path(cache_dir).absolute()
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
-        raise ConfigError(
-            "compile.cache_dir", f"{nearest} is not a writable folder", remedy="give another one"
-        )
 
 
 _NEEDS = {

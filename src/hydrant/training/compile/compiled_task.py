@@ -20,8 +20,6 @@ from hydrant.training.compile.base import (
     Compilation,
     EagerStep,
     check_backend,
-    check_cache_dir,
-    check_mode,
     missing_package,
 )
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
@@ -134,7 +132,7 @@ class Compile(Compilation):
         self,
         world: World,
         *,
-        mode: str,
+        mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"],
         backend: str,
         fullgraph: bool | Literal["auto"],
         dynamic: bool | None,
@@ -151,9 +149,13 @@ class Compile(Compilation):
         over_budget: OverBudget,
         on_failure: OnFailure,
     ) -> None:
-        check_mode(mode, options, world.device)
+        if mode == "reduce-overhead" and world.device.type != "cuda":
+            message = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
+            raise ConfigError("compile", message)
+        if options and mode != "default":
+            message = f"torch.compile takes options or mode={mode}, not both; use compile=default"
+            raise ConfigError("compile.options", message)
         check_backend(backend, options)
-        check_cache_dir(cache_dir)
         check_number("compile.max_recompiles", max_recompiles, least=0)
         check_number("compile.max_graph_breaks", max_graph_breaks, least=0)
         # torch accepts mode or options, and takes mode="default" for none.

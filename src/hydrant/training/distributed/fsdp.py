@@ -10,13 +10,13 @@ from torch import nn
 from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.models.timm import repeated_blocks
 from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_Dtype = Literal["float32", "bfloat16", "float16"]
+_DTYPES = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Fsdp(Parallel):
@@ -49,8 +49,8 @@ class Fsdp(Parallel):
         sync_batch_norm: bool,
         replicate: int | Literal["auto"],
         reshard_after_forward: bool | Literal["auto"],
-        param_dtype: str | None,
-        reduce_dtype: str | None,
+        param_dtype: _Dtype | None,
+        reduce_dtype: _Dtype | None,
         cpu_offload: bool,
     ) -> None:
         super().__init__(world, sync_batch_norm=sync_batch_norm)
@@ -61,12 +61,12 @@ class Fsdp(Parallel):
         self._replicate: int | Literal["auto"] = replicate
         if replicate != "auto":
             self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)
-        self.param_dtype = _dtype("param_dtype", param_dtype)
+        self.param_dtype = _DTYPES[param_dtype]
         self._settings: dict[str, Any] = {
             "reshard_after_forward": None if reshard_after_forward == "auto" else reshard_after_forward,
             # Inputs are not cast, because `precision` already does that.
             "mp_policy": fsdp.MixedPrecisionPolicy(
-                self.param_dtype, _dtype("reduce_dtype", reduce_dtype), cast_forward_inputs=False
+                self.param_dtype, _DTYPES[reduce_dtype], cast_forward_inputs=False
             ),
             "offload_policy": fsdp.CPUOffloadPolicy() if cpu_offload else fsdp.OffloadPolicy(),
         }
@@ -128,9 +128,3 @@ def _reshard_after_evaluation(task: nn.Module, batch: object, outcome: object) -
         for module in task.modules():
             if isinstance(module, fsdp.FSDPModule):
                 module.reshard()
-
-
-def _dtype(key: str, name: str | None) -> torch.dtype | None:
-    if name is not None and name not in _DTYPES:
-        raise unknown_name(f"parallel.{key}", "dtype", name, _DTYPES)
-    return None if name is None else _DTYPES[name]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import CellType, CodeType, FunctionType, MethodType, NoneType
 from typing import Any
@@ -135,7 +135,7 @@ _CHANGE_TOLERANCE = 0.5
 amplify rounding: an update by the sign of a gradient near 0 may have the other sign."""
 
 
-_WITHOUT_STATE = ("hydrant.hooks.StopIf",)
+_WITHOUT_STATE = {"hydrant.hooks.StopIf"}
 """Hooks that look at the evaluations of the run that they are called with, and at nothing else."""
 
 
@@ -145,41 +145,33 @@ def check_plan(plan: Plan) -> None:
     Raises:
         CannotStack: it may not; the message says why, with the key.
     """
-    config, train = plan.config, plan.data.train
-    if config["parallel"]["num_processes"] > 1 or plan.world.world_size > 1:
-        raise CannotStack("it has several ranks (parallel.num_processes)")
-    if plan.precision.scales_loss:
-        raise CannotStack("its loss scale depends on its gradients (precision)")
-    if plan.optimizers.retains_graph:
-        raise CannotStack("its optimizers follow single losses (optimizers.*.losses)")
-    if plan.optimizers.uses_closure:
-        raise CannotStack("its optimizer evaluates the loss itself (optimizer)")
-    if plan.profiler.is_on:
-        raise CannotStack("it is profiled (profiler)")
-    if plan.compilation.is_on:
-        _check_compilation(config["compile"])
-    if any(hook["_target_"] not in _WITHOUT_STATE for hook in (config["hooks"] or {}).values()):
-        raise CannotStack("its hooks may change anything (hooks; stop_if is allowed)")
-    if config["micro_batch_size"] == "auto":
-        raise CannotStack("it searches its micro-batch size (micro_batch_size=auto)")
-    if plan.clock.unmeasured_sizes or plan.clock.update_seconds.measured:
-        raise CannotStack("one of its durations is in seconds (duration, scheduler.warmup)")
-    if isinstance(train, IterableSource):
-        raise CannotStack("its data are a stream (data)")
-    sources = (train, *(split.source for split in plan.splits.values()))
-    if any(isinstance(source, LoaderSource) and source.num_workers for source in sources):
-        raise CannotStack("worker processes read its data (data.num_workers=0 lets it be stacked)")
-
-
-def _check_compilation(settings: Mapping[str, Any]) -> None:
-    if settings["scope"] != "task":
-        raise CannotStack("only a part of it is compiled (compile.scope=task lets it be stacked)")
-    if settings["optimizer"] or settings["evaluation"]:
-        raise CannotStack(
-            "its optimizer or its evaluation is compiled (compile.optimizer, compile.evaluation)"
-        )
-    if settings["mode"] in ("reduce-overhead", "max-autotune"):
-        raise CannotStack("it uses CUDA graphs (compile.mode)")
+    config, sources = plan.config, (plan.data.train, *(split.source for split in plan.splits.values()))
+    compiles = config["compile"] if plan.compilation.is_on else {}
+    hooks = [hook["_target_"] for hook in (config["hooks"] or {}).values()]
+    reasons = {
+        "it has several ranks (parallel.num_processes)": config["parallel"]["num_processes"] > 1
+        or plan.world.world_size > 1,
+        "its loss scale depends on its gradients (precision)": plan.precision.scales_loss,
+        "its optimizers follow single losses (optimizers.*.losses)": plan.optimizers.retains_graph,
+        "its optimizer evaluates the loss itself (optimizer)": plan.optimizers.uses_closure,
+        "it is profiled (profiler)": plan.profiler.is_on,
+        "only a part of it is compiled (compile.scope=task lets it be stacked)": compiles
+        and compiles["scope"] != "task",
+        "its optimizer or its evaluation is compiled (compile.optimizer, compile.evaluation)": compiles
+        and (compiles["optimizer"] or compiles["evaluation"]),
+        "it uses CUDA graphs (compile.mode)": compiles
+        and compiles["mode"] in ("reduce-overhead", "max-autotune"),
+        "its hooks may change anything (hooks; stop_if is allowed)": not _WITHOUT_STATE.issuperset(hooks),
+        "it searches its micro-batch size (micro_batch_size=auto)": config["micro_batch_size"] == "auto",
+        "one of its durations is in seconds (duration, scheduler.warmup)": plan.clock.unmeasured_sizes
+        or plan.clock.update_seconds.measured,
+        "its data are a stream (data)": isinstance(plan.data.train, IterableSource),
+        "worker processes read its data (data.num_workers=0 lets it be stacked)": any(
+            isinstance(source, LoaderSource) and source.num_workers for source in sources
+        ),
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        raise CannotStack(reason)
 
 
 def signature(plan: Plan) -> Hashable:

@@ -16,7 +16,7 @@ from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
 from hydrant.config.metric_keys import mode_of
-from hydrant.data import Data
+from hydrant.data import Data, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
 from hydrant.errors import ConfigError, log
@@ -26,7 +26,7 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
-from hydrant.training.compile.base import Compilation, EagerStep
+from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
@@ -144,42 +144,31 @@ def _prepare(
     dry = dry_forward(trials)
     if "divided" in config["data"]:  # a stream
         check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
-    spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs, precision.loss_dtype)
-    if task.loss_of_batch and spec.micro_batch_size * run_world.world_size < max(spec.batch_sizes.values):
-        message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
-        raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
+    num_samples = data.train.num_samples
+    spec = make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
     splits = make_splits(config, data, run_world)
     clock = Clock.start(
-        config["duration"],
-        num_samples=data.train.num_samples,
-        batch_sizes=spec.batch_sizes,
-        costs=dry.costs,
+        config["duration"], num_samples=num_samples, batch_sizes=spec.batch_sizes, costs=dry.costs,
         update_seconds=seconds,
-    )
+    )  # fmt: skip
     hooks = make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
-    _check_splits(config, trials, splits)
-    check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
     compilation.check_fits(task, dry.collectives)
-    if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
-        check_batch_norm(trials, dry.train_batch, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
-    dry_mixing(trials, dry.train_batch, mixing)
+    _rehearse_rest(trials, dry, splits, spec, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging: Averaging = instantiate(config, "averaging", clock)
     prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
-    compiles_steps = compilation.compiles_steps
-    optimizers = make_optimizers(config, task, schedules, precision, EagerStep, compiles_steps=compiles_steps)
+    optimizers = make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
-        check_split_steps(
-            [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
-        )
+        made = [entry.optimizer for entry in optimizers.entries.values()]
+        check_split_steps(made, compiles_steps=compilation.compiles_steps)
     check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         check_saving(task, hooks)
@@ -205,7 +194,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
     task = _task(config, like.data, like.precision)
     schedules = make_schedules(config, like.clock, like)
     hooks = make_hooks(config["hooks"])
-    optimizers = make_optimizers(config, task, schedules, like.precision, EagerStep, compiles_steps=False)
+    optimizers = make_optimizers(config, task, schedules, like.precision, like.compilation)
     optimizers.schedules.check(like.clock.total_updates)
     return dataclasses.replace(
         like,
@@ -231,12 +220,9 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
         prepare(config, is_preview=True)  # checks its metric
         return
     _intervals(config, like.clock, like.hooks)  # checks the patience
-    compiles_steps, task = like.compilation.compiles_steps, like.task
-    optimizers = make_optimizers(
-        config, task, schedules, like.precision, EagerStep, compiles_steps=compiles_steps
-    )
+    optimizers = make_optimizers(config, like.task, schedules, like.precision, like.compilation)
     optimizers.schedules.check(like.clock.total_updates)
-    check_steps(config, task, optimizers, like.world.device)
+    check_steps(config, like.task, optimizers, like.world.device)
 
 
 def build(
@@ -263,27 +249,15 @@ def build(
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
     trained = plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
-    make_step, compiles_steps = plan.compilation.optimizer_step, plan.compilation.compiles_steps
+    make_step = plan.compilation.optimizer_step
     if plan.parallel.splits_muon:
         make_step = split_steps(make_step, plan.world)
-    optimizers = make_optimizers(
-        config, task, plan.schedules, plan.precision, make_step, compiles_steps=compiles_steps
-    )
+    optimizers = make_optimizers(config, task, plan.schedules, plan.precision, plan.compilation, make_step)
+    pictures = EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device)
     return Trainer(
-        plan,
-        state,
-        task,
-        trained,
-        optimizers,
-        stream=plan.train.stream(plan.spec),
-        pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device),
-        early_stopping=plan.early_stopping,
-        logger=logger,
-        save=save,
-        stop_signal=stop_signal,
-        pruning=pruning,
-        watchdog=watchdog,
-    )
+        plan, state, task, trained, optimizers, plan.train.stream(plan.spec), pictures, plan.early_stopping, logger,
+        save, stop_signal, pruning, watchdog,
+    )  # fmt: skip
 
 
 def _prepare_process(plan: Plan) -> None:
@@ -318,17 +292,27 @@ def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     return precision.prepare(task)
 
 
-def _check_splits(config: Mapping[str, Any], trials: Rehearsal, splits: Mapping[str, Split]) -> None:
-    """Try the task on samples of each split that the run evaluates, besides the main one.
+def _rehearse_rest(
+    trials: Rehearsal, dry: DryForward, splits: Mapping[str, Split], spec: StreamSpec, mixing: Mixing
+) -> None:
+    """Try the task on samples of each split that the run evaluates besides the main one, and as it divides its batches.
 
     Raises:
         ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
     """
+    config, task, size = trials.config, trials.task, spec.micro_batch_size
     evaluated = {name: splits[name] for name in validation_splits(splits) if name != VAL}
     if config["test_at_end"]:
         evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
+    check_losses(config, dry.outcome)
+    if task.loss_of_batch and size * trials.world.world_size < max(spec.batch_sizes.values):
+        message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
+        raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
+    if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
+        check_batch_norm(trials, dry.train_batch, size)
+    dry_mixing(trials, dry.train_batch, mixing)
 
 
 def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:

@@ -30,7 +30,7 @@ from hydrant.optimizers.scheduled_fields import (
     config_prefix,
 )
 from hydrant.schedules import Replay, Schedule, SteppedScheduler
-from hydrant.training.compile.base import EagerStep
+from hydrant.training.compile.base import Compilation, EagerStep
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
@@ -83,9 +83,8 @@ def make_optimizers(
     task: Any,
     schedules: Schedules,
     precision: Precision,
-    make_step: MakeStep,
-    *,
-    compiles_steps: bool,
+    compilation: Compilation,
+    make_step: MakeStep = EagerStep,
 ) -> Optimizers:
     """Build the optimizers over the present parameters of a task.
 
@@ -101,7 +100,9 @@ def make_optimizers(
     for name, settings in settings_by_name.items():
         with prefix_error_keys(config_prefix(name), settings):
             with_batch_size = {**settings, "global_batch_size": config["global_batch_size"]}
-            optimizers[name] = _make_optimizer(with_batch_size, task, parameters[name], compiles_steps)
+            optimizers[name] = _make_optimizer(
+                with_batch_size, task, parameters[name], compilation.compiles_steps
+            )
             clippings[name] = _make_clipping(settings, parameters[name])
     fields = FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}

@@ -27,7 +27,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training import metrics
 from hydrant.training.prepare import micro_batch
-from hydrant.training.profiling import costs
+from hydrant.training.profiling.costs import costs
 
 SOURCES = Path(hydrant.__file__).parent
 METHODS: list[tuple[Any, str]] = [

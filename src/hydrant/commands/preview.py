@@ -80,7 +80,7 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
     from hydrant.training.loop import make_update
     from hydrant.training.prepare.build import prepare
     from hydrant.training.prepare.micro_batch import scratch_trainer
-    from hydrant.training.profiling import synchronize
+    from hydrant.training.profiling.costs import synchronize
 
     def second_of_two(plan: Plan) -> tuple[float, float]:
         seconds = cpu_seconds = 0.0
@@ -111,7 +111,7 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
 def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
     """Return the plan in plain types, with so many points of each schedule at most."""
     from hydrant.optimizers.kernels import arguments_of
-    from hydrant.training.profiling import count_parameters
+    from hydrant.training.profiling.costs import count_parameters
 
     clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
     last, (total, trained) = clock.total_updates - 1, count_parameters(plan.task)
@@ -151,7 +151,7 @@ def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
 def _print_plan(plan: Plan) -> None:
     from hydrant.optimizers.kernels import arguments_of
     from hydrant.runs.summary_lines import batch_sizes_text
-    from hydrant.training.profiling import count_parameters
+    from hydrant.training.profiling.costs import count_parameters
 
     clock, spec = plan.clock, plan.spec
     epochs = clock.epochs_text(clock.total_updates)

@@ -46,7 +46,7 @@ from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.data_identity import DataIdentity
-from hydrant.training.profiling import count_parameters
+from hydrant.training.profiling.costs import count_parameters
 from hydrant.training.splits import VAL
 from hydrant.training.trainer import Plan, RunLogger, TrainState
 

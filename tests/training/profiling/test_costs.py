@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hydrant.training.profiling import peak_flops
+from hydrant.training.profiling.costs import peak_flops
 
 
 @pytest.mark.parametrize(

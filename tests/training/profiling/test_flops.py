@@ -17,7 +17,7 @@ from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data.tokens import with_cuts
 from hydrant.training.prepare.rehearsal import rehearsal
-from hydrant.training.profiling import count_flops
+from hydrant.training.profiling.costs import count_flops
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
 MATRIX, ATTENTION = 2 * WIDTH * WIDTH, 2 * 2 * LENGTH * LENGTH * WIDTH

@@ -44,7 +44,7 @@ from hydrant.training.loop import make_update
 from hydrant.training.plotting import Bar, draw_bars
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 from hydrant.training.prepare.verify_compile import check_compiled
-from hydrant.training.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronize
+from hydrant.training.profiling.costs import matmul_rate, peak_flops, peak_memory_gib, synchronize
 from hydrant.training.trainer import Trainer
 
 

@@ -61,7 +61,8 @@ from hydrant.training.prepare.samples import (
     warn_of_own_draws,
 )
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
-from hydrant.training.profiling import Profiler, reset_peak_memory
+from hydrant.training.profiling.base import Profiler
+from hydrant.training.profiling.costs import reset_peak_memory
 from hydrant.training.splits import (
     TEST,
     VAL,

@@ -29,7 +29,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
 from hydrant.training.prepare.samples import are_equal, make_stream_spec, read_samples
-from hydrant.training.profiling import Flops, count_flops
+from hydrant.training.profiling.costs import Flops, count_flops
 
 T = TypeVar("T")
 _Numbers = dict[str, Tensor]

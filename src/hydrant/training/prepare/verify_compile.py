@@ -14,7 +14,7 @@ from hydrant.tasks.base import kept_buffers
 from hydrant.training.compile.base import FAILURE_REMEDY
 from hydrant.training.compile.monitor import failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory
-from hydrant.training.profiling import reset_peak_memory
+from hydrant.training.profiling.costs import reset_peak_memory
 from hydrant.training.trainer import Trainer
 
 _MAX_NAMES = 5  # parameters that an error lists

@@ -16,9 +16,8 @@ from repository import ROOT
 from run_folders import summary
 
 from hydrant import cli
-from hydrant.commands.answers import ERROR, schemas
-from hydrant.commands.answers.page import page, study_schema
 from hydrant.commands.registry import COMMANDS
+from hydrant.records.schema import ERROR, PAGES, STUDY, schemas, with_tables
 from hydrant.terminal.console import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
@@ -41,12 +40,11 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     return call
 
 
-def test_every_command_has_a_schema_and_the_page_has_all_fields() -> None:
-    assert schemas().keys() == {*COMMANDS, ERROR}
-    text = (ROOT / "docs" / "reference" / "json.md").read_text()
-    assert page(text) == text, "python -m hydrant.commands.answers.page"
-    study = ROOT / "src" / "hydrant" / "commands" / "answers" / "study.json"
-    assert study.read_text() == study_schema(), "python -m hydrant.commands.answers.page"
+def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
+    assert schemas().keys() == {*COMMANDS, ERROR, STUDY, "sweep"}
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        assert with_tables(text, page) == text, "python -m hydrant.records.schema"
 
 
 def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

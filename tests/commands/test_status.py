@@ -162,7 +162,7 @@ def test_a_damaged_plan_hides_no_run(sweep: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["status", str(sweep)]) == 0
     printed = capsys.readouterr()
     assert "1 finished" in printed.out
-    assert "sweep.json is damaged (jobs.0 needs a mapping of keys to values, not 1)" in printed.err
+    assert "sweep.json is damaged (Expected `object`, got `int` - at `$.jobs[0]`)" in printed.err
 
 
 def test_links_to_themselves_in_a_sweep_hide_no_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,51 +5,55 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import pytest
+from msgspec import Struct
 
 from hydrant.errors import RecordError
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.read_file import read_json, read_yaml
+from hydrant.records.files import Count
 
 
-class Best(TypedDict):
+class Best(Struct):
     metric: str
     value: float | None
 
 
-class Record(TypedDict, total=False):
-    status: Literal["running", "finished"]
-    num_updates: int
-    best: Best | None
-    options: dict[str, str | None]
-    names: list[str]
+class Record(Struct):
+    status: Literal["running", "finished"] = "running"
+    num_updates: Count = 0
+    best: Best | None = None
+    options: dict[str, str | None] = {}
+    names: list[str] = []
 
 
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
 
 WRONG_JSON: dict[str | bytes, str] = {
-    b"\xff": "line 1 is no text in UTF-8",
-    b"\x00\x00": "Expecting value",
-    "": "Expecting value",
-    "{": "Expecting property name",
-    "[]": "it needs a mapping",
+    b"\xff": "malformed",
+    b"\x00\x00": "malformed",
+    "": "truncated",
+    "{": "truncated",
+    "[]": "Expected `object`, got `array`",
     "[" * 100_000: "nested too deep",
     '{"x": ' + "[" * 60 + "]" * 60 + "}": f"nested more than {MAX_DEPTH} levels",
-    '{"status": "lost"}': "status needs running or finished, not 'lost'",
-    '{"status": []}': "status needs running or finished",
-    '{"num_updates": true}': "num_updates needs a whole number, not true",
-    '{"num_updates": 1.0}': "num_updates needs a whole number",
-    '{"num_updates": {"_target_": "x"}}': "num_updates needs a whole number",
-    '{"num_updates": ' + "9" * 5000 + "}": "a number has 5000 digits",
-    '{"num_updates": NaN}': "NaN is no number in JSON",
-    '{"best": {"value": 1}}': "it has no best.metric",
-    '{"best": {"metric": "m", "value": "x"}}': "best.value needs a number, not 'x'",
-    '{"options": [1]}': "options needs a mapping",
-    '{"options": {"a": 1}}': "options.a needs a string, not 1",
-    '{"names": ["a", 2]}': "names.1 needs a string, not 2",
-    '{"x": "\\ud800"}': "surrogates not allowed",
+    '{"status": "lost"}': "Invalid enum value 'lost' - at `$.status`",
+    '{"status": []}': "Expected `str`, got `array` - at `$.status`",
+    '{"num_updates": true}': "Expected `int`, got `bool` - at `$.num_updates`",
+    '{"num_updates": 1.0}': "Expected `int`, got `float`",
+    '{"num_updates": {"_target_": "x"}}': "Expected `int`, got `object`",
+    '{"num_updates": -1}': "Expected `int` >= 0",
+    '{"num_updates": 1e999}': "Number out of range",
+    '{"num_updates": ' + "9" * 5000 + "}": "out of range",
+    '{"num_updates": NaN}': "malformed",
+    '{"best": {"value": 1}}': "missing required field `metric` - at `$.best`",
+    '{"best": {"metric": "m", "value": "x"}}': "Expected `float | null`, got `str` - at `$.best.value`",
+    '{"options": [1]}': "Expected `object`, got `array` - at `$.options`",
+    '{"options": {"a": 1}}': "Expected `str | null`, got `int` - at `$.options[...]`",
+    '{"names": ["a", 2]}': "Expected `str`, got `int` - at `$.names[1]`",
+    '{"x": "\\ud800"}': "truncated",
     '{"x": "\\u0000"}': "a text has a zero byte",
 }
 WRONG_YAML: dict[str | bytes, str] = {
@@ -68,12 +72,12 @@ WRONG_YAML: dict[str | bytes, str] = {
     "x: !!timestamp then": "a value does not fit its tag",
     "x: !!bool perhaps": "a value does not fit its tag",
     "x: !!python/object/apply:os.getcwd []": "could not determine a constructor",
-    "1: x": "a key needs a string, not 1",
+    "1: x": "Expected `str`",
     "x: " + str(16**20 - 1): "a number has 80 bits",
     "x: 0x" + "f" * 5000: "line 1: a number has 5,002 characters",
     "x: 1" + ":59" * 300_000: "line 1: a number has 900,001 characters",
     "x: !!int '1" + ":59" * 300_000 + "'": "line 1: a number has 900,001 characters",
-    "names: text": "names needs a list of strings, not 'text'",
+    "names: text": "Expected `array`, got `str` - at `$.names`",
     "x" * (1 << 21): "it has 2,097,152 bytes",
 }
 
@@ -99,13 +103,14 @@ def test_damage_is_named(read: Callable[..., Any], text: str | bytes, reason: st
 
 def test_right_content_is_returned(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"best": null, "num_updates": 3, "more": {"x": [1, 0.5, null]}}')
-    assert read_json(tmp_path / "a.json", Record) == {
+    assert read_json(tmp_path / "a.json", dict[str, Any], fields=Record) == {
         "best": None, "num_updates": 3, "more": {"x": [1, 0.5, None]}
     }  # fmt: skip
     (tmp_path / "a.yaml").write_text("names: [a, 2024-01-01]\nlr: 1e-3\nx: &x {1: .inf}\ny: *x\n")
-    assert read_yaml(tmp_path / "a.yaml", Record) == {
+    assert read_yaml(tmp_path / "a.yaml", dict[str, Any], fields=Record) == {
         "names": ["a", "2024-01-01"], "lr": 0.001, "x": {1: float("inf")}, "y": {1: float("inf")}
     }  # fmt: skip
+    assert read_json(tmp_path / "a.json", Record) == Record(num_updates=3)
     assert read_json(tmp_path / "missing", Record) is None
     assert read_json(tmp_path / "a.json" / "below", Record) is None
 

@@ -3,15 +3,16 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
+from hydrant.records.answers import Entry, Log, RunProgress
 from hydrant.runs.folder import (
     CONFIG,
     METRICS,
@@ -25,7 +26,7 @@ from hydrant.runs.folder import (
     modified,
 )
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.progress import RunProgress, sweep_progress
+from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import format_counts
 from hydrant.sweeps.study.answer import RESULT, read_answer
 from hydrant.terminal.console import answer, notice, relative, say, wants_json
@@ -41,24 +42,6 @@ _RECORDS = (SUMMARY, METRICS, CONFIG, SWEEP_PLAN, SWEEP_TABLE, RESULT)
 _LAST_TIME = datetime(9999, 1, 1).timestamp()
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A run, a sweep or a study. Unknown texts are ""."""
-
-    folder: str
-    kind: str  # "run", "sweep" or "study"
-    time: float  # when it was last recorded, in unix seconds
-    asked: str  # its overrides, or the question of a study
-    claim: str
-    notes: str
-    states: Mapping[str, int]  # how many runs are in each state
-    metric: str | None  # of a run: what decides its best checkpoint
-    best: float | None
-    best_num_updates: int | None
-    sentence: str  # the verdict of a sweep or a study
-    message: str  # why a run failed, or why a sweep has no verdict
-
-
 def main(arguments: Sequence[str]) -> int:
     """List the newest runs, sweeps and studies and return the exit status."""
     parser = Flags("log")
@@ -72,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     num_earlier = max(len(newest) - options.last, 0)
     entries = (_entry(path, times[path]) for path in newest[num_earlier:])
     if wants_json():
-        answer({"entries": [asdict(entry) for entry in entries], "num_earlier": num_earlier})
+        answer(Log([*entries], num_earlier))
         return 0
     if num_earlier:
         say(f"{num_earlier} earlier: hydrant log --last={len(newest)} lists all")
@@ -126,7 +109,9 @@ def _entry(folder: Path, time: float) -> Entry:
     )
 
 
-def _sweep_or_study(folder: Path, runs: Sequence[RunProgress]) -> tuple[str, str, str, str]:
+def _sweep_or_study(
+    folder: Path, runs: Sequence[RunProgress]
+) -> tuple[Literal["sweep", "study"], str, str, str]:
     """Return kind, question, verdict, and why there is no verdict."""
     try:
         if study := read_answer(folder):

@@ -1,4 +1,4 @@
-"""`schema`: write JSON schemas, by which editors complete and check the YAML of conf folders."""
+"""`schema`: write JSON schemas of the YAML of conf folders, for editors, and of records, for programs."""
 
 import json
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.editor.json_schema import json_schemas
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.atomic_write import replace_file
+from hydrant.records import schema as records
 from hydrant.terminal.console import relative, tell
 
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", f"takes no overrides, but {words[0]} is one", remedy="name a folder with --out")
     folder = Path(options.out)
     try:
-        schemas = json_schemas()
+        schemas = json_schemas() | {f"records/{name}": schema for name, schema in records.schemas().items()}
     except yaml.YAMLError as error:
         raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
     for name, content in schemas.items():
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         with writing_to("--out", file):
             replace_file(file, json.dumps(content, indent=1) + "\n")
     name, files = relative(folder.resolve()), [f"{name}.json" for name in schemas]
-    text = f"{len(schemas)} schemas in {name}. In a file of conf/model, this line names its schema:"
+    text = f"{len(files)} schemas in {name}. In a file of conf/model, this line names its schema:"
     line = f"  # yaml-language-server: $schema=../../{options.out}/model.json"
     tell(f"{text}\n{line}", {"folder": name, "files": files})
     return 0

@@ -4,15 +4,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
+from hydrant.records.answers import RunProgress, Status
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.progress import RunProgress, sweep_progress
+from hydrant.sweeps.progress import is_running, sweep_progress
 from hydrant.sweeps.results_table import live_display, most_urgent, render_table, styled
 from hydrant.terminal.console import (
     answer,
@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if wants_json():
         states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
         listed = {f: runs if options.all else _urgent(runs) for f, runs in progress.items()}
-        plain = {folder: [asdict(run) for run in runs] for folder, runs in listed.items()}
-        answer({"states": states, "folders": plain})
+        answer(Status(states, listed))
     else:
         _print_tables(progress, lists_all=options.all)
     return 0
@@ -103,5 +102,5 @@ def _watch(folders: Sequence[Path]) -> None:
         return list(islice(chain.from_iterable(tables), height))
 
     with live_display(lines):
-        while any(r.state == RunStatus.QUEUED or r.is_running for f in folders for r in sweep_progress(f)):
+        while any(r.state == RunStatus.QUEUED or is_running(r) for f in folders for r in sweep_progress(f)):
             time.sleep(_WATCH_SECONDS)

@@ -6,13 +6,12 @@ import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
+from hydrant.records.answers import Stop, Stopped
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lease import leasing_process
 from hydrant.runs.lock import is_held, is_in_use, locking_process
@@ -28,18 +27,6 @@ _EXAMPLE = "hydrant stop outputs/lr_study"
 _ELSEWHERE = "stop it where it was started, such as in another container"
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """What became of a run or a sweep."""
-
-    folder: str
-    outcome: Literal["stopped", "stopping", "cancelled", "idle"]
-    """`stopping`: it still saves; `cancelled`: by SLURM; `idle`: nothing was at work."""
-    pids: list[int]
-    slurm_jobs: list[str]
-    state: str  # of a run; "" for a sweep
-
-
 def main(arguments: Sequence[str]) -> int:
     """Stop runs or sweeps and return the exit status."""
     parser = Flags("stop")
@@ -49,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("FOLDER", f"give a run or a sweep{newest_folders(_EXAMPLE)}")
     folders = [_folder(word) for word in words]
     stopped = [(_stop_run if is_run_folder(f) else _stop_sweep)(f, now=options.now) for f in folders]
-    tell("\n".join(map(_text, stopped)), {"stopped": [asdict(entry) for entry in stopped]})
+    tell("\n".join(map(_text, stopped)), Stop(stopped))
     return 0
 
 
@@ -76,7 +63,7 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
             f"{relative(folder)}: its lease names no process here that has its lock; {_ELSEWHERE}"
         )
     if state != RunStatus.RUNNING_ELSEWHERE:
-        return Stopped(relative(folder), "idle", [], [], state)
+        return Stopped(relative(folder), "idle", state=state)
     recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
     if recorded in queued_in(folder.parent):  # the queue knows where a job comes from, not the summary
         return _cancelled(folder, [recorded])
@@ -119,7 +106,7 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
         raise CannotStop(f"{relative(folder)} runs on {host or 'another machine'}; call there: {command}")
     if is_in_use(folder):
         raise CannotStop(f"{relative(folder)}: a process that cannot be found here works at it; {_ELSEWHERE}")
-    return Stopped(relative(folder), "idle", [], [], "")
+    return Stopped(relative(folder), "idle")
 
 
 def _stop_all(folder: Path, working: Mapping[int, Path], *, now: bool) -> Stopped | None:
@@ -128,7 +115,7 @@ def _stop_all(folder: Path, working: Mapping[int, Path], *, now: bool) -> Stoppe
         found = list(threads.map(partial(_signalled, now=now), working.values(), working))
     pids = [pid for one in found for pid in one.pids]
     outcome = "stopping" if any(one.outcome == "stopping" for one in found) else "stopped"
-    return Stopped(relative(folder), outcome, pids, [], "") if pids else None
+    return Stopped(relative(folder), outcome, pids) if pids else None
 
 
 def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:
@@ -140,8 +127,8 @@ def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:
         raise CannotStop(f"{name} cannot be written ({error.strerror}), so nothing was sent") from error
     state = RunFolder(folder).state if is_run_folder(folder) else ""
     if has_ended is None:
-        return Stopped(name, "idle", [], [], state)
-    return Stopped(name, "stopped" if has_ended else "stopping", [pid], [], state)
+        return Stopped(name, "idle", state=state)
+    return Stopped(name, "stopped" if has_ended else "stopping", [pid], state=state)
 
 
 def _cancelled(folder: Path, jobs: list[str]) -> Stopped:

@@ -18,7 +18,7 @@ from typing import Any
 from hydrant.errors import JobFailed, RecordError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
-from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
+from hydrant.records.files import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lease import LEASE
 from hydrant.runs.lock import is_held
 from hydrant.terminal.text import number
@@ -124,7 +124,7 @@ class RunFolder:
             RecordError: the file is damaged.
         """
         remedy = "; remove it, and the run continues from its checkpoints"
-        return {**(read_json(self.path / SUMMARY, Summary, remedy) or {})}
+        return read_json(self.path / SUMMARY, dict[str, Any], remedy, Summary) or {}
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class RunFolder:
         Raises:
             RecordError: the file is damaged.
         """
-        return {**(read_yaml(self.path / CONFIG, SavedConfig) or {})}
+        return read_yaml(self.path / CONFIG, dict[str, Any], fields=SavedConfig) or {}
 
     @cached_property
     def newest_checkpoint(self) -> Path | None:
@@ -254,7 +254,7 @@ def read_options(path: Path) -> dict[str, str | None]:
         RecordError: the file is damaged.
     """
     settings = read_yaml(path / HYDRA / HYDRA_SETTINGS, HydraSettings)
-    return settings["hydra"]["runtime"]["choices"] if settings else {}
+    return settings.hydra.runtime.choices if settings else {}
 
 
 def choices_in(overrides: Iterable[str]) -> dict[str, str]:

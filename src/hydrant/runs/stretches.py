@@ -5,12 +5,11 @@ from typing import Any
 
 from hydrant.config.flat import differences, is_after_training, is_idle_interval, values_by_key
 from hydrant.files.redaction import redacted
-from hydrant.runs.file_types import Stretch
 from hydrant.runs.record import History
 from hydrant.runs.resume import saved_config
 
 
-def stretches_of(config: Mapping[str, Any], history: History) -> list[Stretch]:
+def stretches_of(config: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
     """Return the stretches of a run that continues with this config; none if one config trains all its updates.
 
     Each has the keys that differ between the stretches, with its values. The last one has no end.
@@ -30,13 +29,13 @@ def stretches_of(config: Mapping[str, Any], history: History) -> list[Stretch]:
     # What a stretch does not record is in the saved config, because it has not changed until now.
     parts = [
         (stretch["begin"], {key: stretch["config"].get(key, before.get(key)) for key in keys})
-        for stretch in recorded or [Stretch(begin=0, end=None, config={})]
+        for stretch in recorded or [{"begin": 0, "end": None, "config": {}}]
         if stretch["begin"] < history.num_updates  # else no update of this config is left
     ]
     return _joined([*parts, (history.num_updates, {key: now.get(key) for key in keys})])
 
 
-def _joined(parts: Sequence[tuple[int, dict[str, Any]]]) -> list[Stretch]:
+def _joined(parts: Sequence[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return the stretches that begin at these updates; those that follow each other with the same values as one."""
     distinct = [part for n, part in enumerate(parts) if n == 0 or part[1] != parts[n - 1][1]]
     if len(distinct) == 1:
@@ -45,6 +44,6 @@ def _joined(parts: Sequence[tuple[int, dict[str, Any]]]) -> list[Stretch]:
     keys = [key for key in sorted(first) if any(values[key] != first[key] for _, values in distinct)]
     ends = [*(begin for begin, _ in distinct[1:]), None]
     return [
-        Stretch(begin=begin, end=end, config={key: values[key] for key in keys})
+        {"begin": begin, "end": end, "config": {key: values[key] for key in keys}}
         for (begin, values), end in zip(distinct, ends, strict=True)
     ]

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+
+from msgspec import Struct
 
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.files.atomic_write import replace_file
@@ -67,7 +68,7 @@ class Project:
 NO_PROJECT = Project(Path(), (), is_trusted=False)
 
 
-class _Content(TypedDict):
+class _Content(Struct):
     """The file with the trusted projects."""
 
     projects: dict[str, list[str]]  # the packages of each project, by its real path
@@ -98,7 +99,7 @@ def trusted_projects() -> dict[str, list[str]]:
         content = read_json(file, _Content)
     except RecordError as error:
         raise ConfigError("", str(error), remedy="remove it, and trust your projects again") from error
-    return content["projects"] if content else {}
+    return content.projects if content else {}
 
 
 def trust(root: Path, packages: Collection[str]) -> None:

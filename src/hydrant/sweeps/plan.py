@@ -1,17 +1,17 @@
 """`sweep.json`: the jobs of a sweep, written before the first one starts."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+
+from msgspec import to_builtins
 
 from hydrant.errors import ConfigError, RecordError
 from hydrant.files.atomic_write import write_json
-from hydrant.files.read_file import Amount, Count, read_json
+from hydrant.files.read_file import read_json
+from hydrant.records.files import Command, SweepFile, SweepJob
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import locks
@@ -47,58 +47,25 @@ class Plan:
 
     def at_work(self, sweep: Path) -> list[int]:
         """Return the processes of these commands on this machine that hold the lock of the sweep's folder."""
-        here = [command["pid"] for command in self.commands if command["machine"] == this_machine()]
+        here = [command.pid for command in self.commands if command.machine == this_machine()]
         return [pid for pid in here if locks(pid, sweep)]
-
-
-class Command(TypedDict):
-    """The process of a sweep."""
-
-    pid: int
-    machine: str  # its `this_machine()`
-
-
-class _Recorded(TypedDict, total=False):
-    earlier: float
-    pid: int
-    machine: str
-
-
-class _Job(_Recorded):
-    run: str
-    overrides: list[str]
-    refused: str | None
-
-
-class _Writer(TypedDict, total=False):
-    commands: list[Command]
-    machine: str
-    host: str
-    wall_seconds: Amount
-    processor_seconds: Amount
-    num_extensions: Count
-
-
-class _File(_Writer):
-    began: float
-    jobs: list[_Job]
 
 
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets, for the sweep of this process."""
-    root, jobs, here = sweep.resolve(), list[dict[str, Any]](), this_machine()
-    for job in plan.jobs:
-        run = os.path.relpath(job.folder.resolve(), root)
-        known: dict[str, Any] = {"earlier": job.earlier} if job.earlier else {}
-        known |= {} if job.pid is None else {"pid": job.pid}
-        known |= {} if job.machine in ("", here) else {"machine": job.machine}
-        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None, **known})
-    own = Command(pid=os.getpid(), machine=here)
+    root, here = sweep.resolve(), this_machine()
+    jobs = [
+        SweepJob(
+            os.path.relpath(job.folder.resolve(), root), [*job.overrides], job.refused or None,
+            job.earlier, job.pid, "" if job.machine == here else job.machine,
+        )
+        for job in plan.jobs
+    ]  # fmt: skip
+    own = Command(os.getpid(), here)
     commands = [*(command for command in plan.commands if command != own), own]
-    writer = {"commands": commands, "machine": here, "host": platform.node()}
-    seconds = {"wall_seconds": plan.wall_seconds, "processor_seconds": plan.processor_seconds}
-    used = {**seconds, "num_extensions": plan.num_extensions}
-    write_json(sweep / SWEEP_PLAN, {"began": plan.began, **writer, **used, "jobs": jobs})
+    seconds = plan.wall_seconds, plan.processor_seconds
+    file = SweepFile(plan.began, jobs, commands, here, platform.node(), *seconds, plan.num_extensions)
+    write_json(sweep / SWEEP_PLAN, to_builtins(file))
 
 
 def read_plan(sweep: Path) -> Plan:
@@ -107,21 +74,22 @@ def read_plan(sweep: Path) -> Plan:
     Raises:
         RecordError: the file is damaged.
     """
-    plan = read_json(sweep / SWEEP_PLAN, _File, "; the same command writes it again")
-    if plan is None:
+    file = read_json(sweep / SWEEP_PLAN, SweepFile, "; the same command writes it again")
+    if file is None:
         return Plan(0.0, [])
-    machine = plan.get("machine", "")
     jobs = [
         PlannedJob(
-            sweep / job["run"], job["overrides"], job["refused"] or "", job.get("earlier", 0.0),
-            job.get("pid"), job.get("machine", machine),
+            sweep / job.run,
+            job.overrides,
+            job.refused or "",
+            job.earlier,
+            job.pid,
+            job.machine or file.machine,
         )
-        for job in plan["jobs"]
-    ]  # fmt: skip
-    return Plan(
-        plan["began"], jobs, plan.get("commands", []), plan.get("host", ""),
-        plan.get("wall_seconds", 0.0), plan.get("processor_seconds", 0.0), plan.get("num_extensions", 0),
-    )  # fmt: skip
+        for job in file.jobs
+    ]
+    seconds = file.wall_seconds, file.processor_seconds
+    return Plan(file.began, jobs, file.commands, file.host, *seconds, file.num_extensions)
 
 
 def check_is_of_a_sweep(folder: Path) -> None:

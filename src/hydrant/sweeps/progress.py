@@ -8,12 +8,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from msgspec.structs import replace
+
 from hydrant.files.user_files import open_regular
+from hydrant.records.answers import RunProgress
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import is_held, is_in_use, locking_process
@@ -26,27 +28,8 @@ _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of 
 _RUNNING = (RunStatus.STARTING, RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE)
 
 
-@dataclass(frozen=True)
-class RunProgress:
-    """The progress of a run. Unknown values are None."""
-
-    run: str  # its folder, relative to the sweep's
-    folder: str  # its folder
-    choices: Mapping[str, str]
-    state: str  # a RunStatus
-    pid: int | None = None  # of the process that trains it on this machine
-    num_updates: int | None = None
-    total_updates: int | None = None
-    loss: float | None = None
-    seconds_left: float | None = None
-    metric: str | None = None  # the one that decides the best checkpoint
-    best: float | None = None
-    best_num_updates: int | None = None
-    message: str = ""  # why it failed, or how an earlier start of a queued run ended
-
-    @property
-    def is_running(self) -> bool:
-        return self.state in _RUNNING
+def is_running(run: RunProgress) -> bool:
+    return run.state in _RUNNING
 
 
 def sweep_progress(folder: Path) -> list[RunProgress]:
@@ -80,7 +63,7 @@ def _job_progress(job: PlannedJob, sweep: Path, *, may_start: bool) -> RunProgre
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)
     is_queued = may_start and run.summary_time == job.earlier and progress.state != RunStatus.FINISHED
-    if not is_queued or progress.is_running:
+    if not is_queued or is_running(progress):
         return progress
     return replace(progress, state=RunStatus.QUEUED, message=f"{run.state} before" if run.has_begun else "")
 
@@ -109,7 +92,7 @@ def _with_rows(progress: RunProgress, rows: Sequence[Mapping[str, Any]]) -> RunP
     """Add what the newest rows of metrics.jsonl say beyond the summary."""
     num_updates = max([progress.num_updates or 0, *(row["num_updates"] for row in rows)])
     rate, total = _last(rows, "perf/updates_per_second"), progress.total_updates
-    left = (total - num_updates) / rate if rate and total and progress.is_running else math.inf
+    left = (total - num_updates) / rate if rate and total and is_running(progress) else math.inf
     left = left if math.isfinite(left) else None
     return replace(progress, num_updates=num_updates, loss=_last(rows, "train/loss"), seconds_left=left)
 

@@ -13,10 +13,11 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.config.schema import REPETITIONS
@@ -24,6 +25,7 @@ from hydrant.errors import HydrantError
 from hydrant.files.atomic_write import locked, replace_file
 from hydrant.files.redaction import public, redacted
 from hydrant.files.user_files import as_csv
+from hydrant.records.answers import RunProgress
 from hydrant.runs.folder import (
     SWEEP_LOCK,
     SWEEP_PICTURE,
@@ -38,7 +40,7 @@ from hydrant.runs.job import RunResult
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import note_no_lock
 from hydrant.sweeps.plan import Plan, PlannedJob, usable_plan, write_plan
-from hydrant.sweeps.progress import RunProgress, sparing
+from hydrant.sweeps.progress import sparing
 from hydrant.terminal.console import console, format_duration, is_terminal, notice, relative, say
 from hydrant.terminal.text import align_columns, format_metric, number
 

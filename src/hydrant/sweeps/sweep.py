@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -275,7 +275,7 @@ class Sweep:
             values = []  # their losses are different quantities
         best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
-        of_jobs = {"best": None if best is None else asdict(best), "ended_by": self.ended_by}
+        of_jobs = {"best": best, "ended_by": self.ended_by}
         return {
             "result": self.result,
             "folder": relative(folder),

@@ -1,7 +1,7 @@
 """Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run.
 
 rich is imported only where there is a terminal. With `--json`, stdout has one JSON object, the command's
-answer; an error, as such an object, and what else is printed go to stderr. `hydrant.commands.answers` has the schemas
+answer; an error, as such an object, and what else is printed go to stderr. `hydrant.records.answers` has the records
 of the answers. `VERSION` changes when a field changes its meaning or is removed; new fields do not change it.
 """
 
@@ -330,13 +330,21 @@ def wants_json() -> bool:
     return bool(_asked)
 
 
-def answer(content: Mapping[str, Any]) -> None:
-    """Print the answer of a command that `wants_json`."""
+def answer(content: Any) -> None:
+    """Print the answer of a command that `wants_json`: a record, or a mapping with its fields."""
+    from msgspec import to_builtins
+
     asked = _asked[-1]
-    print(json_line({"version": VERSION, "command": asked.command, **content}), file=asked.stdout, flush=True)
+    fields = to_builtins(content, enc_hook=_builtin)
+    print(json_line({"version": VERSION, "command": asked.command, **fields}), file=asked.stdout, flush=True)
 
 
-def tell(text: str, content: Mapping[str, Any], show: Callable[[str], None] = say) -> None:
+def _builtin(value: Any) -> Any:
+    """Return a mapping or a number of another class, such as NumPy's, as one of Python's."""
+    return {**value} if isinstance(value, Mapping) else float(value)
+
+
+def tell(text: str, content: Any, show: Callable[[str], None] = say) -> None:
     """Print what a command has come to: the content if it `wants_json`, else the text."""
     if wants_json():
         answer(content)

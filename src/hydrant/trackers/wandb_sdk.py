@@ -255,8 +255,8 @@ def last_sent_row(path: str, timeout: float) -> dict[str, Any]:
         )
         tail = json.loads(data["model"]["bucket"]["historyTail"] or "[]")
         row = json.loads(tail[-1]) if tail else {"time": 0.0}
-        check_type(row, dict[str, Any], "historyTail")
-        check_type(row.get("time"), float | None, "time")
+        check_type(row, dict[str, Any])
+        check_type(row.get("time"), float | None)
     except ssl.SSLCertVerificationError as error:
         raise NoAccessError(first_line(error)) from error
     except (KeyError, TypeError, ValueError) as error:

@@ -33,10 +33,10 @@ from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
 from hydrant.config.compose import JobComposer
 from hydrant.errors import RecordError
+from hydrant.records.schema import STUDY, schemas
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
-from hydrant.sweeps import study as study_package
 from hydrant.sweeps.grid import ComposedJob, GridSweeper
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study import sweeper
@@ -201,7 +201,7 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
 
 
 def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
-    schema = json.loads((Path(study_package.__file__).parent / "study.schema.json").read_text())
+    schema = schemas()[STUDY]
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(done.record, schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from hydrant.clock import Steps
 from hydrant.config.metric_keys import LOSS_OF_BATCH
@@ -41,7 +42,7 @@ def _series(updates: Sequence[float], values: Sequence[float | None]) -> Series:
     return Series(np.array(updates, dtype=float), np.array(values, dtype=float))  # None becomes NaN
 
 
-class _Plan(TypedDict):
+class _Plan(Struct):
     updates: list[float]
     values: dict[str, list[float | None]]
 
@@ -56,7 +57,7 @@ def read_schedules(file: Path) -> dict[str, Series]:
     plan = read_json(file, _Plan, remedy)
     if plan is None:
         return {}
-    updates, values = plan["updates"], plan["values"]
+    updates, values = plan.updates, plan.values
     for name, curve in values.items():
         if len(curve) != len(updates):
             counts = f"{name} has {len(curve)} values for {len(updates)} updates"

@@ -13,8 +13,8 @@ from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.read_file import check_plain, check_type
+from hydrant.records.files import Summary
 from hydrant.runs.config_keys import flat_with_added_keys
-from hydrant.runs.file_types import Summary
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
 
@@ -114,9 +114,9 @@ def _read_run(wandb_run: Any) -> Run:
     recorded: dict[str, Any] = wandb_run.summary_metrics.get("hydrant") or {}
     try:
         check_plain([wandb_run.config, recorded])
-        check_type(words, list[str], "overrides")
-        check_type(recorded, dict[str, Any], "hydrant")
-        check_type({"status": RunStatus.RUNNING.value, "num_updates": 0} | recorded, Summary, "hydrant")
+        check_type(words, list[str])
+        check_type(recorded, dict[str, Any])
+        check_type({"status": RunStatus.RUNNING.value, "num_updates": 0} | recorded, Summary)
     except ValueError as error:
         message = f"its record in W&B is damaged ({error})"
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=message, title=title)

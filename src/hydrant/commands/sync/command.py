@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from hydrant.checks import check_number, near_folders
-from hydrant.commands.sync.upload import UploadResult, inspect, upload
+from hydrant.commands.sync.upload import inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
+from hydrant.records.answers import Sync, UploadResult
 from hydrant.runs.folder import ROOTS
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         for folder, result in _upload_all(waiting, account, options):
             results[folder] = result
             notice(f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}")
-    tell(_table(results), {"runs": {relative(folder): vars(r) for folder, r in results.items()}})
+    tell(_table(results), Sync({relative(folder): result for folder, result in results.items()}))
     return int(any(result.state == "failed" for result in results.values()))
 
 

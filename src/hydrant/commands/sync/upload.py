@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from hydrant.commands.sync.wandb_files import completed, read_records, remaining
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json
+from hydrant.records.answers import UploadResult
 from hydrant.runs.folder import SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.base import read_id
@@ -33,14 +33,6 @@ _NUM_ROWS = """query RunResumeStatus($project: String, $entity: String, $name: S
 }"""
 _ENTITY = "query Viewer { viewer { entity } }"
 _QUERY_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class UploadResult:
-    """The state of a run's offline parts."""
-
-    state: State
-    detail: str
 
 
 def inspect(folder: Path) -> UploadResult:

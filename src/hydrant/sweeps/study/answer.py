@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
 
-from hydrant.errors import NonFiniteError, RecordError
-from hydrant.files.read_file import Amount, Count, Line, Probability, read_json
+from hydrant.errors import NonFiniteError
+from hydrant.files.read_file import read_json
+from hydrant.records.files import Protocol, StudyFile
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.study.ranges import Budget
 from hydrant.sweeps.study.verdict import (
-    Reason,
     Rule,
     failure,
     find_verdict,
@@ -27,41 +26,6 @@ from hydrant.terminal.console import relative
 RESULT = "study.json"
 
 ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
-
-
-class _Verdict(TypedDict):
-    ended_by: Reason | None
-    seeds_needed: Count | None
-
-
-class _Protocol(TypedDict):
-    contenders: dict[Line, list[Line]]
-    tuning: dict[Line, dict[Line, list[Line]]]
-    metric: Line
-    tuning_metric: Line | None
-    mode: Literal["max", "min"]
-    alpha: Probability
-    power: Probability
-    min_difference: Amount | None
-    first_fresh_seed: Count
-    max_seeds: Count
-    budget: dict[Literal["runs", "updates", "wall_seconds", "cpu_seconds"], Amount]
-
-
-class _Cost(TypedDict):
-    wall_seconds: Amount
-    cpu_seconds: Amount
-    num_starts: Count
-    as_of: Amount
-
-
-class StudyFile(TypedDict):
-    """study.json. Its other keys are for programs, and no command reads them."""
-
-    is_running: bool
-    verdict: _Verdict
-    protocol: _Protocol
-    cost: _Cost
 
 
 @dataclass(frozen=True)
@@ -83,10 +47,7 @@ def read_study(folder: Path, remedy: str = "; the same command writes it again")
     Raises:
         RecordError: it is damaged.
     """
-    study = read_json(folder / RESULT, StudyFile, remedy)
-    if study is not None and len(study["protocol"]["contenders"]) < 2:
-        raise RecordError(f"{folder / RESULT} is damaged (it has fewer than two contenders){remedy}")
-    return study
+    return read_json(folder / RESULT, StudyFile, remedy)
 
 
 def read_answer(folder: Path) -> Answer | None:
@@ -97,11 +58,11 @@ def read_answer(folder: Path) -> Answer | None:
     """
     if (study := read_study(folder)) is None:
         return None
-    protocol, reason = study["protocol"], study["verdict"]["ended_by"]
+    protocol, reason = study.protocol, study.verdict.ended_by
     tried, fresh = _outcomes(folder, protocol)
     without = dict[str, str]()
     for name, own in tried.items():
-        if protocol["tuning"].get(name) and any(fresh.values()) and all(isinstance(o, str) for o in own):
+        if protocol.tuning.get(name) and any(fresh.values()) and all(isinstance(o, str) for o in own):
             without[name] = tuning_failure(own)
     results = {
         name: [None if isinstance(o, str) else o for o in own]
@@ -109,28 +70,28 @@ def read_answer(folder: Path) -> Answer | None:
         if any(fresh.values()) and name not in without
     }
     rule = Rule(
-        protocol["metric"], protocol["mode"], protocol["alpha"], protocol["power"], protocol["min_difference"],
+        protocol.metric, protocol.mode, protocol.alpha, protocol.power, protocol.min_difference,
         len(fresh),
     )  # fmt: skip
-    standing, limits = judge(results, rule), dict[str, float](protocol["budget"].items())
+    standing, limits = judge(results, rule), dict[str, float](protocol.budget.items())
     why_ended = why_it_ended(
-        None if results and reason == "failures" else reason, protocol["max_seeds"], Budget(limits).describe()
+        None if results and reason == "failures" else reason, protocol.max_seeds, Budget(limits).describe()
     )
     why_failed = {name: failure(fresh[name], num) for name, num in standing.failed.items()}
     verdict = find_verdict(standing, results, rule, without, why_ended, why_failed)
-    asked, file = question([*protocol["contenders"]], rule), relative(folder / RESULT)
-    first = protocol["first_fresh_seed"]
+    asked, file = question([*protocol.contenders], rule), relative(folder / RESULT)
+    first = protocol.first_fresh_seed
     return Answer(verdict.status, verdict.sentence, verdict.winner, file, rule.metric, first, asked)
 
 
 def _outcomes(
-    folder: Path, protocol: _Protocol
+    folder: Path, protocol: Protocol
 ) -> tuple[dict[str, list[float | str]], dict[str, list[float | str]]]:
     """Return the outcomes of each contender's runs that have ended: of the tuning, and of its first fresh seeds."""
-    words = {name: choices_in(own) for name, own in protocol["contenders"].items()}
+    words = {name: choices_in(own) for name, own in protocol.contenders.items()}
     tried: dict[str, list[float | str]] = {name: [] for name in words}
     fresh: dict[str, dict[int, float | str]] = {name: {} for name in words}
-    first, metric = protocol["first_fresh_seed"], protocol["metric"]
+    first, metric = protocol.first_fresh_seed, protocol.metric
     for run in runs_of_sweep(folder):
         seed = run.choices.get("seed", "")
         # The words of one contender may be among those of another one, whose run it then is.
@@ -141,7 +102,7 @@ def _outcomes(
         if int(seed) >= first:
             fresh[name][int(seed)] = outcome_of(run, metric)
         else:
-            tried[name].append(outcome_of(run, protocol["tuning_metric"] or metric))
+            tried[name].append(outcome_of(run, protocol.tuning_metric or metric))
     seeds = {
         name: itertools.takewhile(own.__contains__, itertools.count(first)) for name, own in fresh.items()
     }

@@ -7,12 +7,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from hydrant.config.flat import flatten
 from hydrant.config.metric_keys import bounds_of
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.records.files import StudyFile
 from hydrant.runs.folder import runs_of_sweep
-from hydrant.sweeps.study.answer import RESULT, StudyFile, read_study
+from hydrant.sweeps.study.answer import RESULT, read_study
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
@@ -55,9 +58,9 @@ def used_before(folder: Path, earlier: StudyFile | None) -> dict[str, float]:
     if earlier is None:
         return {}
     newest = max((run.record_time for run in runs_of_sweep(folder)), default=0.0)
-    cost = earlier["cost"]
-    lost = max(newest - cost["as_of"], 0.0) if earlier["is_running"] else 0.0
-    return {WALL: cost["wall_seconds"] + lost, CPU: cost["cpu_seconds"]}
+    cost = earlier.cost
+    lost = max(newest - cost.as_of, 0.0) if earlier.is_running else 0.0
+    return {WALL: cost.wall_seconds + lost, CPU: cost.cpu_seconds}
 
 
 def check_same_protocol(folder: Path, earlier: StudyFile | None, fixed: Mapping[str, Any]) -> None:
@@ -65,7 +68,7 @@ def check_same_protocol(folder: Path, earlier: StudyFile | None, fixed: Mapping[
 
     The name of a contender may change, as it changes no run.
     """
-    recorded: dict[str, Any] = {} if earlier is None else {**earlier["protocol"]}
+    recorded: dict[str, Any] = {} if earlier is None else to_builtins(earlier.protocol)
     ours, theirs = _without_names(fixed), _without_names(recorded)
     for key, value in ours.items() if recorded else ():
         if theirs.get(key) != value:
@@ -299,7 +302,7 @@ def begin_record(folder: Path, record: Record, earlier: StudyFile | None) -> Non
     if earlier is None:
         write_record(folder, record, is_running=True)
     else:
-        write_json(folder / RESULT, {**earlier, "is_running": True, "cost": record.cost()})
+        write_json(folder / RESULT, to_builtins(earlier) | {"is_running": True, "cost": record.cost()})
 
 
 def write_record(folder: Path, record: Record, *, is_running: bool) -> None:

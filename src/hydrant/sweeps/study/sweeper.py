@@ -22,11 +22,11 @@ from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
+from hydrant.records.files import StudyFile
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
-from hydrant.sweeps.study.answer import StudyFile
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
@@ -89,7 +89,7 @@ class StudySweeper(GridSweeper):
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
                 say(line)
-            needed = earlier and earlier["verdict"]["seeds_needed"]
+            needed = earlier and earlier.verdict.seeds_needed
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
@@ -108,7 +108,7 @@ class StudySweeper(GridSweeper):
         )  # fmt: skip
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
-        num_starts = 1 + (earlier["cost"]["num_starts"] if earlier else 0)
+        num_starts = 1 + (earlier.cost.num_starts if earlier else 0)
         record = Record(protocol, trials, tuning, fresh, num_starts, self._command)
         begin_record(self.folder, record, earlier)
         try:

@@ -1,0 +1,432 @@
+"""Files of the folders of runs and sweeps that are read again. A file with other types is damaged.
+
+A number that is not finite is null in JSON. Fields with a default are for programs, or no old file has them.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+Count = Annotated[int, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0)]
+
+
+class Record(Struct):
+    """What a file holds. It may hold more fields: those of a newer version, for example."""
+
+
+class Best(Record):
+    """The best evaluation, whose checkpoint is the best one."""
+
+    metric: str
+    value: float | None
+    num_updates: Count
+
+
+class Error(Record):
+    """Why a run failed: the class of the error, and what it says."""
+
+    type: str
+    message: str
+
+
+class Compiled(Record):
+    """What torch.compile did."""
+
+    graphs: int
+    graph_breaks: int
+    recompiles: int
+    seconds: float
+
+
+class Environment(Record):
+    """Where a run was started."""
+
+    torch: str | None = None
+    gpu: str | None = None
+    world_size: int | None = None
+    slurm_job: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+class TrackedRun(Record):
+    """The W&B run."""
+
+    id: str | None = None
+    mode: str | None = None
+    path: str | None = None
+
+
+class Objective(Record):
+    """A metric that a study optimizes."""
+
+    metric: str
+    mode: Literal["max", "min"]
+
+
+class Trial(Record):
+    """The trial of a study."""
+
+    number: int
+    objectives: list[Objective]
+
+
+class Stretch(Record):
+    """Updates that one config trained, of a run that continued with another one. The last stretch has no end."""
+
+    begin: int
+    end: int | None
+    config: dict[str, Any]
+
+
+class Summary(Record):
+    """summary.json. The file is replaced as a whole at each change.
+
+    Attributes:
+        status: `running`, `finished` (all files are written and the tracker has ended), `failed` or `preempted`
+            (stopped by a signal; resumable)
+        num_updates: completed updates
+        total_updates: planned updates
+        metrics: the last value of each metric
+        best: `metric`, `value` and `num_updates` of the best evaluation
+        environment: versions, GPU, ranks (`world_size`), commits of Hydrant and of the folder of the command
+        host: the machine where the run was last started
+        num_parameters: of the task
+        num_samples: of each split, after limits and folds
+        flops_per_sample: of a forward pass in training, as torch counts them
+        compile: graphs, graph breaks, recompiles, seconds
+        perf: median speed, peak memory, `training_seconds` of all updates
+        wandb: the W&B run, or what another tracker describes about itself; empty without one
+        error: `type` and `message`, if the run failed
+        num_damaged_samples: skipped samples ([damaged images](../guides/data-files.md#damaged-images))
+        data_files: a digest of the file of each split; `compare` warns where runs differ in it
+        orthogonalized_in: of Muon and its kin: `bfloat16` or `float32`; the same warning
+        loss_of_batch: the samples in each loss of an evaluation, of a
+            [loss of a whole batch](../guides/tasks.md#losses-of-a-whole-batch)
+        end_reason: why a hook ended the run early
+        stretches: of a run that [continued with another config](../guides/resuming.md#what-the-same-command-does):
+            `begin`, `end` and the changed keys (`config`) of each part
+        trial: of a trial of [Optuna](../guides/optuna.md): its number and objectives
+        pruned: whether a pruner ended the trial
+    """
+
+    status: Literal["running", "finished", "failed", "preempted"]
+    num_updates: Count
+    total_updates: int | None = None
+    metrics: dict[str, float | None] | None = None
+    best: Best | None = None
+    environment: Environment | None = None
+    host: str | None = None
+    num_parameters: int | None = None
+    num_samples: dict[str, int] | None = None
+    flops_per_sample: int | None = None
+    compile: Compiled | None = None
+    perf: dict[str, float | None] | None = None
+    wandb: TrackedRun | None = None
+    error: Error | None = None
+    num_damaged_samples: int | None = None
+    data_files: dict[str, str] | None = None
+    orthogonalized_in: str | None = None
+    loss_of_batch: int | None = None
+    end_reason: str | None = None
+    stretches: list[Stretch] | None = None
+    trial: Trial | None = None
+    pruned: bool | None = None
+
+
+class SavedConfig(Record):
+    """config.yaml. Its other keys are checked when a run is built from it, or are only shown."""
+
+    allow_targets: list[str] = []
+    micro_batch_size: int | None = None
+    resume: str | None = None
+
+
+class _Runtime(Record):
+    choices: dict[str, str | None]
+
+
+class _Hydra(Record):
+    runtime: _Runtime
+
+
+class HydraSettings(Record):
+    """.hydra/hydra.yaml: the option of each config group."""
+
+    hydra: _Hydra
+
+
+class Command(Record):
+    """The process of a sweep: its number, and its `this_machine()`."""
+
+    pid: int
+    machine: str
+
+
+class SweepJob(Record, omit_defaults=True):
+    """A job of a sweep, started or not.
+
+    Attributes:
+        run: its folder, relative to the sweep's
+        refused: why it could not start
+        earlier: when its summary was written before the newest command, in unix seconds; left out: never
+        pid: of the command that planned it
+        machine: of that command, if it is not the file's
+    """
+
+    run: str
+    overrides: list[str]
+    refused: str | None
+    earlier: float = 0.0
+    pid: int | None = None
+    machine: str = ""
+
+
+class SweepFile(Record):
+    """sweep.json: the jobs of a sweep, written before the first one starts.
+
+    Attributes:
+        began: when the newest command started, in unix seconds
+        commands: that wrote it, as long as others were at work
+        host: the name of the machine of the newest command
+        wall_seconds: of all starts
+        num_extensions: commands that added seeds after runs of others had results
+    """
+
+    began: float
+    jobs: list[SweepJob]
+    commands: list[Command] = []
+    machine: str = ""
+    host: str = ""
+    wall_seconds: Amount = 0.0
+    processor_seconds: Amount = 0.0
+    num_extensions: Count = 0
+
+
+Probability = Annotated[float, Meta(gt=0, lt=1)]
+Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*$")]
+"""A text of one line, without what moves a terminal's cursor or turns the direction of the text."""
+Reason = Literal["decision", "no_difference", "failures", "budget", "seeds"]
+Limits = dict[Literal["runs", "updates", "wall_seconds", "cpu_seconds"], Amount]
+
+
+class Interval(Record):
+    """A mean of paired differences.
+
+    Attributes:
+        num_pairs: Seeds that both have.
+        low: Of the interval, which holds for all looks; null: not bounded yet.
+    """
+
+    num_pairs: int
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class Verdict(Record):
+    """The answer.
+
+    Attributes:
+        sentence: The answer.
+        ended_by: Why the study ended; failures: contenders failed, so more seeds would not tell; null: it has not
+            ended.
+        winner: null unless it is decided.
+        leader: The contender with the best mean of those that are left.
+        rival: Whom the sentence compares the leader with.
+        seeds_needed: If undecided: the paired seeds that find the observed lead with the power of the protocol; null:
+            unknown, or over 1,000.
+    """
+
+    ended_by: Reason | None
+    seeds_needed: Count | None
+    status: Literal["decided", "undecided", "no_difference"] = "undecided"
+    sentence: str = ""
+    winner: str | None = None
+    leader: str | None = None
+    rival: str | None = None
+
+
+class VerdictWithLead(Verdict):
+    """The answer, and the lead.
+
+    Attributes:
+        lead: The leader minus the rival, in units of the metric: below 0 where less is better.
+    """
+
+    lead: Interval | None = None
+
+
+class Contender(Record):
+    """A contender.
+
+    Attributes:
+        best: The tuned values.
+        extended: Tuned keys of which values beyond the first range were tried.
+        at_end: Tuned keys whose best value is the smallest or the largest tried one.
+        num_seeds: Fresh seeds with a result.
+        mean: Over its fresh seeds.
+        low: Of the interval of the mean at the level alpha, which holds for all looks; null: not bounded yet.
+    """
+
+    name: str
+    best: dict[str, str]
+    extended: list[str]
+    at_end: list[str]
+    num_seeds: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    state: Literal["active", "beaten", "failed", "without results"]
+
+
+class ContenderWithRuns(Contender):
+    """A contender with all of its results.
+
+    Attributes:
+        results: With each fresh seed; null: the run has no finite result.
+        runs: The folder of each of these runs, in that of the study.
+        std: Over its fresh seeds.
+        beaten_after: Fresh seeds.
+    """
+
+    overrides: list[str]
+    results: list[float | None]
+    runs: list[str | None]
+    std: float | None
+    beaten_by: str | None
+    beaten_after: int | None
+
+
+class Comparison(Interval):
+    """a minus b, up to the last seed that compared them.
+
+    Attributes:
+        std: Of the paired differences.
+    """
+
+    a: str
+    b: str
+    std: float
+
+
+class Protocol(Record):
+    """What a study does, as fixed before its first run.
+
+    Attributes:
+        contenders: The overrides of each.
+        common: Overrides of all that change results.
+        tuning: The first values of each key, by contender.
+        metric: Its last value is the result of a run.
+        tuning_metric: By which the tuning chooses; null: by metric.
+        alpha: The probability of a wrong answer, over all looks and contenders.
+        min_difference: A smaller difference does not matter.
+        rounds: Of finer values, at most.
+        max_seeds: Fresh ones.
+        paid_seeds: Of them, those that the runs of the budget pay for if no contender is beaten early; null: not known
+            before the first run.
+        pair_alpha: The level of the test of one pair.
+        budget: The limits, by what they limit: runs, updates, wall_seconds, cpu_seconds.
+        sentences: The protocol in words, as the study printed it before its first run.
+    """
+
+    contenders: Annotated[dict[Line, list[Line]], Meta(min_length=2)]
+    tuning: dict[Line, dict[Line, list[Line]]]
+    metric: Line
+    mode: Literal["max", "min"]
+    tuning_metric: Line | None
+    alpha: Probability
+    power: Probability
+    min_difference: Amount | None
+    first_fresh_seed: Count
+    max_seeds: Count
+    budget: Limits
+    common: list[str] = []
+    first_seed: int = 0
+    rounds: int = 0
+    paid_seeds: int | None = None
+    pair_alpha: float = 1.0
+    sentences: list[str] = []
+
+
+class TunedRun(Record):
+    """A run of the tuning.
+
+    Attributes:
+        run: Its folder; null: no config has these values.
+        state: As in `hydrant status`; `refused`: no config has these values.
+    """
+
+    contender: str
+    values: dict[str, str]
+    result: float | None
+    run: str | None
+    state: str
+
+
+class Tuning(Record):
+    """What was tried.
+
+    Attributes:
+        num_rounds: Of finer values.
+    """
+
+    num_rounds: int = 0
+    is_finished: bool = False
+    trials: list[TunedRun] = []
+
+
+class Spent(Record):
+    """What was used.
+
+    Attributes:
+        runs: Runs that have begun.
+        wall_seconds: Over all starts, from the composed config of the command on.
+        cpu_seconds: Of all processes that were not killed, also on other machines.
+    """
+
+    wall_seconds: Amount
+    cpu_seconds: Amount
+    runs: float = 0.0
+    updates: float = 0.0
+
+
+class Cost(Spent, kw_only=True):
+    """What all starts have used.
+
+    Attributes:
+        num_starts: Of the command.
+        as_of: When this was written, in unix seconds.
+    """
+
+    num_starts: Count
+    as_of: Amount
+
+
+class StudyFile(Record):
+    """study.json: what a study asked, did and answered. Within a version, fields are only added.
+
+    Attributes:
+        is_running: Whether the study goes on. True also if it was killed.
+        environment: On what the first run was trained, as its summary.json says.
+        num_samples: How many samples each split has on which the first run trained and validated.
+        commands: They repeat the study, compare its runs, and train the winner.
+        continue: The command that continues an undecided study, with the budget and the seeds that it needs; null: more
+            runs of it would not tell.
+    """
+
+    is_running: bool
+    verdict: VerdictWithLead
+    protocol: Protocol
+    cost: Cost
+    version: Literal[1] = 1
+    question: str = ""
+    contenders: list[ContenderWithRuns] = []
+    comparisons: list[Comparison] = []
+    tuning: Tuning = field(default_factory=Tuning)
+    environment: dict[str, Any] = {}
+    not_tried: list[str] = []
+    commands: list[str] = []
+    num_samples: dict[str, int] | UnsetType = UNSET
+    continuing: str | UnsetType | None = field(name="continue", default=UNSET)

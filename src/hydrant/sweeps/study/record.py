@@ -1,4 +1,4 @@
-"""study.json: what a study asked, did and answered. A program reads it by study.schema.json."""
+"""study.json: what a study asked, did and answered."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -93,8 +93,8 @@ def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch:
     [page_text] = ask("docs", "sweeps")["pages"].values()
     assert page_text == (ROOT / "docs" / "guides" / "sweeps.md").read_text().rstrip()
     assert ask("docs")["titles"]["reference/json"] == "JSON"
-    assert ask("docs", "swepes", status=2)["message"] == "unknown page 'swepes'"
-    assert ask("docs", "../../etc/passwd", status=2)["message"].startswith("unknown page")
+    assert ask("docs", "swepes", status=2)["message"] == "no page has 'swepes'"
+    assert ask("docs", "../../etc/passwd", status=2)["message"].startswith("no page has")
     assert ask("preview", *TINY)["schedules"].keys() == {"main.0.lr"}
 
 

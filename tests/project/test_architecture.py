@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,3 +51,12 @@ def test_named_folders_exist(folder: str) -> None:
     assert any(path.is_dir() for path in places(folder)) or folder in (
         "checkpoints/", "pictures/", "texts/", "tables/", "profile/", "wandb/", "tensorboard/", "mlflow/", "trackio/",
     )  # fmt: skip
+
+
+def test_the_rooms_have_the_shown_sizes() -> None:
+    """Within a sixth, so that the table guides a reader."""
+    sizes = runpy.run_path(str(ROOT / "scripts" / "size"))["rooms"](ROOT)
+    shown = re.findall(r"^\| `(\w+)(?:/|(\.py))` \| ([\d,]+) \|", PAGE, re.MULTILINE)
+    assert len(shown) > 10
+    for name, suffix, lines in shown:
+        assert int(lines.replace(",", "")) == pytest.approx(sizes[name + suffix][0], rel=1 / 6), name

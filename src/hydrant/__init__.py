@@ -20,19 +20,4 @@ if TYPE_CHECKING:
     from hydrant.interface.run import load_run as load_run
     from hydrant.interface.train import train as train
 else:  # type checkers see the imports only, and so find a misspelt name
-    __getattr__, __dir__ = lazy_exports(
-        __name__,
-        {
-            "Comparison": "hydrant.interface.compare",
-            "Config": "hydrant.interface.config",
-            "ConfigError": "hydrant.errors",
-            "HydrantError": "hydrant.errors",
-            "Predictions": "hydrant.interface.predictions",
-            "Run": "hydrant.interface.run",
-            "compare": "hydrant.interface.compare",
-            "compose": "hydrant.interface.config",
-            "load_run": "hydrant.interface.run",
-            "load_runs": "hydrant.interface.compare",
-            "train": "hydrant.interface.train",
-        },
-    )
+    __getattr__, __dir__ = lazy_exports(__name__)

@@ -12,6 +12,7 @@ import pytest
 import timm.scheduler
 import torch
 import transformers.optimization as transformers
+from public_names import public_names
 from torch.optim import lr_scheduler
 
 from hydrant import schedules
@@ -337,7 +338,7 @@ def test_rex_and_the_powers_of_wsd_equal_their_formulas() -> None:
 
 
 def test_every_schedule_is_tested() -> None:
-    assert set(PLAIN) == {name for name in schedules.__all__ if name[0].islower()} - {"framed"}
+    assert set(PLAIN) == {name for name in public_names(schedules) if name[0].islower()} - {"framed"}
 
 
 def build(name: str, total: int, **frame: Any) -> Schedule:

@@ -6,21 +6,15 @@ A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples), `10
 but at each of its multiples (`Interval`), so it stays in step with the epochs.
 """
 
-from hydrant.clock.duration import Duration, UpdateSeconds, converted
-from hydrant.clock.interval import NOTHING, Due, Interval, Intervals, Steps, Updates
-from hydrant.clock.run_clock import Clock, SampleCosts, batch_size_steps
-
-__all__ = [
-    "NOTHING",
-    "Clock",
-    "Due",
-    "Duration",
-    "Interval",
-    "Intervals",
-    "SampleCosts",
-    "Steps",
-    "UpdateSeconds",
-    "Updates",
-    "batch_size_steps",
-    "converted",
-]
+from hydrant.clock.duration import Duration as Duration
+from hydrant.clock.duration import UpdateSeconds as UpdateSeconds
+from hydrant.clock.duration import converted as converted
+from hydrant.clock.interval import NOTHING as NOTHING
+from hydrant.clock.interval import Due as Due
+from hydrant.clock.interval import Interval as Interval
+from hydrant.clock.interval import Intervals as Intervals
+from hydrant.clock.interval import Steps as Steps
+from hydrant.clock.interval import Updates as Updates
+from hydrant.clock.run_clock import Clock as Clock
+from hydrant.clock.run_clock import SampleCosts as SampleCosts
+from hydrant.clock.run_clock import batch_size_steps as batch_size_steps

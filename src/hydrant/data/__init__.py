@@ -1,48 +1,33 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
-from hydrant.data.augment import AlternatingFlip, MixupCutmix, NoMixing, ShiftFlip
-from hydrant.data.base import Data, Indices, PositionedStream, Reader, Source, Stream, StreamSpec
-from hydrant.data.dataset import dataset, dataset_source, tensors
-from hydrant.data.folder import ImageAugment, image_folder
-from hydrant.data.hugging_face import hugging_face
-from hydrant.data.in_memory import InMemorySource
-from hydrant.data.iterable import IterableSource, stream
-from hydrant.data.loader import LoaderSource, SampleSet
-from hydrant.data.memmap import memmap
-from hydrant.data.table import csv
-from hydrant.data.tokens import TokenData, tokens
-from hydrant.data.vision import cifar10, cifar100, digits, mnist, synthetic
-
-__all__ = [
-    "AlternatingFlip",
-    "Data",
-    "ImageAugment",
-    "InMemorySource",
-    "Indices",
-    "IterableSource",
-    "LoaderSource",
-    "MixupCutmix",
-    "NoMixing",
-    "PositionedStream",
-    "Reader",
-    "SampleSet",
-    "ShiftFlip",
-    "Source",
-    "Stream",
-    "StreamSpec",
-    "TokenData",
-    "cifar10",
-    "cifar100",
-    "csv",
-    "dataset",
-    "dataset_source",
-    "digits",
-    "hugging_face",
-    "image_folder",
-    "memmap",
-    "mnist",
-    "stream",
-    "synthetic",
-    "tensors",
-    "tokens",
-]
+from hydrant.data.augment import AlternatingFlip as AlternatingFlip
+from hydrant.data.augment import MixupCutmix as MixupCutmix
+from hydrant.data.augment import NoMixing as NoMixing
+from hydrant.data.augment import ShiftFlip as ShiftFlip
+from hydrant.data.base import Data as Data
+from hydrant.data.base import Indices as Indices
+from hydrant.data.base import PositionedStream as PositionedStream
+from hydrant.data.base import Reader as Reader
+from hydrant.data.base import Source as Source
+from hydrant.data.base import Stream as Stream
+from hydrant.data.base import StreamSpec as StreamSpec
+from hydrant.data.dataset import dataset as dataset
+from hydrant.data.dataset import dataset_source as dataset_source
+from hydrant.data.dataset import tensors as tensors
+from hydrant.data.folder import ImageAugment as ImageAugment
+from hydrant.data.folder import image_folder as image_folder
+from hydrant.data.hugging_face import hugging_face as hugging_face
+from hydrant.data.in_memory import InMemorySource as InMemorySource
+from hydrant.data.iterable import IterableSource as IterableSource
+from hydrant.data.iterable import stream as stream
+from hydrant.data.loader import LoaderSource as LoaderSource
+from hydrant.data.loader import SampleSet as SampleSet
+from hydrant.data.memmap import memmap as memmap
+from hydrant.data.table import csv as csv
+from hydrant.data.tokens import TokenData as TokenData
+from hydrant.data.tokens import tokens as tokens
+from hydrant.data.vision import cifar10 as cifar10
+from hydrant.data.vision import cifar100 as cifar100
+from hydrant.data.vision import digits as digits
+from hydrant.data.vision import mnist as mnist
+from hydrant.data.vision import synthetic as synthetic

@@ -20,18 +20,4 @@ if TYPE_CHECKING:
     from hydrant.hooks.stop import StopAt as StopAt
     from hydrant.hooks.stop import StopIf as StopIf
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Diagnostics": "hydrant.hooks.diagnostics",
-        "Freeze": "hydrant.hooks.freeze",
-        "GradientNoise": "hydrant.hooks.gradients",
-        "Lookahead": "hydrant.hooks.lookahead",
-        "LrFinder": "hydrant.hooks.lr_finder",
-        "Samples": "hydrant.hooks.samples",
-        "Sharpness": "hydrant.hooks.gradients",
-        "StopAt": "hydrant.hooks.stop",
-        "StopIf": "hydrant.hooks.stop",
-        "TextSamples": "hydrant.hooks.samples",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

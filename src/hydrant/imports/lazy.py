@@ -3,18 +3,23 @@
 import contextlib
 import gc
 import importlib
+import re
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 
-def lazy_exports(
-    package: str, exports: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package that imports a module only when its export is used.
 
-    `exports` gives the module of each name. PEP 562 describes the mechanism.
+    The exports are what its file imports `as` itself, for type checkers only. PEP 562 describes the mechanism.
     """
+    text = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
+    exports = {
+        name: module
+        for module, name in re.findall(r"^    from (\S+) import (\S+) as \2$", text, re.MULTILINE)
+    }
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in exports:

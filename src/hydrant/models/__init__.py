@@ -1,14 +1,8 @@
 """Models: plain `nn.Module`s, independent of data sets, tasks and configs."""
 
-from hydrant.models.gpt import GPT
-from hydrant.models.small import MLP, AllReduceNet, ConvNet, DeepLinear
-from hydrant.models.timm import timm_model
-
-__all__ = [
-    "GPT",
-    "MLP",
-    "AllReduceNet",
-    "ConvNet",
-    "DeepLinear",
-    "timm_model",
-]
+from hydrant.models.gpt import GPT as GPT
+from hydrant.models.small import MLP as MLP
+from hydrant.models.small import AllReduceNet as AllReduceNet
+from hydrant.models.small import ConvNet as ConvNet
+from hydrant.models.small import DeepLinear as DeepLinear
+from hydrant.models.timm import timm_model as timm_model

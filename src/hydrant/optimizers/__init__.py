@@ -1,16 +1,10 @@
 """Optimizers beyond `torch.optim`: a function or class called with the parameter groups."""
 
-from hydrant.optimizers.ema import Ema, NoAveraging, TailAverage
-from hydrant.optimizers.library import Sam, library_optimizer, timm_optimizer
-from hydrant.optimizers.matrices import MuonWithAdamW, NorMuonWithAdamW
-
-__all__ = [
-    "Ema",
-    "MuonWithAdamW",
-    "NoAveraging",
-    "NorMuonWithAdamW",
-    "Sam",
-    "TailAverage",
-    "library_optimizer",
-    "timm_optimizer",
-]
+from hydrant.optimizers.ema import Ema as Ema
+from hydrant.optimizers.ema import NoAveraging as NoAveraging
+from hydrant.optimizers.ema import TailAverage as TailAverage
+from hydrant.optimizers.library import Sam as Sam
+from hydrant.optimizers.library import library_optimizer as library_optimizer
+from hydrant.optimizers.library import timm_optimizer as timm_optimizer
+from hydrant.optimizers.matrices import MuonWithAdamW as MuonWithAdamW
+from hydrant.optimizers.matrices import NorMuonWithAdamW as NorMuonWithAdamW

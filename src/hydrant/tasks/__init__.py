@@ -1,18 +1,10 @@
 """Tasks: a model with its losses and measurements in one module."""
 
-from hydrant.tasks.base import Task
-from hydrant.tasks.classification import Classification
-from hydrant.tasks.distillation import Distillation
-from hydrant.tasks.language_modeling import LanguageModeling
-from hydrant.tasks.supervised import R2, Regression, Supervised, TwoModels
-
-__all__ = [
-    "R2",
-    "Classification",
-    "Distillation",
-    "LanguageModeling",
-    "Regression",
-    "Supervised",
-    "Task",
-    "TwoModels",
-]
+from hydrant.tasks.base import Task as Task
+from hydrant.tasks.classification import Classification as Classification
+from hydrant.tasks.distillation import Distillation as Distillation
+from hydrant.tasks.language_modeling import LanguageModeling as LanguageModeling
+from hydrant.tasks.supervised import R2 as R2
+from hydrant.tasks.supervised import Regression as Regression
+from hydrant.tasks.supervised import Supervised as Supervised
+from hydrant.tasks.supervised import TwoModels as TwoModels

@@ -15,13 +15,4 @@ if TYPE_CHECKING:
     from hydrant.trackers.tensorboard import TrackioTracker as TrackioTracker
     from hydrant.trackers.wandb import WandbTracker as WandbTracker
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "NullTracker": "hydrant.trackers.base",
-        "MlflowTracker": "hydrant.trackers.mlflow",
-        "TensorBoardTracker": "hydrant.trackers.tensorboard",
-        "TrackioTracker": "hydrant.trackers.tensorboard",
-        "WandbTracker": "hydrant.trackers.wandb",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

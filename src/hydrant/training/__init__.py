@@ -3,22 +3,22 @@
 The names below are the `_target_`s of config groups. Importing this package imports no torch.
 """
 
+from typing import TYPE_CHECKING
+
 from hydrant.imports.lazy import lazy_exports
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Compile": "hydrant.training.compile.compiled_task",
-        "Ddp": "hydrant.training.distributed.ddp",
-        "Eager": "hydrant.training.compile.base",
-        "Fsdp": "hydrant.training.distributed.fsdp",
-        "NoProfiler": "hydrant.training.profiling.base",
-        "Precision": "hydrant.training.precision",
-        "Single": "hydrant.training.distributed.base",
-        "TorchProfiler": "hydrant.training.profiling.trace",
-        "passed_data": "hydrant.training.passed_objects",
-        "passed_model": "hydrant.training.passed_objects",
-        "passed_task": "hydrant.training.passed_objects",
-        "with_weights": "hydrant.training.checkpoint.weights",
-    },
-)
+if TYPE_CHECKING:
+    from hydrant.training.checkpoint.weights import with_weights as with_weights
+    from hydrant.training.compile.base import Eager as Eager
+    from hydrant.training.compile.compiled_task import Compile as Compile
+    from hydrant.training.distributed.base import Single as Single
+    from hydrant.training.distributed.ddp import Ddp as Ddp
+    from hydrant.training.distributed.fsdp import Fsdp as Fsdp
+    from hydrant.training.passed_objects import passed_data as passed_data
+    from hydrant.training.passed_objects import passed_model as passed_model
+    from hydrant.training.passed_objects import passed_task as passed_task
+    from hydrant.training.precision import Precision as Precision
+    from hydrant.training.profiling.base import NoProfiler as NoProfiler
+    from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
+
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -579,6 +579,21 @@ def test_a_run_does_not_continue_on_another_validation_file_of_the_same_name(
     assert yaml.safe_load((run / "summary.json").read_text())["best"] == best  # of the same validation file
 
 
+def test_a_run_continues_where_other_missing_words_change_no_cell(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a version which knew the words itself."""
+    for name, cell in (("same", "b"), ("other", "NA")):
+        rows = "".join(f"{n},{cell if n % 4 else 'a'},{n}.5\n" for n in range(20))
+        (workdir / f"{name}.csv").write_text(f"x,kind,y\n{rows}")
+        words = ("data=csv", f"data.train={name}.csv", "data.target=y", "task=regression", "model=mlp", "duration=4",
+                 "data.missing=mean", "tracker=local", "global_batch_size=4", "save_every=2")  # fmt: skip
+        run = train(*words, "data.missing_words=[NA]", name=name)
+        begun = f"resume={run / 'checkpoints' / 'update_00000002'}"
+        train(*words, begun, name=f"on_{name}", status=0 if name == "same" else 2)
+    assert "holds a run of another config: data.input_shape ([2] there, [3] here)" in capsys.readouterr().err
+
+
 def test_the_samples_that_train_standardize_alone(workdir: Path, train: Train) -> None:
     """Not those that `limit_train_samples` leaves out, with folds too."""
     lines = [f"{n % 8},{n % 8}.5\n" for n in range(20)]

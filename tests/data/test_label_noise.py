@@ -12,7 +12,7 @@ from sources import in_memory, joined, same, spec, update
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import Data, InMemorySource, LoaderSource, Source, synthetic
-from hydrant.data.labels import labels_of
+from hydrant.data.base import labels_of
 from hydrant.data.stratified import with_label_noise
 from hydrant.errors import ConfigError
 from hydrant.sweeps.stack_plan import program_of

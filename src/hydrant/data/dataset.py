@@ -17,10 +17,9 @@ from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
 from hydrant.checks import check_number, no_file, suggestion
-from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization
+from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
-from hydrant.data.labels import check_same_classes
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
 

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, is_inexact, leaves_of, map_tensors, tensors_of, with_tensors
-from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, batch_ranges, rounded
-from hydrant.data.labels import as_labels
+from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, as_labels, batch_ranges, rounded
 from hydrant.errors import ConfigError
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]

@@ -24,11 +24,11 @@ from hydrant.data.base import (
     SampleOrder,
     Source,
     StreamSpec,
+    as_labels,
     batch_ranges,
     rounded,
 )
 from hydrant.data.in_memory import Copies, copies_to
-from hydrant.data.labels import as_labels
 from hydrant.data.workers import (
     ReusedFloats,
     WorkerLoader,

@@ -9,9 +9,8 @@ import torch
 
 from hydrant import seeding
 from hydrant.checks import check_number
-from hydrant.data.base import Data, Source
+from hydrant.data.base import Data, Source, labels_of
 from hydrant.data.in_memory import InMemorySource
-from hydrant.data.labels import labels_of
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.errors import ConfigError
 

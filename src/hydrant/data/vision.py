@@ -26,10 +26,10 @@ from hydrant.data.base import (
     StreamSpec,
     check_normalization,
     check_shapes,
+    labels_of,
     select,
 )
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
-from hydrant.data.labels import labels_of
 from hydrant.data.stratified import cut_part, cut_val_and_test
 from hydrant.errors import ConfigError, DataError
 

@@ -193,14 +193,7 @@ class MuonWithAdamW(MatricesWithAdamW):
             adjust_lr_fn=adjust_lr_fn,
         )  # fmt: skip
         super().__init__(
-            params,
-            matrices,
-            lr=lr,
-            weight_decay=weight_decay,
-            dtype=dtype,
-            betas=betas,
-            eps=eps,
-            fused=fused,
+            params, matrices, lr=lr, weight_decay=weight_decay, dtype=dtype, betas=betas, eps=eps, fused=fused
         )
 
 
@@ -326,12 +319,5 @@ class NorMuonWithAdamW(MatricesWithAdamW):
             ns_coefficients=ns_coefficients,
         )
         super().__init__(
-            params,
-            matrices,
-            lr=lr,
-            weight_decay=weight_decay,
-            dtype=dtype,
-            betas=betas,
-            eps=eps,
-            fused=fused,
+            params, matrices, lr=lr, weight_decay=weight_decay, dtype=dtype, betas=betas, eps=eps, fused=fused
         )

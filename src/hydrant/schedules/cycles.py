@@ -121,13 +121,7 @@ def one_cycle(
 
 @framed
 def one_cycle_momentum(
-    clock: Clock,
-    end: int,
-    *,
-    pct_start: float,
-    anneal_strategy: str,
-    three_phase: bool,
-    base_ratio: float,
+    clock: Clock, end: int, *, pct_start: float, anneal_strategy: str, three_phase: bool, base_ratio: float
 ) -> Curve:
     """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `OneCycleLR`.
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from hydrant.batch import Batch, as_real, is_inexact, tensors_of
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.data import Data, IterableSource, Source, StreamSpec
-from hydrant.data.base import ON_HOST, Indices, digest_of_samples
-from hydrant.data.labels import labels_of
+from hydrant.data.base import ON_HOST, Indices, digest_of_samples, labels_of
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, DataError, log
 from hydrant.training.distributed.world import World

@@ -89,7 +89,7 @@ def write(path: str, text: str) -> None:
 @line("`hydra/launcher=local`")
 def launchers(request: pytest.FixtureRequest) -> None:
     def kind(*words: str) -> tuple[type, Any]:
-        return in_sweep(request, lambda s: (type(s.launcher.executor), s.launcher.lanes), *words)
+        return in_sweep(request, lambda s: (type(s.executor), s.lanes), *words)
 
     assert kind() == kind("hydra/launcher=basic") == (Sequential, 1)
     assert kind("hydra/launcher=local") == (Local, 1)

@@ -35,7 +35,7 @@ def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["first_import", "preload", "freeze_gc", "warm_matplotlib"])
+@pytest.mark.parametrize("name", ["preload", "warm_matplotlib"])
 def test_the_patches_do_nothing_in_other_processes(name: str, tmp_path: Path) -> None:
     """Such as one whose config names the module: it imports the module, and refuses the config."""
     module = f"hydrant.sweeps.fork_server.{name}"

@@ -17,7 +17,7 @@ from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import HYDRA_ERRORS, as_config_error, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import check_grid_file, check_placed, group_options
-from hydrant.config.hydra_guard import class_of
+from hydrant.config.hydra_guard import class_of, is_basic_launcher
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, JobFailed, RecordError
@@ -29,8 +29,8 @@ from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.base import paths_to_preload
+from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
-from hydrant.sweeps.launcher import launcher_of
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.preflight import (
     check_same_config,
@@ -40,7 +40,7 @@ from hydrant.sweeps.preflight import (
     trained_elsewhere,
 )
 from hydrant.sweeps.results_table import sweep_files_locked
-from hydrant.sweeps.stack_plan import Lanes
+from hydrant.sweeps.stack_plan import Lanes, check_lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
 
@@ -100,8 +100,10 @@ class GridSweeper:
             check_number(f"{_KEY}.{name}", limit, above=0)
         self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
+        self.executor: Executor
+        self.lanes: Lanes
         with hydra_settings(context.config.hydra):
-            self.launcher = launcher_of(_resolved(context.config.hydra.launcher, "hydra.launcher"))
+            self.executor, self.lanes = _launcher(_resolved(context.config.hydra.launcher, "hydra.launcher"))
         self.folder = sweep_folder(context.config)
         self._max_batch_size, self._params = max_batch_size, params or {}
         self._needs_server = False  # to be started while jobs are composed
@@ -145,27 +147,17 @@ class GridSweeper:
 
     def _find_faults(self, jobs: Sequence[ComposedJob]) -> list[_Fault]:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
-        if not jobs or self._executor.is_remote:
+        if not jobs or self.executor.is_remote:
             return []
         reasons = [(trained_elsewhere(job.folder), job.words) for job in jobs]
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
-        if self._lanes != 1:
-            plan = self.sweep.plan_stacks(
-                {job.folder: job.config for job in jobs}, self._executor, self._lanes
-            )
+        if self.lanes != 1:
+            plan = self.sweep.plan_stacks({job.folder: job.config for job in jobs}, self.executor, self.lanes)
             return [(plan.errors[job.folder], job.words) for job in jobs if job.folder in plan.errors]
         show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
         errors = find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
-
-    @property
-    def _lanes(self) -> Lanes:
-        return self.launcher.lanes
-
-    @property
-    def _executor(self) -> Executor:
-        return self.launcher.executor
 
     def _launch(self, jobs: Sequence[ComposedJob]) -> None:
         size = self._max_batch_size or len(jobs)
@@ -193,14 +185,14 @@ class GridSweeper:
     def _run_batch(self, jobs: Sequence[ComposedJob], first: int) -> str:
         """Run jobs, the first of which has this number; return why the first failed one failed, "" if none did."""
         sweep_jobs = [self.sweep.add(job.job, n, job.environment) for n, job in enumerate(jobs, first)]
-        results = self.sweep.run_all(sweep_jobs, self._executor, self._lanes)
+        results = self.sweep.run_all(sweep_jobs, self.executor, self.lanes)
         failed = [f"job {n}: {result.message}" for n, result in sorted(results.items()) if result.exit_status]
         return failed[0] if failed else ""
 
     def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
         composed, faults = dict[Path, ComposedJob](), list[_Fault]()
-        self._needs_server = not self._executor.is_remote and _have_same_options(jobs)
+        self._needs_server = not self.executor.is_remote and _have_same_options(jobs)
         for number, words in enumerate(jobs):
             if number % _COUNT_EVERY == 0 and len(jobs) > 1:
                 show_activity(f"composed {number:,} of {len(jobs):,} jobs")
@@ -233,16 +225,12 @@ class GridSweeper:
             config.hydra.sweep.subdir = subdir
         environment = dict(config.hydra.job.env_set)
         placed = place(config, number)
-        self._start_server(config, placed.folder)
+        if self._needs_server and RunFolder(placed.folder).state != RunStatus.FINISHED:
+            self._needs_server = False  # it imports while this process imports and composes
+            start_server(paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
         job = job_of(config, placed)
         _check_folder(job, self.folder)
         return ComposedJob(words, job.folder.resolve(), job, environment)
-
-    def _start_server(self, config: DictConfig, folder: Path) -> None:
-        """Start the fork server, which imports while this process imports and composes; not for a finished job."""
-        if self._needs_server and RunFolder(folder).state != RunStatus.FINISHED:
-            self._needs_server = False
-            start_server(paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
 
 
 def _check_folder(job: Job, of_sweep: Path) -> None:
@@ -312,6 +300,25 @@ def sweeper_of(context: Context) -> GridSweeper:
     kind = class_of(node, _KEY, "sweeper", "run", "_overrides")
     with as_config_error(_KEY, node):
         return kind(context, **{name: value for name, value in node.items() if name != "_target_"})
+
+
+def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
+    """Return where the jobs of a sweep run, ready to run them, and the most that train together in one process.
+
+    Args:
+        node: a checked `hydra.launcher`.
+
+    Raises:
+        ConfigError: it takes other arguments, or cannot run here.
+    """
+    if is_basic_launcher(node["_target_"]):
+        return Sequential(), 1
+    lanes = check_lanes(node.get("lanes", 1))
+    arguments = {name: value for name, value in node.items() if name not in ("_target_", "lanes")}
+    with as_config_error("hydra.launcher", node):
+        executor: Executor = class_of(node, "hydra.launcher", "launcher", "prepare", "run")(**arguments)
+        executor.prepare()
+    return executor, lanes
 
 
 def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, resu
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.plan import check_is_of_a_sweep
-from hydrant.sweeps.preflight import is_finished
+from hydrant.sweeps.preflight import is_finished, plan_stacks
 from hydrant.sweeps.progress import sparing, sweep_progress
 from hydrant.sweeps.results_table import (
     MAX_PRINTED,
@@ -44,7 +44,6 @@ from hydrant.sweeps.results_table import (
     styled,
 )
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
-from hydrant.sweeps.stacks import plan_stacks
 from hydrant.terminal.console import (
     console,
     is_terminal,

@@ -1,8 +1,7 @@
 """Call functions in processes that are forked from a server, which has done all slow imports.
 
-`call` starts the server and calls functions. The other modules run in the server: `first_import` before its imports,
-`preload` makes them, `warm_matplotlib` is among them, `freeze_gc` runs after them. Imported in any other process, they
-do nothing.
+`call` starts the server and calls functions. `preload` makes the imports in the server, `warm_matplotlib` is among
+them. Imported in any other process, they do nothing.
 """
 
 import sys

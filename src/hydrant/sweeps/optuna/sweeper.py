@@ -88,11 +88,11 @@ class OptunaSweeper(GridSweeper):
             def begin() -> None:
                 replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
 
-            SearchLoop(trials, limits, self.sweep, compose_job, begin).run(self._executor, self._lanes)
+            SearchLoop(trials, limits, self.sweep, compose_job, begin).run(self.executor, self.lanes)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""
-        for run in [] if self._executor.is_remote else runs_of_sweep(folder):
+        for run in [] if self.executor.is_remote else runs_of_sweep(folder):
             if reason := trained_elsewhere(run.path):
                 raise ConfigError("name", reason)
 
@@ -100,17 +100,17 @@ class OptunaSweeper(GridSweeper):
         """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError for one that is not possible."""
         limits: dict[str, Any] = dict(self._limits)
         if limits["n_jobs"] is None:
-            if self._lanes == "auto":
+            if self.lanes == "auto":
                 message = (
                     "needs a number with hydra.launcher.lanes=auto: only trials drawn at once can be stacked"
                 )
                 raise ConfigError(f"{_KEY}.n_jobs", message)
-            limits["n_jobs"] = (OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1) * self._lanes
+            limits["n_jobs"] = (OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1) * self.lanes
         for name, minimum in _MINIMUM.items():
             check_value(f"{_KEY}.{name}", int, limits[name])
             if limits[name] < minimum:
                 raise ConfigError(f"{_KEY}.{name}", f"needs {minimum} or more, not {limits[name]}")
-        if limits["n_jobs"] > 1 and isinstance(self._executor, Sequential):
+        if limits["n_jobs"] > 1 and isinstance(self.executor, Sequential):
             message = "the basic launcher runs one trial after another"
             raise ConfigError(f"{_KEY}.n_jobs", message, remedy="add hydra/launcher=local, or another one")
         return limits
@@ -145,7 +145,7 @@ class OptunaSweeper(GridSweeper):
         others = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
         words = [space.overrides(params) for params in (first, *others)]
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
-        errors = [] if self._executor.is_remote else find_config_errors([job.config for job in jobs])
+        errors = [] if self.executor.is_remote else find_config_errors([job.config for job in jobs])
         if errors and errors[0] and all(errors):
             message = f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]"
             raise ConfigError(errors[0].key, message, remedy=errors[0].remedy)

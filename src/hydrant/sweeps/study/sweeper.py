@@ -154,8 +154,8 @@ class StudySweeper(GridSweeper):
 
     @property
     def _num_at_once(self) -> int:
-        lanes = self._lanes if isinstance(self._lanes, int) else 1
-        return (self._executor.num_processes or 1) * lanes
+        lanes = self.lanes if isinstance(self.lanes, int) else 1
+        return (self.executor.num_processes or 1) * lanes
 
     def _protocol(self) -> Protocol:
         """Return what the study does.
@@ -278,7 +278,7 @@ class StudySweeper(GridSweeper):
     def _check_judge(self, job: ComposedJob, rule: Rule) -> None:
         """Raise ConfigError if no run will have the metric that judges. A test gives what a validation gives."""
         split, _, name = rule.metric.partition("/")
-        if self._executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
+        if self.executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
             return
         best = {"metric": f"{split.replace('test', 'val')}/{name}", "mode": rule.mode}
         [error] = find_config_errors([{**job.config, "best": best}])

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import ast
 import posixpath
 import re
 import textwrap
@@ -140,14 +139,7 @@ def page_uri(path: str) -> str:
 
 
 class Doctests(griffe.Extension):
-    """Puts the doctests of every docstring into code blocks, and finds lazy exports."""
-
-    def on_module_members(self, *, node: Any, mod: griffe.Module, **_: Any) -> None:
-        for call in ast.walk(node):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "lazy_exports":
-                for name, module in ast.literal_eval(call.args[1]).items():
-                    if name not in mod.members:
-                        mod.set_member(name, griffe.Alias(name, f"{module}.{name}"))
+    """Puts the doctests of every docstring into code blocks."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:

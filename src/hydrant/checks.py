@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from pathlib import Path
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, quoted
 
 
 def nearest(name: str, options: Iterable[str]) -> list[str]:
@@ -40,7 +40,7 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
         return hint.removesuffix(".")
     if len(options) > _MAX_LISTED:
         return f"{hint} There are {len(options)} {noun.lower()}"
-    return f"{hint} {noun}: {', '.join(options)}"
+    return f"{hint} {noun}: {', '.join(map(quoted, options))}"
 
 
 def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> str:
@@ -51,16 +51,16 @@ def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> 
     names = _names_beside(path, is_meant)
     slug = path.name.replace("=", "-").replace(" ", "_")
     if begun := [name for name in names if slug and name.startswith(slug)]:
-        return f"; did you mean {path.parent / begun[0]}?"
+        return f"; did you mean {quoted(path.parent / begun[0])}?"
     if path.parent == Path():  # the working folder holds much else
         names = nearest(path.name, names)
-    return suggestion(path.name, names, f"Folders in {path.parent}") if names else ""
+    return suggestion(path.name, names, f"Folders in {quoted(path.parent)}") if names else ""
 
 
 def no_file(key: str, path: Path) -> ConfigError:
     """Return the error for a file that does not exist, with a similar one beside it."""
     close = nearest(path.name, _names_beside(path, Path.is_file))[:1]
-    hint = f"did you mean {path.parent / close[0]}?" if close else ""
+    hint = f"did you mean {quoted(path.parent / close[0])}?" if close else ""
     return ConfigError(key, f"there is no file {path}", remedy=hint)
 
 
@@ -103,7 +103,7 @@ def check_number(
         needed += ", and finite" * (value == math.inf)
     else:
         needed = f"a number from {least:g} to {end}" if has_least else f"a number above {above:g} and {end}"
-    raise ConfigError(key, f"needs {needed}, not {value}")
+    raise ConfigError(key, needs=needed, got=value)
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:

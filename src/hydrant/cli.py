@@ -3,6 +3,7 @@
 import errno
 import os
 import pkgutil
+import shlex
 import signal
 import sys
 import traceback
@@ -23,7 +24,6 @@ from hydrant.terminal.console import (
     answer_status,
     begin_activity,
     json_output,
-    key_of,
     output_status,
     say_error,
     standard_streams,
@@ -76,7 +76,7 @@ def _run(arguments: list[str]) -> int:
             return _report(ConfigError("", f"{link} is a link to itself"))
         if reason := _why_not_readable(error, *arguments):
             log.debug("%s may not read a path", arguments[0], exc_info=error)
-            return _report(ConfigError("", f"{reason}; ask its owner, or give another path"))
+            return _report(ConfigError("", reason, remedy="ask its owner, or give another path"))
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
@@ -112,8 +112,8 @@ def _spelt_as_flags(arguments: list[str]) -> list[str]:
 
 def _call(command: str, *arguments: str) -> int:
     if "=" in command or command.startswith("-"):
-        remedy = f"hydrant train {command}"
-        raise ConfigError("", f"{command!r} comes after a command: {remedy}", about=command, remedy=remedy)
+        remedy = f": hydrant train {shlex.quote(command)}"
+        raise ConfigError("", f"{command!r} comes after a command", about=command, remedy=remedy)
     if command in RETIRED:
         raise ConfigError("", f"the command {command} is retired: {RETIRED[command]}")
     if (known := COMMANDS.get(command)) is None:
@@ -142,7 +142,8 @@ def _check_working_folder() -> None:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        raise ConfigError("", "the working folder has been removed; change to another one") from error
+        message = "the working folder has been removed"
+        raise ConfigError("", message, remedy="change to another one") from error
 
 
 def _allow_own_code(words: Sequence[str]) -> None:
@@ -158,7 +159,7 @@ def _function_of(command: str) -> Callable[[list[str]], int]:
 
 
 def _report(error: HydrantError) -> int:
-    return say_error(str(error), error.exit_status, key_of(error), error.remedy)
+    return say_error(str(error), error.exit_status, error.key, error.advice)
 
 
 def _complete(arguments: list[str]) -> int:

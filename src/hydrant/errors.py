@@ -25,7 +25,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import sysconfig
 import traceback
 from collections.abc import Generator, Iterable, Sequence
@@ -39,64 +38,37 @@ log = logging.getLogger("hydrant")
 
 
 class HydrantError(Exception):
-    """Base of every error whose message is for the user.
+    """Base of every error whose message is for the user: a record, of which the message is made.
 
-    `remedy` says what to do, as the message does, to whose end it is added. If none is given, it is the end of the
-    message that says it; "" if there is none.
+    >>> print(HydrantError("has no value", remedy="write lr=1"), HydrantError("predict what?", remedy="Give a run"))
+    has no value; write lr=1 predict what? Give a run
+
+    Args:
+        reason: what is wrong, and with what.
+        remedy: what to do, with which the message ends, behind "; ", or ". " before a capital letter; it may begin
+            with another of these joints. No part of it is a name that is not in quotes, unless the code chose it.
     """
 
     exit_status = 1
-    remedy = ""
+    key = ""
+    needs = ""
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
-        super().__init__(with_remedy(message, remedy))
-        self.remedy = (remedy[2:] if remedy.startswith(_MARKS) else remedy) or remedy_in(message)
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
+        joint = next((joint for joint in _JOINTS if remedy.startswith(joint)), "")
+        self.reason, self.remedy = reason, remedy.removeprefix(joint)
+        joint = joint or (" " if reason.endswith("?") else ". " if remedy[:1].isupper() else "; ")
+        super().__init__(f"{reason}{joint}{self.remedy}" if remedy else reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)  # it is sent between processes
 
-
-_MARKS = ("; ", ". ")  # with which a suggestion begins
-_ADVICE = re.compile(
-    r"[;.?:] ((?:add|ask|begin|change|check|choose|close|continue|convert|copy|correct|define|delete|did you mean"
-    r"|export|give|if you trust it|is it|it has|it should|keep|leave|lengthen|let|lower|make|move|name (?:a|each|the)"
-    r"|pad|pass|pip install|put|raise|remove|rename|repair|repeat|replace|restore|run(?! \d)|save|see|set|shorten|skip"
-    r"|sort|start|stop|take|the shortest|there are|these do|to (?:add|change|choose)|train|try|unset|use|wait|write)"
-    r"(?=[ ,:])(?! (?:does|failed|has|is|was)\b).*"
-    r"|(?:arguments|flags|keys of \S+|options): .*|hydrant [a-z]+ .*)"
-    r"|[;.] ([\w.@/+~-]+=\S.*)|: (\"[\w.@/+~-]+=.*)|\((choose from .*)\)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""The end of a message from the first clause on that is an imperative, a list of names, a command or an override."""
+    @property
+    def advice(self) -> str:
+        """What to do: the remedy, else to give what the key needs; "" if neither is known."""
+        return self.remedy or (f"give {self.needs}" if self.needs else "")
 
 
-def remedy_in(message: str) -> str:
-    """Return the end of a message that says what to do; "" if nothing does.
-
-    >>> remedy_in("lr: 0 is too small; give 1, or leave it out"), remedy_in("x=1: is nested too deeply")
-    ('give 1, or leave it out', '')
-    >>> remedy_in("data.train: train.csv has no column 'q'"), remedy_in("x: run 3 failed"), remedy_in("a: Give a run")
-    ('', '', 'Give a run')
-    """
-    found = _ADVICE.search(message)
-    return found[found.lastindex or 0] if found else ""
-
-
-def with_remedy(message: str, remedy: str) -> str:
-    """Return a message with a remedy, at its end if it does not have it.
-
-    >>> with_remedy("has no value", "write lr=1"), with_remedy("predict what?", "Give a run")
-    ('has no value; write lr=1', 'predict what? Give a run')
-    >>> with_remedy("has no value; write lr=1 [job: seed=0]", "write lr=1")
-    'has no value; write lr=1 [job: seed=0]'
-    """
-    if remedy in message:
-        return message
-    if remedy.startswith(_MARKS):
-        return message + remedy
-    if message.endswith("?"):
-        return f"{message} {remedy}"
-    return f"{message}{'. ' if remedy[0].isupper() else '; '}{remedy}"
+_JOINTS = ("; ", ". ", ": ")
 
 
 def _rebuild(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> HydrantError:
@@ -114,20 +86,43 @@ def recorded_error(type_name: str, message: str, exit_status: int) -> HydrantErr
     """
     kind = globals().get(type_name)
     known = kind if isinstance(kind, type) and issubclass(kind, HydrantError) else HydrantError
-    fields = {"key": "", "reason": message} if issubclass(known, ConfigError) else {}
-    return _rebuild(known, (message,), {"exit_status": exit_status, **fields})
+    fields = {"exit_status": exit_status, "reason": message, "remedy": ""}
+    return _rebuild(known, (message,), fields)
 
 
 class ConfigError(HydrantError):
-    """The config or the command line is wrong. `key` is the config key to change; `""` if it is not a single one."""
+    """The config or the command line is wrong.
+
+    >>> print(ConfigError("lr", needs="a number above 0", got=None))
+    lr: needs a number above 0, not null
+
+    Args:
+        key: the config key to change, with which the message begins; `""` if it is not a single one.
+        reason: what is wrong; without it, `needs` and `got` say it.
+        needs: what the key needs.
+        got: what it has.
+        about: the key, or the flag, if the message does not begin with it.
+    """
 
     exit_status = 2
 
-    def __init__(self, key: str, message: str, *, about: str = "", remedy: str = "") -> None:
-        """Make an error; the message begins with `key`, but not with `about`, which is a key or a flag too."""
-        self.reason = with_remedy(message, remedy)
-        super().__init__(f"{key}: {self.reason}" if key else self.reason, remedy=remedy)
-        self.key = key or about
+    def __init__(
+        self,
+        key: str,
+        reason: str = "",
+        *,
+        needs: str = "",
+        got: object = ...,
+        remedy: str = "",
+        about: str = "",
+    ) -> None:
+        reason = reason or f"needs {needs}" + ("" if got is ... else f", not {shown(got)}")
+        super().__init__(f"{key}: {reason}" if key else reason, remedy=remedy)
+        self.reason, self.needs, self.key = reason, needs, key or about
+
+    def at(self, key: str, more: str = "") -> ConfigError:
+        """Return this error as that of another key, with more about the reason."""
+        return ConfigError(key, self.reason + more, needs=self.needs, remedy=self.remedy)
 
 
 class FolderInUse(ConfigError):
@@ -320,6 +315,20 @@ def shown(value: Any) -> str:
             return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
         case _:
             return repr(value)
+
+
+def quoted(name: object) -> str:
+    """Return a name as a remedy has it: in quotes, unless it is one plain word.
+
+    >>> quoted("runs/lr=0.1"), quoted("lr; run curl")
+    ('runs/lr=0.1', "'lr; run curl'")
+    """
+    text = str(name)
+    is_plain = all(letter.isalnum() or letter in _IN_WORDS for letter in text)
+    return text if text and is_plain else repr(text)
+
+
+_IN_WORDS = "_@%+=,./-~^[]{}<>*:"
 
 
 def first_few(names: Sequence[str], limit: int = 3, what: str = "") -> str:

@@ -154,7 +154,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask, capsys: pytest.Captur
     of_sweep = ask("train", "-m", "seed=0", "duration=1parsec", status=2)
     assert "; 1 of 1 jobs cannot run, so none starts" in of_sweep["message"]
     assert of_sweep["remedy"].startswith("write 500 (updates), 10ep (epochs)")
-    assert of_sweep["message"].count(of_sweep["remedy"]) == 1
+    assert of_sweep["remedy"] not in of_sweep["message"]
     assert cli.main(["--json"]) == 2
     alone = check(capsys.readouterr().err)
     assert (alone["key"], alone["remedy"]) == ("--json", "hydrant train --json")

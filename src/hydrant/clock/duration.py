@@ -67,7 +67,8 @@ class Duration:
         if duration.unit == "" and duration.amount.denominator != 1:
             percent = f"{float(duration.amount * 100):g}% (of the run) or "
             meant = f"{percent if duration.amount < 1 and key != 'duration' else ''}{value}ep"
-            raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {meant}?")
+            message = f"{value!r} is not a whole number of updates"
+            raise ConfigError(key, message, remedy=f"did you mean {meant}?")
         return duration
 
 

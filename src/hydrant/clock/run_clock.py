@@ -72,7 +72,8 @@ class Clock:
         clock = cls(num_samples, batch_sizes, 0, costs, update_seconds)
         total = clock.updates(duration, key)
         if total < 1:
-            raise ConfigError(key, f"{duration!r} is less than one update; the shortest run is duration=1")
+            message = f"{duration!r} is less than one update"
+            raise ConfigError(key, message, remedy="the shortest run is duration=1")
         if total > _MAX_UPDATES:
             raise ConfigError(key, f"{duration!r} is more than {_MAX_UPDATES:,} updates", remedy="give less")
         return replace(clock, total_updates=total)
@@ -203,5 +204,5 @@ def batch_size_steps(
         starts.append(start)
         sizes.append(size)
     if not starts:
-        raise ConfigError(key, "needs a number, or sizes by the update where they begin: {0: 64, 1000: 128}")
+        raise ConfigError(key, needs="a number, or sizes by the update where they begin: {0: 64, 1000: 128}")
     return Steps(tuple(starts), tuple(sizes))

@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
         known = newest_folders("hydrant evaluate outputs/first", with_sweeps=False)
-        raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint{known}")
+        raise ConfigError("", "evaluate what?", remedy=f"Give a run folder or a checkpoint{known}")
     from hydrant.runs.load import evaluate_saved, open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)

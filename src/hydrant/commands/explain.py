@@ -130,7 +130,7 @@ def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
     if not found and key == top and (having := [group for group in groups if options_with(group, top)]):
         return [row for group in having for row in _key(f"{group}.{top}", groups)]
     if not found and (words := own_words(key, "<value>")):
-        raise ConfigError("", f"no key {key!r}; {words}")
+        raise ConfigError("", f"no key {key!r}", remedy=words)
     if not found:
         known = [f"{top}.{name}" for of_option in keys.values() for name in of_option if name[0] != "_"]
         raise unknown_name(

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     if not words or is_override(words[0]):
         known = newest_folders("hydrant export outputs/first", with_sweeps=False)
-        raise ConfigError("", f"export what? Give a run folder{known}")
+        raise ConfigError("", "export what?", remedy=f"Give a run folder{known}")
     check_known("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
@@ -108,8 +108,8 @@ def _write(
     except HydrantError:
         raise
     except Exception as error:  # an exporter passes on any error of the model's code
-        message = f"{file_format} cannot hold this model ({typed_line(error)}); try another --format"
-        raise ExportError(message) from error
+        message = f"{file_format} cannot hold this model ({typed_line(error)})"
+        raise ExportError(message, remedy="try another --format") from error
     return difference
 
 

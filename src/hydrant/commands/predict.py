@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         run = "outputs/first" if not words or is_override(words[0]) else words[0]
         example = f"hydrant predict {shlex.quote(run)} val --out predictions.csv"
         remedy = f"Give a run, and then files, a folder or a split: {example}"
-        raise ConfigError("", f"predict what? {remedy}", remedy=remedy)
+        raise ConfigError("", "predict what?", remedy=remedy)
     check_number("--batch-size", options.batch_size, above=0)
     from hydrant.runs.load import open_run  # imports torch
     from hydrant.runs.prediction.inputs import find_inputs

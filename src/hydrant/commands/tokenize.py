@@ -66,11 +66,11 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     if not words or options.out is None:
         example = "hydrant tokenize texts/ --out data/texts"
-        raise ConfigError("", f"tokenize what? Give texts and a folder: {example}")
+        raise ConfigError("", "tokenize what?", remedy=f"Give texts and a folder: {example}")
     if not 0 < options.val < 1:
-        raise ConfigError("--val", f"needs a ratio above 0 and below 1, not {options.val}")
+        raise ConfigError("--val", needs="a ratio above 0 and below 1", got=options.val)
     if not 1 <= options.shard_size <= MAX_SHARD_TOKENS:
-        raise ConfigError("--shard-size", f"needs 1 to {MAX_SHARD_TOKENS} tokens, not {options.shard_size}")
+        raise ConfigError("--shard-size", needs=f"1 to {MAX_SHARD_TOKENS} tokens", got=options.shard_size)
     if options.out.exists():
         raise ConfigError("--out", f"{options.out} exists", remedy="remove it, or give another folder")
     files = _text_files(words, tuple(options.suffixes.split(",")))
@@ -82,8 +82,8 @@ def main(arguments: Sequence[str]) -> int:
             counts = {name: _write(folder, name, parts, tokenizer, size) for name, parts in splits.items()}
             tokenizer.vocabulary.write(folder)
     except OSError as error:
-        message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
-        raise ConfigError("--out", message) from error
+        message = f"{options.out} cannot be written ({error.strerror or error})"
+        raise ConfigError("--out", message, remedy="give another folder") from error
     size, overrides = tokenizer.vocabulary.size, ["data=tokens", f"data.root={options.out}"]
     written = {name: {"num_tokens": num, "num_files": files} for name, (num, files) in counts.items()}
     content = {"folder": str(options.out), "splits": written, "vocabulary_size": size, "overrides": overrides}
@@ -129,7 +129,7 @@ def _split(files: Sequence[Path], val: float) -> dict[str, list[Part]]:
     for name, parts in splits.items():
         if not parts:
             message = f"{val:g} leaves no text to {'train' if name == 'train' else 'validate'} on"
-            raise ConfigError("--val", f"{message}; only whole lines go to a set")
+            raise ConfigError("--val", message, remedy="only whole lines go to a set")
     return splits
 
 

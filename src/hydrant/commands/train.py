@@ -67,7 +67,8 @@ def _plain(run: RunFolder) -> dict[str, Any]:
 
 def _show(flags: Namespace, composer: Composer) -> int:
     if wants_json():
-        raise ConfigError(FLAG, "is for a command that trains; the config is YAML, so leave the flag out")
+        remedy = "the config is YAML, so leave the flag out"
+        raise ConfigError(FLAG, "is for a command that trains", remedy=remedy)
     from hydrant.config.hydra_main import show
 
     show(flags, composer)
@@ -142,7 +143,7 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
             name = signal_name(stop_status - 128)
             say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
     if failure and not stop_status:
-        report(RunResult.failed(str(failure), remedy=failure.remedy))
+        report(RunResult.failed(str(failure), remedy=failure.advice))
     return stop_status or int(has_failed or failure is not None)
 
 
@@ -204,5 +205,5 @@ def _compose_job(arguments: Sequence[str]) -> tuple[Job | None, dict[str, str]]:
                 return _job(config)[:2]
     except HYDRA_ERRORS as error:
         raise explain(error) from None  # Hydra's own errors cannot be pickled for other ranks
-    command = "python train.py --multirun parallel.num_processes=2 ..."
-    raise ConfigError("", f"a sweep starts the ranks of its jobs itself: {command}")
+    remedy = ": python train.py --multirun parallel.num_processes=2 ..."
+    raise ConfigError("", "a sweep starts the ranks of its jobs itself", remedy=remedy)

@@ -1,6 +1,7 @@
 """Check a composed config as far as possible without data and without a device."""
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Literal
@@ -44,12 +45,12 @@ def check(config: DictConfig) -> dict[str, Any]:
     resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in leaves(resolved):
         if isinstance(value, float) and math.isnan(value):
-            raise ConfigError(key, "needs a number, not nan")
+            raise ConfigError(key, needs="a number, not nan")
         try:
             check_plain(value)
         except ValueError as error:
-            message = f"{first_line(error)}, which the record of a run cannot hold; give another value"
-            raise ConfigError(key, message) from error
+            message = f"{first_line(error)}, which the record of a run cannot hold"
+            raise ConfigError(key, message, remedy="give another value") from error
     _check_values(resolved)
     _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)
@@ -114,16 +115,14 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     _check_positive("", resolved, schema.POSITIVE)
     for key in ("seed", "fold_seed", "label_noise_seed"):
         if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
-            raise ConfigError(key, f"needs a whole number from 0 to 2**64 - 1, not {resolved[key]}")
+            raise ConfigError(key, needs="a whole number from 0 to 2**64 - 1", got=resolved[key])
     check_number("label_noise", resolved["label_noise"], least=0, most=1)
     check_number("max_skipped", resolved["max_skipped"], least=0)
     _check_batch_sizes(resolved["global_batch_size"])
     _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
-        message = (
-            "makes results depend on timing, which deterministic=true excludes; use cudnn_benchmark=auto"
-        )
-        raise ConfigError("cudnn_benchmark", message)
+        message = "makes results depend on timing, which deterministic=true excludes"
+        raise ConfigError("cudnn_benchmark", message, remedy="use cudnn_benchmark=auto")
     for key in schema.DURATIONS:
         if resolved[key] is not None or key == "duration":
             Duration.parse(resolved[key], key)
@@ -149,7 +148,7 @@ def _check_batch_sizes(sizes: int | Literal["all"] | Mapping[str, int]) -> None:
         return
     for key, size in flatten({"global_batch_size": sizes}).items():
         if isinstance(size, Mapping) or size <= 0:
-            raise ConfigError(key, f"needs a number above 0, not {shown(size)}")
+            raise ConfigError(key, needs="a number above 0", got=size)
     for begin in sizes if isinstance(sizes, Mapping) else ():
         Duration.parse(begin, "global_batch_size")
 
@@ -160,9 +159,11 @@ def _check_folds(folds: int | None, fold: int) -> None:
             "folds", f"fold={fold} is one of several", remedy="give their number, such as folds=5"
         )
     if folds is not None and folds < 2:
-        raise ConfigError("folds", f"needs 2 or more, not {folds}; null trains on the whole training set")
+        raise ConfigError(
+            "folds", needs="2 or more", got=folds, remedy="null trains on the whole training set"
+        )
     if folds is not None and not 0 <= fold < folds:
-        raise ConfigError("fold", f"needs a number from 0 to {folds - 1} (folds={folds}), not {fold}")
+        raise ConfigError("fold", needs=f"a number from 0 to {folds - 1} (folds={folds})", got=fold)
 
 
 def _check_metrics(metrics: Any) -> None:
@@ -171,20 +172,19 @@ def _check_metrics(metrics: Any) -> None:
         if isinstance(node, str):
             key = f"task.metrics.{name}"
             example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
-            message = f"{shown(node)} is not a config with a _target_; write for example '+{key}={example}'"
-            raise ConfigError(key, message)
+            message = f"{shown(node)} is not a config with a _target_"
+            raise ConfigError(key, message, remedy=f"write for example {shlex.quote(f'+{key}={example}')}")
 
 
 def _check_parallel(settings: Mapping[str, Any]) -> None:
     """Check the numbers that are needed to start and supervise ranks."""
     if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
-        message = f"needs 1 to {_MAX_PROCESSES} ranks on this machine, not {settings['num_processes']}"
-        raise ConfigError("parallel.num_processes", message)
+        needs = f"1 to {_MAX_PROCESSES} ranks on this machine"
+        raise ConfigError("parallel.num_processes", needs=needs, got=settings["num_processes"])
     check_number("parallel.max_restarts", settings.get("max_restarts"), least=0)
     seconds = settings.get("timeout_seconds", 1)
     if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
-        message = f"needs more than 0 and at most one year, not {seconds}"
-        raise ConfigError("parallel.timeout_seconds", message)
+        raise ConfigError("parallel.timeout_seconds", needs="more than 0 and at most one year", got=seconds)
 
 
 def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -197,8 +197,8 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
             )
         check_value(f"optimizers.{name}", dict[str, Any], node)
         if name == "main":
-            message = "main is reserved for the optimizer of a run that names none; choose another name"
-            raise ConfigError("optimizers.main", message)
+            message = "main is reserved for the optimizer of a run that names none"
+            raise ConfigError("optimizers.main", message, remedy="choose another name")
         settings = {"parts": None, "losses": None} | node
         for key in hints_of(schema.OptimizerSettings):
             common = resolved[key]
@@ -249,5 +249,5 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> N
             remedy = f"{remedy}; in an option of yours, {own}"
         raise ConfigError(key, f"{shown(node)} is not a config with a _target_", remedy=remedy)
     if is_partial and not node.get("_partial_"):
-        message = "needs true, because the run adds arguments later; add _partial_: true to the option"
-        raise ConfigError(f"{key}._partial_", message)
+        message = "needs true, because the run adds arguments later"
+        raise ConfigError(f"{key}._partial_", message, remedy="add _partial_: true to the option")

@@ -27,7 +27,7 @@ from hydrant.checks import near_folders, suggestion
 from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
-from hydrant.errors import ConfigError, first_line, shown
+from hydrant.errors import ConfigError, first_line, quoted, shown
 from hydrant.files.bounded_yaml import MAX_DEPTH, TEXT_KEYS
 from hydrant.files.plain_values import children
 from hydrant.terminal.console import FLAG
@@ -165,7 +165,7 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
         value = next((word for word in arguments[place : place + 1] if not word.startswith("-")), "<value>")
     words = own_words(key, value) or own_words(key.replace("-", "_"), value)
     if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
-        words = f"write {key}={value}"
+        words = f"write {key}={quoted(value)}"
     words = words or with_its_group(key, value)
     if words is not None:
         return ConfigError("", f"{command} has no flag {name}", about=name, remedy=words)
@@ -194,8 +194,8 @@ def writing_to(flag: str, path: Path, suffix: str = "") -> Generator[None]:
             raise IsADirectoryError(f"{path} is a folder")
         yield
     except OSError as error:
-        message = f"{path} cannot be written ({error.strerror or error}); give another path"
-        raise ConfigError(flag, message) from error
+        message = f"{path} cannot be written ({error.strerror or error})"
+        raise ConfigError(flag, message, remedy="give another path") from error
 
 
 def named_folder(word: str, is_meant: Callable[[Path], bool] = Path.is_dir) -> Path:
@@ -314,8 +314,8 @@ def _check_sweep(key: str, override: Override) -> int:
             key, "takes one grid", remedy="write the values of the other one: sweep=optimizers seed=0,1"
         )
     if key == "name":
-        message = "is the folder of the whole sweep, so it takes one value; seed=0,1 trains several runs"
-        raise ConfigError(key, message)
+        message = "is the folder of the whole sweep, so it takes one value"
+        raise ConfigError(key, message, remedy="seed=0,1 trains several runs")
     return len(values[: MAX_JOBS + 1])
 
 

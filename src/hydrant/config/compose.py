@@ -309,8 +309,8 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     check_grid(parsed)
     for override in parsed:
         if override.key_or_group == "sweep":
-            message = "works with train --multirun only; write the values here: optimizer=adamw,sgd"
-            raise ConfigError("sweep", message)
+            message = "works with train --multirun only"
+            raise ConfigError("sweep", message, remedy="write the values here: optimizer=adamw,sgd")
     return grid(parsed)
 
 

@@ -21,12 +21,7 @@ from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import listed, options_with, unplaced_option, with_its_group
 from hydrant.config.signatures import takes
 from hydrant.config.user_errors import is_in_user_code, place
-from hydrant.errors import (
-    ConfigError,
-    HydrantError,
-    first_line,
-    typed_line,
-)
+from hydrant.errors import ConfigError, HydrantError, first_line, quoted, typed_line
 from hydrant.files.bounded_yaml import MAX_DEPTH
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
@@ -59,7 +54,7 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
         if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
             text = f"{typed_line(root)} (at {place(root)})"
         rejected = rejected_key(key, node, text)
-        remedy = f"give {rejected} another value" if rejected != key else ""
+        remedy = f"give {quoted(rejected)} another value" if rejected != key else ""
         raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error
 
 
@@ -74,7 +69,7 @@ def prefix_error_keys(prefix: str, settings: Mapping[str, Any]) -> Generator[Non
         yield
     except ConfigError as error:
         if error.key.partition(".")[0] in settings:
-            raise ConfigError(f"{prefix}{error.key}", error.reason, remedy=error.remedy) from error
+            raise error.at(f"{prefix}{error.key}") from error
         raise
 
 
@@ -161,7 +156,8 @@ def explain(error: BaseException) -> HydrantError:
 def _reworded(text: str, key: str = "") -> ConfigError:
     for pattern, wording in _WORDINGS.items():
         if match := pattern.search(text):
-            return ConfigError(match["key"] or key, wording.format(**match.groupdict()))
+            reason, _, remedy = (part.format(**match.groupdict()) for part in wording.partition("; "))
+            return ConfigError(match["key"] or key, reason, remedy=remedy)
     return ConfigError(key, text)
 
 
@@ -241,22 +237,24 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     parent, _, name = key.rpartition(".")
     is_node_missing = override[0] != key
     if words := own_words(*override) or (moved_key if is_node_missing else with_its_group)(*override):
-        return ConfigError(override[0], f"no such key; {words}")
+        return ConfigError(override[0], "no such key", remedy=words)
     if parent == "schedules":
-        return ConfigError(key, "no such schedule", remedy=f"choose one: +scheduler@{key}=linear")
+        return ConfigError(key, "no such schedule", remedy=f"choose one: +scheduler@{quoted(key)}=linear")
     if parent == "hooks":
         return ConfigError(
-            key, "no such hook", remedy=f"choose it first: hook={name}, or several: hook=[{name},...]"
+            key,
+            "no such hook",
+            remedy=f"choose it first: hook={quoted(name)}, or several: hook=[{quoted(name)},...]",
         )
     if re.match(
         r"optimizers\.|task\.metrics\.|param_groups\.patterns\.|data\.extra_val\.", key
     ):  # the user chooses these names
-        return ConfigError(key, "does not exist yet; to add it, write + before the key")
+        return ConfigError(key, "does not exist yet", remedy="to add it, write + before the key")
     node = error.parent_node
     siblings: Mapping[Any, Any] = node if isinstance(node, DictConfig) else {}
     if not siblings and name == "_target_":  # of a part that is null
-        text = f"{parent} is null; to make it a part, write +{key}={override[1] or '<class>'}"
-        return ConfigError(key, text)
+        remedy = f"to make it a part, write +{quoted(key)}={quoted(override[1] or '<class>')}"
+        return ConfigError(key, f"{parent} is null", remedy=remedy)
     if not siblings:
         return ConfigError(key, f"no such key, because {parent} has no keys")
     unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
@@ -264,15 +262,12 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if "_target_" not in siblings or own_words(key, "") or (is_misspelt and not having):
         return unknown
     if takes(siblings["_target_"], name):  # imports its library
-        return (
-            unknown
-            if is_misspelt
-            else ConfigError(key, unknown.reason, remedy=f"To add it, write +{key}=<value>")
-        )
+        remedy = f"{unknown.remedy}; To add it, write +{quoted(key)}=<value>"
+        return unknown if is_misspelt else ConfigError(key, unknown.reason, remedy=remedy)
     if having:
         has = "has" if len(having) == 1 else "have"
         words = f"{parent}={' or '.join(having)} {has} it"
-        return ConfigError(key, f"{unknown.reason.rstrip('.')}. {words}", remedy=words)
+        return ConfigError(key, unknown.reason, remedy=f"{unknown.remedy.rstrip('.')}. {words}")
     return unknown
 
 
@@ -285,8 +280,7 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
     options = [name for name in error.options or [] if not name.startswith("_")]
     words = own_option(group, option, options)
-    hint = f"; {words}" if words else suggestion(option, options)
-    return ConfigError(group, f"no option {option!r}{where}", remedy=hint)
+    return ConfigError(group, f"no option {option!r}{where}", remedy=words or suggestion(option, options))
 
 
 def _endless(error: RecursionError) -> ConfigError:
@@ -294,8 +288,8 @@ def _endless(error: RecursionError) -> ConfigError:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     files = [frame.f_locals.get("path") for frame in frames if frame.f_code.co_name == _INCLUDE]
     if file := next(filter(None, reversed(files)), None):
-        message = f"{file}.yaml includes itself, perhaps through another file; remove that entry"
-        return ConfigError("defaults", message)
+        message = f"{file}.yaml includes itself, perhaps through another file"
+        return ConfigError("defaults", message, remedy="remove that entry")
     return ConfigError("", f"the config is nested more than {MAX_DEPTH} levels deep")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.checks import nearest
+from hydrant.errors import quoted
 from hydrant.files.bounded_yaml import load_config
 
 
@@ -45,7 +46,7 @@ def moved_key(key: str, value: str) -> str | None:
     """
     node, _, name = key.rpartition(".")
     moved = read_tables()["moved"]
-    return f"write {moved[node]}.{name}={value}" if node in moved else None
+    return f"write {moved[node]}.{name}={quoted(value)}" if node in moved else None
 
 
 def _answers(words: str | Mapping[str, str], value: str) -> str:
@@ -64,8 +65,10 @@ def _answer(words: Mapping[str, str], value: str) -> str:
     match, template = next(((match, text) for match, text in matches if match), (None, words[""]))
     values = [value] if re.match(r"[\[{'\"$]|\w+\(", value) else value.split(",")  # of a sweep: 10ep,20ep
     if match and match.lastindex:
-        template = template.replace("{1}", match[1])
-    text = re.sub(r"\{value\}(\w*)", lambda place: ",".join(item + place[1] for item in values), template)
+        template = template.replace("{1}", quoted(match[1]))
+    text = re.sub(
+        r"\{value\}(\w*)", lambda place: ",".join(quoted(item + place[1]) for item in values), template
+    )
     return f"write {text}" if is_override(template) else text
 
 

@@ -15,7 +15,7 @@ from typing import Any, get_origin, get_type_hints
 import yaml
 
 from hydrant.config.schema import GROUPS, TrainConfig
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, quoted
 from hydrant.files.user_files import read_marked
 
 
@@ -37,8 +37,8 @@ def user_conf_dir() -> Path | None:
     variable = os.environ.get("HYDRANT_CONF")
     folder = Path(variable or "conf").resolve()
     if variable and not folder.is_dir():
-        message = f"{variable} is not a folder; set it to your conf folder, or unset it"
-        raise ConfigError("HYDRANT_CONF", message)
+        message = f"{variable} is not a folder"
+        raise ConfigError("HYDRANT_CONF", message, remedy="set it to your conf folder, or unset it")
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 
@@ -100,7 +100,7 @@ def with_its_group(key: str, value: str) -> str | None:
         return None
     groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
     having = {group: options for group in groups if (options := options_with(group, key))}
-    overrides = " or ".join(f"{group}.{key}={value}" for group in having)
+    overrides = " or ".join(f"{group}.{key}={quoted(value)}" for group in having)
     if len(having) == 1:
         ((group, options),) = having.items()
         return (
@@ -162,10 +162,9 @@ def check_grid_file(name: str | None) -> None:
     chosen = [key for item in content.get("defaults", []) if isinstance(item, dict) for key in item]
     keys = [key.removeprefix("override ").lstrip("/") for key in chosen] + [*content.keys() - {"defaults"}]
     if others := sorted(key for key in keys if key.partition("/")[0] != "hydra"):
-        message = (
-            f"{file} sets {others[0]}, which does not reach the jobs; write it below hydra.sweeper.params"
-        )
-        raise ConfigError("sweep", f"{message}, also if it has one value")
+        message = f"{file} sets {others[0]}, which does not reach the jobs"
+        remedy = "write it below hydra.sweeper.params, also if it has one value"
+        raise ConfigError("sweep", message, remedy=remedy)
 
 
 def misplaced(group: str, keys: Any) -> ConfigError:
@@ -200,7 +199,9 @@ def listed(name: str) -> ConfigError | None:
         if isinstance(value, list) and (key in GROUPS or (get_origin(hint) or hint) is dict):
             chosen = {"hooks": in_defaults("hook", value)}.get(key, in_defaults(key, "<option>"))
             remedy = f"; choose options: {chosen}" if key in (*GROUPS, "hooks") else ""
-            return ConfigError(key, f"needs a mapping of keys to values, not the list in {file}{remedy}")
+            return ConfigError(
+                key, f"needs a mapping of keys to values, not the list in {file}", remedy=remedy
+            )
     return None
 
 

@@ -7,6 +7,7 @@ any config file can set it.
 import inspect
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,8 +80,8 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
         message = "needs null: the run writes .hydra/ itself, without secrets"
         raise ConfigError("hydra.output_subdir", message)
     if (hydra.get("job") or {}).get("chdir"):
-        message = "is not possible: the paths of a config begin in the folder of the command; leave it out"
-        raise ConfigError("hydra.job.chdir", message)
+        message = "is not possible: the paths of a config begin in the folder of the command"
+        raise ConfigError("hydra.job.chdir", message, remedy="leave it out")
     if callbacks := hydra.get("callbacks"):
         key = next((key for key, _ in _called_values(callbacks, "hydra.callbacks")), "hydra.callbacks")
         raise ConfigError(
@@ -110,9 +111,8 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
     """
     others: Any = config.get("trackers") or {}
     if not isinstance(others, DictConfig | dict) or not all(str(name).isidentifier() for name in others):
-        raise ConfigError(
-            "trackers", "needs names of letters, digits and '_', each with the settings of a tracker"
-        )
+        needs = "names of letters, digits and '_', each with the settings of a tracker"
+        raise ConfigError("trackers", needs=needs)
     nodes = ["tracker", *(f"trackers.{name}" for name in others)]
     for key, variable in ((f"{node}.{name}", name) for node in nodes for name in RECEIVERS):
         try:
@@ -122,9 +122,9 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
         variable = RECEIVERS[variable]
         if receiver in (None, os.environ.get(variable)) or key in keys_set_by(words):
             continue
-        message = f"a config file sends the results to {shown(receiver)}; if you trust it"
-        remedy = f"add {key}={receiver} to the command line, or set {variable}={receiver}"
-        raise ConfigError(key, f"{message}, {remedy}")
+        words = [shlex.quote(f"{name}={receiver}") for name in (key, variable)]
+        remedy = f"if you trust it, add {words[0]} to the command line, or set {words[1]}"
+        raise ConfigError(key, f"a config file sends the results to {shown(receiver)}", remedy=remedy)
 
 
 def class_of(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
@@ -146,7 +146,7 @@ def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     set_by_user = keys_set_by(words)
     variables = job.get("env_set") or {}
     if not isinstance(variables, Mapping):
-        raise ConfigError("hydra.job.env_set", f"needs a mapping of names to values, not {shown(variables)}")
+        raise ConfigError("hydra.job.env_set", needs="a mapping of names to values", got=variables)
     for name, value in variables.items():
         key = f"hydra.job.env_set.{name}"
         if os.environ.get(name) == value:  # of `env_copy`
@@ -155,8 +155,8 @@ def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
             reason = "a variable may name code to load; set it on the command line"
             raise ConfigError(key, f"cannot be set in a config file, because {reason}")
     if not re.fullmatch(r"[\w.-]+", title := str(job.get("name"))):
-        message = f"{shown(title)} is not a valid file name; use letters, digits, '.', '_' and '-'"
-        raise ConfigError("hydra.job.name", message)
+        message = f"{shown(title)} is not a valid file name"
+        raise ConfigError("hydra.job.name", message, remedy="use letters, digits, '.', '_' and '-'")
 
 
 def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:

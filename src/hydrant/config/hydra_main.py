@@ -94,7 +94,7 @@ def prints(flags: Namespace) -> bool:
     if len(chosen) > 1:
         raise ConfigError("", f"{' and '.join(chosen)} exclude each other", remedy="give one")
     if flags.resolve and not flags.cfg:
-        raise ConfigError("--resolve", "belongs to --cfg: --cfg job --resolve")
+        raise ConfigError("--resolve", "belongs to --cfg", remedy=": --cfg job --resolve")
     return not {"--run", "--multirun"}.issuperset(chosen)
 
 

@@ -211,6 +211,6 @@ def class_folders(path: str) -> int:
     """
     folder = Path(path)
     if not folder.is_dir():
-        message = f"{folder} is not a folder; it should hold one folder of images per class"
-        raise ConfigError("data.root", message)
+        message = f"{folder} is not a folder"
+        raise ConfigError("data.root", message, remedy="it should hold one folder of images per class")
     return sum(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())

@@ -37,7 +37,7 @@ def not_passed(class_names: Mapping[str, str]) -> ConfigError:
     objects, them = ("an object", "it") if len(class_names) == 1 else ("objects", "them")
     return ConfigError(
         next(iter(class_names)),
-        f"this run was trained with {objects} of {', '.join(class_names.values())}, passed from Python; only Python "
-        f"can pass {them} again: hydrant.train(config, {words}) continues the run, "
+        f"this run was trained with {objects} of {', '.join(class_names.values())}, passed from Python",
+        remedy=f"only Python can pass {them} again: hydrant.train(config, {words}) continues the run, "
         f"hydrant.load_run(folder, {words}) opens it",
     )

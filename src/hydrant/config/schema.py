@@ -124,10 +124,8 @@ def check_name(name: str) -> None:
         remedy = "use letters, digits, '.', '_' and '-', and a letter or digit first"
         raise ConfigError("name", f"{name!r} is not a valid folder name", remedy=remedy)
     if (num_bytes := len(name.encode())) > _MAX_NAME_BYTES:
-        message = (
-            f"has {num_bytes} bytes, and a folder name has at most {_MAX_NAME_BYTES}; give a shorter one"
-        )
-        raise ConfigError("name", message)
+        message = f"has {num_bytes} bytes, and a folder name has at most {_MAX_NAME_BYTES}"
+        raise ConfigError("name", message, remedy="give a shorter one")
 
 
 INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_every")

@@ -63,7 +63,7 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
         if not isinstance(name, str) or (name not in parameters and not takes_any):
             words = own_words(f"{key}.{name}", str(value))
             hint = f"; {words}" if words else suggestion(str(name), parameters, "Arguments")
-            raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
+            raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=hint)
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)
             if checked is node and isinstance(node, dict):
@@ -89,10 +89,8 @@ def _of_stepped(key: str, node: Mapping[str, Any], parameters: Mapping[str, Any]
     if "every" in node:
         Duration.parse(node["every"], f"{key}.every")
         if "every" in parameters:
-            message = (
-                f"{node['_target_']} has an argument of this name, which the run uses; rename the argument"
-            )
-            raise ConfigError(f"{key}.every", message)
+            message = f"{node['_target_']} has an argument of this name, which the run uses"
+            raise ConfigError(f"{key}.every", message, remedy="rename the argument")
     return converted({name: value for name, value in node.items() if name != "every"}, lambda _: 1)
 
 
@@ -101,13 +99,13 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
     for name, parameter in parameters.items():
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
         if required and name not in node and "_args_" not in node:
-            message = f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
+            remedy = f"give +{key}.{name}=<value>"
             option = str(node["_target_"]).rpartition(".")[2]
             if lies_under(node["_target_"], ["hydrant"]) and (conf_dir() / key / f"{option}.yaml").is_file():
-                message += (
+                remedy += (
                     f", or begin the file of your option with `defaults: [{option}]`, which has all of them"
                 )
-            raise ConfigError(f"{key}.{name}", message)
+            raise ConfigError(f"{key}.{name}", f"{node['_target_']} needs a value", remedy=remedy)
 
 
 def type_hints_of(target: Any) -> Mapping[str, Any]:

@@ -112,13 +112,14 @@ class Archive:
         not_found = f"{self.name} is not in {self.folder.absolute()} (missing: {missing})"
         remedy = f"set data.root to the folder that holds {self.holds}"
         if missing and download:
-            message = f"{not_found} and its download failed: {reason}. Copy the files there, or {remedy}"
-            return ConfigError("data.download", message)
+            message = f"{not_found} and its download failed: {reason}"
+            return ConfigError("data.download", message, remedy=f"Copy the files there, or {remedy}")
         if missing:
-            return ConfigError("data.root", f"{not_found}; {remedy}, or data.download=true")
+            return ConfigError("data.root", not_found, remedy=f"{remedy}, or data.download=true")
         damaged = ", ".join(str(path) for path, check in self.checks.items() if _is_damaged(path, check))
         what = damaged or f"{self.name} in {self.folder}"
-        return DataError(f"{what} cannot be read ({reason}); delete it and run again with data.download=true")
+        message = f"{what} cannot be read ({reason})"
+        return DataError(message, remedy="delete it and run again with data.download=true")
 
 
 def _is_damaged(path: Path, check: Callable[[Path], object]) -> bool:

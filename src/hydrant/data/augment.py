@@ -167,8 +167,8 @@ class MixupCutmix:
         for key, value in {"prob": prob, "switch_prob": switch_prob}.items():
             check_number(f"mixing.{key}", value, least=0, most=1)
         if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
-            message = f"needs two ratios from 0 to 1, the smaller first, not {cutmix_minmax}"
-            raise ConfigError("mixing.cutmix_minmax", message)
+            needs = "two ratios from 0 to 1, the smaller first"
+            raise ConfigError("mixing.cutmix_minmax", needs=needs, got=cutmix_minmax)
         if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
             raise ConfigError(
                 "mixing.mixup_alpha", "nothing is mixed if both alphas are 0", remedy="use mixing=none"
@@ -176,8 +176,8 @@ class MixupCutmix:
         if num_classes is None:
             raise ConfigError("mixing", "mixes classes, and these data have none", remedy="use mixing=none")
         if micro_batch_size % 2:
-            message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
-            raise ConfigError("micro_batch_size", message)
+            message = f"samples are mixed in pairs, but {micro_batch_size} is odd"
+            raise ConfigError("micro_batch_size", message, remedy="give an even number")
         mixup: Any = Mixup(
             mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, correct_lam, 0.0, num_classes
         )

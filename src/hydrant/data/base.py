@@ -237,8 +237,8 @@ class Data:
         if names is not None and count is not None and len(names) != count:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
         if double := next((name for name, uses in Counter(names).items() if uses > 1), None):
-            message = f"two classes are named {double!r}, so their numbers would have one name; give different names"
-            raise ConfigError("data.class_names", message)
+            message = f"two classes are named {double!r}, so their numbers would have one name"
+            raise ConfigError("data.class_names", message, remedy="give different names")
 
 
 def changed_statistics(was: Any, now: Any, place: str = "data", scale: Any = None) -> str | None:
@@ -285,11 +285,11 @@ def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Da
     """
     if tuple(input_shape) != data.input_shape:
         shape = list(data.input_shape or ())
-        message = f"{list(input_shape)} is configured, but the samples have shape {shape}; use that"
-        raise ConfigError("data.input_shape", message)
+        message = f"{list(input_shape)} is configured, but the samples have shape {shape}"
+        raise ConfigError("data.input_shape", message, remedy="use that")
     if num_classes != data.num_classes:
-        message = f"{num_classes} is configured, but the data have {data.num_classes} classes; use that"
-        raise ConfigError("data.num_classes", message)
+        message = f"{num_classes} is configured, but the data have {data.num_classes} classes"
+        raise ConfigError("data.num_classes", message, remedy="use that")
     return data
 
 

@@ -154,9 +154,9 @@ class Table:
         """
         for name in names:
             if name not in self.columns:
-                message = f"{self.path} has no column {name!r}{suggestion(name, self.columns, 'Columns')}"
-                single = "; if the line has several names, set data.delimiter" * (len(self.columns) == 1)
-                raise ConfigError(key, f"{message}{single}")
+                remedy = suggestion(name, self.columns, "Columns")
+                remedy += "; if the line has several names, set data.delimiter" * (len(self.columns) == 1)
+                raise ConfigError(key, f"{self.path} has no column {name!r}", remedy=remedy)
 
     def numbers(self, name: str, spelling: Spelling) -> Numbers:
         """Return a column that holds numbers in the training file.
@@ -393,7 +393,7 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
         return tuple(map(str, range(len(values))))
     span = f"{int(values[0])} to {int(values[-1])}"
     message = f"the target {targets[0]!r} has {len(values)} whole numbers from {span}"
-    raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
+    raise ConfigError("data.classes", message, remedy="true makes them classes, false numbers")
 
 
 def csv_input_shape(*, _parent_: DictConfig) -> list[int] | None:

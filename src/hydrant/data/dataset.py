@@ -127,9 +127,8 @@ def read_inputs(path: Path, key: str) -> Tensors:
         return entries["inputs"]
     if len(entries) == 1 and path.suffix.lower() == ".npz":
         return next(iter(entries.values()))
-    raise ConfigError(
-        key, f"{path} has no entry 'inputs'{suggestion('inputs', map(str, entries), 'Entries')}"
-    )
+    message = f"{path} has no entry 'inputs'"
+    raise ConfigError(key, message, remedy=suggestion("inputs", map(str, entries), "Entries"))
 
 
 _SPLIT_FILES = (".pt", ".npz")
@@ -312,7 +311,8 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
         if target is None:
             return dict(fields), ()
         if target not in fields:
-            raise ConfigError("data.target", f"no sample has the key {target!r}{suggestion(target, fields)}")
+            message = f"no sample has the key {target!r}"
+            raise ConfigError("data.target", message, remedy=suggestion(target, fields))
         return {key: value for key, value in fields.items() if key != target}, fields[target]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]

@@ -155,10 +155,8 @@ def decoder_of(name: str, interpolation: str) -> Decoder:
     if name == "simplejpeg":
         require_extra("simplejpeg", ["simplejpeg"], "data.decoder", "simplejpeg")
     if name != "pillow" and interpolation not in _RESIZED_BY_TORCH:
-        message = (
-            f"{name} resizes by {' or '.join(_RESIZED_BY_TORCH)}, not by {interpolation}; take one, or pillow"
-        )
-        raise ConfigError("data.decoder", message)
+        message = f"{name} resizes by {' or '.join(_RESIZED_BY_TORCH)}, not by {interpolation}"
+        raise ConfigError("data.decoder", message, remedy="take one, or pillow")
     return decoders[name]()
 
 

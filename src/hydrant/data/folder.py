@@ -193,8 +193,8 @@ def _scan(
         return len(parts(path)) > 1 and is_image_file(path)
 
     if not root.is_dir():
-        message = f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
-        raise ConfigError("data.root", message)
+        message = f"no folder {root.absolute()}"
+        raise ConfigError("data.root", message, remedy=f"set it to the folder that contains {split_dir}/")
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")

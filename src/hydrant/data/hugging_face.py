@@ -88,8 +88,8 @@ def hugging_face(
         if key in ("val", "test") and split.overlaps(splits["train"]):
             log.warning("data.%s=%s: rows of data.train=%s are among these", key, named[key], train)
     if None not in (names, num_classes) and num_classes != len(names or ()):
-        message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes; use that"
-        raise ConfigError("data.num_classes", message)
+        message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes"
+        raise ConfigError("data.num_classes", message, remedy="use that")
     return Data(
         **parts,
         input_shape=None if input_shape is None else tuple(input_shape),
@@ -116,8 +116,8 @@ class _Columns:
         listed = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs or ())
         for key, columns in (("inputs", listed), ("target", [self.target] if self.target else [])):
             if unknown := [column for column in columns if column not in names]:
-                message = f"there is no column {unknown[0]!r}{suggestion(unknown[0], names, 'Columns')}"
-                raise ConfigError(f"data.{key}", message)
+                message = f"there is no column {unknown[0]!r}"
+                raise ConfigError(f"data.{key}", message, remedy=suggestion(unknown[0], names, "Columns"))
         if len(set(listed)) < len(listed):
             raise ConfigError("data.inputs", f"names a column twice: {', '.join(listed)}")
         chosen = tuple(listed or (name for name in names if name != self.target))

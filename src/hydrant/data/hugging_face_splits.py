@@ -48,8 +48,8 @@ def load_splits(path: str, name: str | None, options: Mapping[str, Any]) -> Mapp
         message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
         raise ConfigError("data.path", message)
     if isinstance(loaded, datasets.IterableDatasetDict):
-        message = "streaming=true gives samples in their order only; leave it out, or use data=stream"
-        raise ConfigError("data.options", message)
+        message = "streaming=true gives samples in their order only"
+        raise ConfigError("data.options", message, remedy="leave it out, or use data=stream")
     return cast("Mapping[str, Any]", loaded)
 
 

@@ -100,8 +100,8 @@ class IterableItems:
             except HydrantError:  # it says what is wrong
                 raise
             except MemoryError as error:
-                message = f"there is no memory left to read {name}; lower global_batch_size"
-                raise OutOfMemory(message) from error
+                message = f"there is no memory left to read {name}"
+                raise OutOfMemory(message, remedy="lower global_batch_size") from error
             except Exception as error:  # a user's iterable raises anything
                 message = f"{name} cannot be read: {typed_line(error)} (at {location(error)})"
                 raise DataError(message) from error
@@ -144,8 +144,8 @@ def stream(
         if is_map_style(items):
             return map_style_source(key, items, target, collate, num_workers)
         if num_val_samples is None:
-            message = f"{key} is a {type(items).__name__} without a length; give the number of its samples"
-            raise ConfigError("data.num_val_samples", message)
+            message = f"{key} is a {type(items).__name__} without a length"
+            raise ConfigError("data.num_val_samples", message, remedy="give the number of its samples")
         source = IterableSource(items, num_val_samples, target, collate, num_workers, key)
         return source.subset(range(num_val_samples))
 
@@ -185,8 +185,9 @@ class IterableSource:
         if num_samples < 1:
             raise ConfigError(self._number_key, f"{num_samples} is too few", remedy="give 1 or more")
         if num_workers not in (0, 1):
-            message = f"{num_workers} processes cannot share a stream; 1 reads ahead, 0 reads while it trains"
-            raise ConfigError("data.num_workers", message)
+            message = f"{num_workers} processes cannot share a stream"
+            remedy = "1 reads ahead, 0 reads while it trains"
+            raise ConfigError("data.num_workers", message, remedy=remedy)
         self.items = IterableItems(items, key)
         self.num_samples, self.target = num_samples, target
         self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
@@ -210,8 +211,8 @@ class IterableSource:
         """
         count, key = len(indices), self.items.key
         if not isinstance(indices, range) or indices != range(count):
-            message = "is a stream, of which only the first samples can be taken; folds need data=dataset"
-            raise ConfigError(key, message)
+            message = "is a stream, of which only the first samples can be taken"
+            raise ConfigError(key, message, remedy="folds need data=dataset")
         first = self.items.first(count)
         if len(first) < count:
             message = f"{count} samples are needed, but {key} ends after {len(first)}"

@@ -266,7 +266,7 @@ class _BatchDataset(Dataset[_HostBatch]):
                 return [self._sample(draw, index)]
             except DataError as error:
                 if not source.damaged.skip:
-                    raise DataError(f"{error}{source.damaged.remedy}") from error
+                    raise DataError(str(error), remedy=source.damaged.remedy) from error
                 damaged[source.name_of(index)] = str(error)
         if self.is_training:
             message = f"{num_tries} samples in a row cannot be read, which is too many to skip"

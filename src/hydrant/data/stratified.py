@@ -48,8 +48,8 @@ def cut_val_and_test(
     """
     rest, test = cut_part(labels, test_ratio, seed, "data.test_ratio")
     if val_ratio + test_ratio >= 1:
-        message = f"{val_ratio}, with test_ratio={test_ratio}, leaves no training samples; give less"
-        raise ConfigError("data.val_ratio", message)
+        message = f"{val_ratio}, with test_ratio={test_ratio}, leaves no training samples"
+        raise ConfigError("data.val_ratio", message, remedy="give less")
     train, val = cut_part(labels[rest], val_ratio / (1 - test_ratio), seed, "data.val_ratio")
     return rest[train], rest[val], test
 
@@ -121,8 +121,8 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int, limit: int | None = N
     """
     train = data.train
     if train.num_samples < folds:
-        message = f"{folds} folds of {train.num_samples} training samples leave some empty; give fewer"
-        raise ConfigError("folds", message)
+        message = f"{folds} folds of {train.num_samples} training samples leave some empty"
+        raise ConfigError("folds", message, remedy="give fewer")
     is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
     training, validation = np.flatnonzero(~is_val), np.flatnonzero(is_val)
     if data.with_statistics_of is not None:

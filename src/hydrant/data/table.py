@@ -262,9 +262,9 @@ def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes
     given = None if input_shape is None else list(input_shape)
     remedy = "leave the key out, or give a saved run the file that it was trained with"
     if given != needed:
-        message = f"{given} is configured, but the samples have {needed}; {remedy}"
-        raise ConfigError("data.input_shape", message)
+        message = f"{given} is configured, but the samples have {needed}"
+        raise ConfigError("data.input_shape", message, remedy=remedy)
     if num_classes != layout.num_outputs:
         what = "targets" if layout.classes is None else "classes"
-        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}; {remedy}"
-        raise ConfigError("data.num_classes", message)
+        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}"
+        raise ConfigError("data.num_classes", message, remedy=remedy)

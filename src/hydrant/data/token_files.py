@@ -146,10 +146,10 @@ def token_files(
         found = [path] if path.exists() else sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207  # absolute
         if not found or path.is_dir():
             what = "is a folder; add /*.bin" if found else "names no file"
-            raise ConfigError(key, f"{path} {what}; hydrant tokenize makes such files of text")
+            raise ConfigError(key, f"{path} {what}", remedy="hydrant tokenize makes such files of text")
         paths += found
     if not paths:
-        raise ConfigError(key, "needs a file of tokens, a glob such as train_*.bin, or a list of them")
+        raise ConfigError(key, needs="a file of tokens, a glob such as train_*.bin, or a list of them")
     return tuple(_read_layout(path, dtype) for path in paths)
 
 
@@ -192,7 +192,8 @@ def _read_bin(path: Path, dtype: str | None) -> TokenFile:
             raise ConfigError("data.dtype", message, remedy="give uint16, as nanoGPT writes them, or uint32")
         item = np.dtype(dtype).newbyteorder("<")
         if size % item.itemsize:
-            raise DataError(f"{path} has {size:,} bytes, which is no whole number of {dtype}; is it cut off?")
+            message = f"{path} has {size:,} bytes, which is no whole number of {dtype}"
+            raise DataError(message, remedy="is it cut off?")
         return TokenFile(path, item, 0, size // item.itemsize)
     magic, version, num_tokens = (int(number) for number in header[:3])
     name, known_version = kinds.get(magic, ("", None))
@@ -203,7 +204,7 @@ def _read_bin(path: Path, dtype: str | None) -> TokenFile:
     item = np.dtype(name).newbyteorder("<")
     if (expected := 4 * HEADER + num_tokens * item.itemsize) != size:
         message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens and the header take {expected:,}"
-        raise DataError(f"{message}; is it cut off?")
+        raise DataError(message, remedy="is it cut off?")
     return TokenFile(path, item, 4 * HEADER, num_tokens)
 
 

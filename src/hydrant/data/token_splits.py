@@ -77,8 +77,8 @@ def corpus() -> Mapping[str, np.ndarray]:
         seen.update(new)
         documents[split] += [text.encode(errors="replace") for text in new]
     if not all(documents.values()):
-        message = f"{library} has no sources of Python's library; give data.root a folder of hydrant tokenize"
-        raise ConfigError("data.root", message)
+        message = f"{library} has no sources of Python's library"
+        raise ConfigError("data.root", message, remedy="give data.root a folder of hydrant tokenize")
     return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
 
 
@@ -98,8 +98,8 @@ def write_corpus(files: Iterable[TokenFile]) -> None:
             BYTES.write(temporary)
     except OSError as error:
         if not (FOLDER / VOCABULARY).is_file():  # else another process has made the same folder meanwhile
-            message = f"{FOLDER} cannot be written ({error.strerror or error}); give a folder of tokens"
-            raise ConfigError("data.root", message) from error
+            message = f"{FOLDER} cannot be written ({error.strerror or error})"
+            raise ConfigError("data.root", message, remedy="give a folder of tokens") from error
 
 
 def _tokens(documents: Iterable[bytes]) -> np.ndarray:

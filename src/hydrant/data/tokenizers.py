@@ -121,10 +121,8 @@ class TiktokenTokenizer:
             return cls(tiktoken.get_encoding(name))
         except Exception as error:  # an unknown name, or whatever the download raises
             names = ", ".join(("bytes", "char", *tiktoken.list_encoding_names()))
-            message = (
-                f"{name!r} cannot be loaded ({typed_line(error)}); there are {names}, downloaded on first use"
-            )
-            raise ConfigError(key, message) from error
+            message = f"{name!r} cannot be loaded ({typed_line(error)})"
+            raise ConfigError(key, message, remedy=f"there are {names}, downloaded on first use") from error
 
     def encode(self, text: str) -> Sequence[int]:
         return self._encoding.encode_ordinary(text)

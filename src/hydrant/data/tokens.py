@@ -419,7 +419,7 @@ def tokens(
     if sampling == "documents" and (separator is None or separator_position is None):
         needed = "sampling=documents needs the token that divides documents, such as 50256"
         key = "data.separator" if separator is None else "data.separator_position"
-        raise ConfigError(key, f"{folder} has no tokens.json; {needed}")
+        raise ConfigError(key, f"{folder} has no tokens.json", remedy=needed)
     if separator is not None and not 0 <= separator < size:
         message = f"{separator} is no token: they are 0 to {size - 1}, by data.vocab_size"
         raise ConfigError("data.separator", message, remedy="give the token that divides documents")

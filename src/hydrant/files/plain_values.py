@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from hydrant.checks import unknown_name
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError
 
 _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
@@ -63,7 +63,7 @@ def check_value(key: str, hint: Any, value: Any) -> None:
         remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
     if value is None and key in _TAKEN_FROM_DATA:
         remedy = f"; give {_TAKEN_FROM_DATA[key]}, which it takes"
-    raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
+    raise ConfigError(key, needs=describe(hint), got=value, remedy=remedy)
 
 
 _TAKEN_FROM_DATA = {

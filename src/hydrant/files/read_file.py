@@ -37,13 +37,13 @@ def read_bytes(file: Path, remedy: str = "", limit: float = math.inf) -> bytes |
             not stat.S_ISREG(found.st_mode) or found.st_size > limit
         ):  # opening a pipe would wait for its writer
             reason = f"it has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "it is no file"
-            raise RecordError(f"{file} is damaged ({reason}){remedy}")
+            raise RecordError(f"{file} is damaged ({reason})", remedy=remedy)
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RecordError(f"{file} cannot be read ({reason}){remedy}") from error
+        raise RecordError(f"{file} cannot be read ({reason})", remedy=remedy) from error
 
 
 def read_json(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) -> T | None:
@@ -98,7 +98,7 @@ def _read(
         check_type(content, fields)
         return check_type(content, kind)
     except (ValueError, yaml.YAMLError) as error:
-        raise RecordError(f"{file} is damaged ({reason_of(error)}){remedy}") from error
+        raise RecordError(f"{file} is damaged ({reason_of(error)})", remedy=remedy) from error
 
 
 def check_plain(value: Any, depth: int = 0) -> None:

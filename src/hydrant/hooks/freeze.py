@@ -34,7 +34,7 @@ class Freeze:
 
     def __init__(self, *, stages: Sequence[Any]) -> None:
         if not stages:
-            raise ConfigError("stages", "needs at least one, such as [{match: backbone, until: 2ep}]")
+            raise ConfigError("stages", needs="at least one, such as [{match: backbone, until: 2ep}]")
         self._rules = [_parse_stage(stage) for stage in stages]
         self.every = [until for _, until in self._rules if until is not None]
         self._stages: list[_Stage] = []
@@ -48,11 +48,11 @@ class Freeze:
                 another hook freezes weights too.
         """
         if len(names := plan.hooks.of(Freeze)) > 1:
-            message = f"the hooks {' and '.join(names)} all freeze weights; put all stages into one hook"
-            raise ConfigError("stages", message)
+            message = f"the hooks {' and '.join(names)} all freeze weights"
+            raise ConfigError("stages", message, remedy="put all stages into one hook")
         if plan.optimizers.retains_graph:
-            message = "weights cannot be frozen if optimizers follow single losses; leave losses out"
-            raise ConfigError("stages", message)
+            message = "weights cannot be frozen if optimizers follow single losses"
+            raise ConfigError("stages", message, remedy="leave losses out")
         self._stages = [
             _Stage(pattern, None if until is None else plan.clock.updates(until, "stages"))
             for pattern, until in self._rules
@@ -62,13 +62,13 @@ class Freeze:
             if not any(stage.pattern.match(name) for name in names.values()):
                 text = shown(stage.pattern.pattern)
                 hint = suggestion(stage.pattern.pattern, names.values(), "Weights")
-                raise ConfigError("stages", f"{text} matches no trained weight{hint}")
+                raise ConfigError("stages", f"{text} matches no trained weight", remedy=hint)
         for start in (0, *self._ends()):
             for optimizer, entry in plan.optimizers.entries.items():
                 if all(id(p) in names and self._freezes(names[id(p)], start) for p in entry.parameters):
                     whose = "" if optimizer == "main" else f" of the optimizer {optimizer}"
-                    message = f"all weights{whose} are frozen in update {start + 1}; leave some to train"
-                    raise ConfigError("stages", message)
+                    message = f"all weights{whose} are frozen in update {start + 1}"
+                    raise ConfigError("stages", message, remedy="leave some to train")
 
     def on_start(self, trainer: Trainer) -> None:
         """Freeze the weights that are frozen at the update where the run starts or resumes."""

@@ -48,8 +48,8 @@ class LrFinder:
         """
         lrs = (_lr(plan.optimizers.schedules, n) for n in range(plan.clock.total_updates))
         if any(lr <= before for before, lr in itertools.pairwise(itertools.chain([0.0], lrs))):
-            message = "lr_finder needs an lr above 0 that grows in every update; debug=lr_finder has one"
-            raise ConfigError("scheduler", message)
+            message = "lr_finder needs an lr above 0 that grows in every update"
+            raise ConfigError("scheduler", message, remedy="debug=lr_finder has one")
 
     def on_start(self, trainer: Trainer) -> None:
         """Observe the losses of the task in training."""

@@ -30,7 +30,7 @@ class StopAt:
 
     def __init__(self, *, metric: str | None, time: str | None, every: Any) -> None:
         if metric is None and time is None:
-            raise ConfigError("metric", "needs a condition such as 'val/accuracy>=0.95', or give time=2h")
+            raise ConfigError("metric", needs="a condition such as 'val/accuracy>=0.95', or give time=2h")
         self.every = every
         self._target: Target | None = None if metric is None else parse_target(metric, "metric")
         self._limit = None if time is None else _parse_time(time)

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hydrant.checks import nearest
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, quoted, shown
 from hydrant.imports.distribution import require_extra
 from hydrant.imports.lazy import restored_gc
 from hydrant.runs.log_setup import process_settings
@@ -51,7 +51,7 @@ def _remedy(name: str, value: Any, names: Sequence[str]) -> str:
         return f"did you mean {close[0]}=...?" if close else ""
     if (said := _remedy_of(f"{name}={text}")) is None:
         return f'give it to the config: hydrant.compose(["{name}={text}"])'
-    own = next((own for own in names if said == f"write {own}={text}"), None)
+    own = next((own for own in names if said == f"write {own}={quoted(text)}"), None)
     if own or (close and not said.startswith("write ")):
         return f"did you mean {own or close[0]}=...?"
     if said.startswith("write "):
@@ -88,7 +88,7 @@ def list_of_texts(name: str, value: Iterable[Any]) -> list[str]:
         ConfigError: it is one text, or holds something else.
     """
     if isinstance(value, str):
-        raise ConfigError(name, f"needs a list, such as [{value!r}], not a text")
+        raise ConfigError(name, needs=f"a list, such as [{value!r}], not a text")
     texts = list(value)
     for text in texts:
         if not isinstance(text, str):

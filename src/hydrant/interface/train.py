@@ -59,10 +59,12 @@ def train(
 
     if not isinstance(config, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
         needed = 'a config: hydrant.train(hydrant.compose(["optimizer=sgd"]))'
-        raise ConfigError("config", f"needs {needed}, not a {type(config).__name__}")
+        raise ConfigError("config", needs=f"{needed}, not a {type(config).__name__}")
     objects = passed_objects(model, data, task)
     if is_started_as_rank():
-        raise ConfigError("parallel", "hydrant.train starts the ranks itself: parallel.num_processes=2")
+        raise ConfigError(
+            "parallel", "hydrant.train starts the ranks itself", remedy=": parallel.num_processes=2"
+        )
     with unchanged_process(), passing(objects):
         job = config.job(folder, nodes_of(objects))
         if objects and job.config["parallel"]["num_processes"] > 1:

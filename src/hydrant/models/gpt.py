@@ -237,8 +237,8 @@ def _check_sizes(arguments: Mapping[str, Any]) -> None:
     check_number("model.dropout", arguments["dropout"], least=0, below=1)
     check_number("model.embedding_std", arguments["embedding_std"], least=0)
     if arguments["mup_base_head_dim"] is not None and arguments["mup_base_width"] is None:
-        message = "belongs to muP; give model.mup_base_width too, or leave it out"
-        raise ConfigError("model.mup_base_head_dim", message)
+        remedy = "give model.mup_base_width too, or leave it out"
+        raise ConfigError("model.mup_base_head_dim", "belongs to muP", remedy=remedy)
 
 
 def _check_names(activation: str, norm: str, positions: str) -> None:
@@ -255,14 +255,12 @@ def _check_heads(
     width: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None, positions: str
 ) -> None:
     if head_dim is None and width % num_heads:
-        message = (
-            f"{num_heads} heads do not divide model.width={width}; choose another number, or give head_dim"
-        )
-        raise ConfigError("model.num_heads", message)
+        message = f"{num_heads} heads do not divide model.width={width}"
+        raise ConfigError("model.num_heads", message, remedy="choose another number, or give head_dim")
     size = head_dim or width // num_heads
     if positions == "rope" and size % 2:
-        message = f"rope turns pairs of numbers, but a head has {size}; give an even head_dim"
-        raise ConfigError("model.head_dim", message)
+        message = f"rope turns pairs of numbers, but a head has {size}"
+        raise ConfigError("model.head_dim", message, remedy="give an even head_dim")
     if num_kv_heads and num_heads % num_kv_heads:
         message = f"{num_kv_heads} heads of keys do not divide model.num_heads={num_heads}"
         raise ConfigError("model.num_kv_heads", message)

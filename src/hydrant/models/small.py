@@ -63,10 +63,8 @@ class ConvNet(nn.Module):
     ) -> None:
         super().__init__()
         if len(input_shape) != 3:
-            message = (
-                f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
-            )
-            raise ConfigError("model", message)
+            message = f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}"
+            raise ConfigError("model", message, remedy="use model=mlp")
         check_number("model.dropout", dropout, least=0, below=1)
         smallest = min(input_shape[1:])
         max_stages = smallest.bit_length()  # each stage but the first halves the image

@@ -207,10 +207,10 @@ class TailAverage(ModelAverage):
         length = clock.total_updates - self._start
         if length < 1:
             message = f"{start} are {self._start} updates, but the run has {clock.total_updates}"
-            raise ConfigError("averaging.start", f"{message}; begin earlier, such as at 80%")
+            raise ConfigError("averaging.start", message, remedy="begin earlier, such as at 80%")
         if not self._every.count(length):
-            message = f"{every} is longer than the {length} updates after averaging.start; give a shorter one"
-            raise ConfigError("averaging.every", message)
+            message = f"{every} is longer than the {length} updates after averaging.start"
+            raise ConfigError("averaging.every", message, remedy="give a shorter one")
 
     def start(self, model: nn.Module) -> None:
         self.begin(model, copy.deepcopy(model).eval())

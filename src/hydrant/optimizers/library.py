@@ -88,8 +88,8 @@ def _check_arguments(name: str, kind: type[Optimizer], arguments: dict[str, Any]
     known = [word for word in inspect.signature(kind).parameters if word not in _OWN_ARGUMENTS]
     for argument, value in arguments.items():
         if argument == "weight_decay" and argument not in known:
-            message = f"{name} has no weight decay; use optimizer.weight_decay=null, not {value}"
-            raise ConfigError("optimizer.weight_decay", message)
+            remedy = f"use optimizer.weight_decay=null, not {value}"
+            raise ConfigError("optimizer.weight_decay", f"{name} has no weight decay", remedy=remedy)
         check_known(f"optimizer.{argument}", f"argument of {name}", argument, known)
 
 
@@ -128,8 +128,8 @@ def timm_optimizer(
         made = timm.optim.create_optimizer_v2(params, opt=bare, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
         remedy = "choose another optimizer.name, or other optimizer.kwargs"
-        message = f"timm's {name} cannot be built ({first_line(error)}); {remedy}"
-        raise ConfigError("optimizer.name", message) from error
+        message = f"timm's {name} cannot be built ({first_line(error)})"
+        raise ConfigError("optimizer.name", message, remedy=remedy) from error
     if isinstance(made, timm.optim.Muon):
         made = choose_format(_muon()(made.param_groups, **made.defaults), dtype)
     return made if bare == name else timm.optim.Lookahead(made)
@@ -162,10 +162,8 @@ def _require_opt_einsum(name: str) -> None:
 
     kind = get_optimizer_class(name, bind_defaults=False)
     if isinstance(kind, type) and issubclass(kind, Kron) and find_spec("opt_einsum") is None:
-        message = (
-            f"timm's {name} takes gigabytes of memory without the package opt_einsum: pip install opt_einsum"
-        )
-        raise ConfigError("optimizer.name", message)
+        message = f"timm's {name} takes gigabytes of memory without the package opt_einsum"
+        raise ConfigError("optimizer.name", message, remedy=": pip install opt_einsum")
 
 
 class Sam(Optimizer):
@@ -194,10 +192,8 @@ class Sam(Optimizer):
         self._base = base(self.param_groups, lr=lr)
         if needs_closure(self._base) or has_modes(self._base):
             kind = type(self._base).__name__
-            message = (
-                f"{kind} evaluates the loss or changes the weights itself; choose one such as sgd or adamw"
-            )
-            raise ConfigError("optimizer.base", message)
+            message = f"{kind} evaluates the loss or changes the weights itself"
+            raise ConfigError("optimizer.base", message, remedy="choose one such as sgd or adamw")
         self.defaults = {**self._base.defaults, **self.defaults}
         self._share_groups()
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from hydrant.checks import check_number, suggestion
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, quoted
 
 _EXPONENTS = {
     "adam": {"hidden": -1.0},
@@ -44,7 +44,7 @@ def mup_scales(model: nn.Module, rule: str | None) -> dict[str, tuple[str, float
         raise ConfigError("mup", message, remedy=f"give one of {options}")
     if rule is not None and not roles:
         message = f"{type(model).__name__} is not parametrized by muP"
-        raise ConfigError("mup", f"{message}; for model=gpt give model.mup_base_width, or leave mup out")
+        raise ConfigError("mup", message, remedy="for model=gpt give model.mup_base_width, or leave mup out")
     if rule is None:
         return {}
     exponents = _EXPONENTS[rule]
@@ -76,20 +76,21 @@ def split_parameters(
     owners = _find_owners(named, parts)
     rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
     if len(rest) > 1:
-        message = f"{rest[0]} trains all other parameters already; name the parts of one of the two"
-        raise ConfigError(f"optimizers.{rest[1]}.parts", message)
+        message = f"{rest[0]} trains all other parameters already"
+        raise ConfigError(f"optimizers.{rest[1]}.parts", message, remedy="name the parts of one of the two")
     for name, optimizers in owners.items():
         if len(optimizers) > 1:
-            message = f"{name} is trained by {optimizers[0]} already; leave it to one optimizer"
-            raise ConfigError(f"optimizers.{optimizers[1]}.parts", message)
+            message = f"{name} is trained by {optimizers[0]} already"
+            remedy = "leave it to one optimizer"
+            raise ConfigError(f"optimizers.{optimizers[1]}.parts", message, remedy=remedy)
         if not optimizers and not rest:
-            message = f"no optimizer trains {name}; add it to one"
-            raise ConfigError(f"optimizers.{next(iter(parts))}.parts", message)
+            message = f"no optimizer trains {name}"
+            raise ConfigError(f"optimizers.{next(iter(parts))}.parts", message, remedy="add it to one")
     split = {o: {n: p for n, p in named.items() if (owners[n] or rest) == [o]} for o in parts}
     for optimizer, parameters in split.items():
         if not parameters and len(parts) > 1:
-            message = "the other optimizers train all parameters; leave some to this one"
-            raise ConfigError(f"optimizers.{optimizer}.parts", message)
+            message = "the other optimizers train all parameters"
+            raise ConfigError(f"optimizers.{optimizer}.parts", message, remedy="leave some to this one")
     return split
 
 
@@ -164,7 +165,8 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
             key = _KEY if group["pattern"] is None else f"{_KEY}.patterns.{group['pattern']}.{field}"
             known = [name for name in defaults if not name.startswith("_")]
             options = suggestion(field, known, "It has").replace("It has:", "It has")
-            raise ConfigError(key, f"{optimizer} has no {field!r} for the group {group['name']}{options}")
+            message = f"{optimizer} has no {field!r} for the group {group['name']}"
+            raise ConfigError(key, message, remedy=options)
 
 
 def sparse_parameters(task: nn.Module) -> set[int]:
@@ -196,12 +198,13 @@ def _find_owners(names: Mapping[str, Any], parts: Mapping[str, Sequence[str] | N
     for optimizer, beginnings in parts.items():
         key = f"optimizers.{optimizer}.parts"
         if beginnings is not None and not beginnings:
-            raise ConfigError(key, "needs at least one part, or null for all other parameters")
+            raise ConfigError(key, needs="at least one part, or null for all other parameters")
         for beginning in beginnings or ():
             matches = [name for name in names if f"{name}.".startswith(f"{beginning}.")]
             if not matches:
-                known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
-                raise ConfigError(key, f"no trained parameter starts with {beginning}; there are {known}")
+                known = ", ".join(dict.fromkeys(quoted(name.partition(".")[0]) for name in names))
+                message = f"no trained parameter starts with {beginning}"
+                raise ConfigError(key, message, remedy=f"there are {known}")
             for name in matches:
                 owners[name] += [optimizer] * (optimizer not in owners[name])
     return owners
@@ -226,11 +229,12 @@ def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[
 
     for title in compiled:
         if title not in map(find, names):
+            names = [*map(quoted, names)]
             examples = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
             message = (
                 f"{patterns[title]['match']!r} matches no parameter, or only those of an earlier pattern"
             )
-            raise ConfigError(f"{_KEY}.patterns.{title}.match", f"{message}; there are {examples}")
+            raise ConfigError(f"{_KEY}.patterns.{title}.match", message, remedy=f"there are {examples}")
     return find
 
 
@@ -240,7 +244,7 @@ def _compile_pattern(title: str, rule: Any) -> re.Pattern[str]:
         raise ConfigError(f"{key}.match", "needs a regular expression", remedy="give match, such as head")
     scale = rule.get("lr_scale")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or scale < 0):
-        raise ConfigError(f"{key}.lr_scale", f"needs a number of at least 0, not {scale!r}")
+        raise ConfigError(f"{key}.lr_scale", needs="a number of at least 0", got=scale)
     if scale is not None and "lr" in rule:
         raise ConfigError(f"{key}.lr_scale", "there is an lr too", remedy="give one of the two")
     try:
@@ -260,8 +264,9 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
     groups = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)
     scales = {id(p): group["lr_scale"] for group in groups for p in group["params"]}
     if decay < 1 and len(set(scales.values())) == 1:
-        message = f"timm finds no layers in {type(model).__name__}; give it a group_matcher, or patterns with lr_scale"
-        raise ConfigError(f"{_KEY}.layer_decay", message)
+        message = f"timm finds no layers in {type(model).__name__}"
+        remedy = "give it a group_matcher, or patterns with lr_scale"
+        raise ConfigError(f"{_KEY}.layer_decay", message, remedy=remedy)
     return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hydrant.checks import suggestion
-from hydrant.errors import ConfigError, location, typed_line
+from hydrant.errors import ConfigError, location, quoted, typed_line
 from hydrant.optimizers.kernels import arguments_of
 from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 
@@ -102,8 +102,8 @@ class FieldSchedules:
         patterns = [group.get("pattern") for group in optimizer.param_groups]
         chosen = [n for n, title in enumerate(groups) if group_name in ("", title, patterns[n])]
         if not chosen:
-            known = ", ".join(map(str, groups))
-            raise ConfigError(schedule_key, f"there is no group {group_name}; there are {known}")
+            known = ", ".join(map(quoted, groups))
+            raise ConfigError(schedule_key, f"there is no group {group_name}", remedy=f"there are {known}")
         if isinstance(schedule, SteppedScheduler):
             written = schedule.replay(optimizer).fields
             if not any(field_name in written[n] for n in chosen):
@@ -229,7 +229,7 @@ def _no_number(optimizer: Optimizer, groups: list[int], field: str, key: str) ->
     fields = [field for name in names for field in (name, f"{name}.0", f"{name}.1")]
     numbers = [f for f in fields if any(_number(optimizer.param_groups[n], f) is not None for n in groups)]
     options = suggestion(field, numbers, "It has").replace("It has:", "It has")
-    return ConfigError(key, f"{type(optimizer).__name__} has no number {field!r} to schedule{options}")
+    return ConfigError(key, f"{type(optimizer).__name__} has no number {field!r} to schedule", remedy=options)
 
 
 def config_prefix(optimizer: str) -> str:

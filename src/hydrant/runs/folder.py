@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import JobFailed, RecordError
+from hydrant.errors import JobFailed, RecordError, quoted
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records.files import HydraSettings, SavedConfig, Summary
@@ -204,7 +204,7 @@ def newest_folders(example: str, *, with_sweeps: bool = True) -> str:
     if not newest:
         return f": {example}"
     command = f"{example.rpartition(' ')[0]} {shlex.quote(newest[0])}"
-    return f": {command}" + (f". Others here: {', '.join(newest[1:])}" if newest[1:] else "")
+    return f": {command}" + (f". Others here: {', '.join(map(quoted, newest[1:]))}" if newest[1:] else "")
 
 
 def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:

@@ -26,12 +26,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from hydrant.config.check import check
 from hydrant.config.flat import group_choices, redacted_yaml
-from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, shown, typed_line
+from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
 from hydrant.files.bounded_yaml import PlainLoader
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 from hydrant.runs.optuna_trial import Trial
-from hydrant.terminal.console import key_of, notice, relative, say_error
+from hydrant.terminal.console import notice, relative, say_error
 
 if TYPE_CHECKING:
     from hydrant.training.distributed.world import World
@@ -132,7 +132,7 @@ def sweep_folder(composed: DictConfig) -> Path:
 def _folder(settings: DictConfig, key: str) -> str:
     folder = OmegaConf.select(settings, key)
     if not isinstance(folder, str | int | float):
-        raise ConfigError(f"hydra.{key}", f"needs a folder, not {shown(folder)}")
+        raise ConfigError(f"hydra.{key}", needs="a folder", got=folder)
     return str(folder)
 
 
@@ -242,7 +242,7 @@ class RunResult:
         status = RunStatus.REFUSED if exit_status == ConfigError.exit_status else RunStatus.FAILED
         described = {"type": type(error).__name__, "message": first_line(error)}
         text = str(error) if message is None else message
-        remedy = getattr(error, "remedy", "")
+        remedy = error.advice if isinstance(error, HydrantError) else ""
         return cls(status, exit_status, text, error=described, remedy=remedy, exception=error)
 
 
@@ -285,7 +285,7 @@ def _or_rank_died(error: BaseException) -> BaseException:
 def report(result: RunResult) -> int:
     """Print on stderr what went wrong, if anything, and return the exit status."""
     if result.message:
-        say_error(result.message, result.exit_status, key_of(result.exception), result.remedy)
+        say_error(result.message, result.exit_status, getattr(result.exception, "key", ""), result.remedy)
     return result.exit_status
 
 

@@ -136,8 +136,8 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
-        message = f"another process is at work in {folder}; wait for it, or give another {OTHER_FOLDER}"
-        raise FolderInUse("name", message) from None
+        message = f"another process is at work in {folder}"
+        raise FolderInUse("name", message, remedy=f"wait for it, or give another {OTHER_FOLDER}") from None
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
             raise

@@ -67,10 +67,11 @@ class GrowingRows:
             self._begin(0)
             if isinstance(error, FileNotFoundError | NotADirectoryError) and not self._path.is_symlink():
                 return []
-            raise RecordError(f"{self._path} cannot be read ({error.strerror or error}){remedy}") from error
+            message = f"{self._path} cannot be read ({error.strerror or error})"
+            raise RecordError(message, remedy=remedy) from error
         except ValueError as error:
             self._begin(0)
-            raise RecordError(f"{self._path} is damaged ({first_line(error)}){remedy}") from error
+            raise RecordError(f"{self._path} is damaged ({first_line(error)})", remedy=remedy) from error
         self._rows = [*self._rows, *new]
         return self._rows
 

@@ -104,15 +104,14 @@ def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
         _check_is_of_a_run(run)
     is_finished = run.recorded.get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
-        message = f"{relative(run.path)} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
-        raise ConfigError("resume", message)
+        remedy = f"resume=auto continues it, {OTHER_FOLDER} starts another"
+        raise ConfigError("resume", f"{relative(run.path)} holds a run", remedy=remedy)
     has_config = has_checkpoint or (run.path / CONFIG).exists()
     changes = _differences(config, run) if has_config else {}
     if is_finished and changes and not has_checkpoint:
+        which = f"a finished run of another config ({describe_changes(changes)}) and no checkpoint to continue from"
         raise ConfigError(
-            "resume",
-            f"{relative(run.path)} holds a finished run of another config ({describe_changes(changes)}) and no "
-            f"checkpoint to continue from; {OTHER_FOLDER} starts another",
+            "resume", f"{relative(run.path)} holds {which}", remedy=f"{OTHER_FOLDER} starts another"
         )
     if is_finished and not _may_continue(config, changes):
         check_passed_again(changes)
@@ -139,8 +138,8 @@ def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:
     """Return the error for a changed config that would train no update: the record would say that it trained all."""
     return ConfigError(
         "resume",
-        f"{relative(run.path)} holds a run of another config, which has no update left: {describe_changes(changes)}. "
-        f"Give the same config, another {OTHER_FOLDER}, or a longer duration with resume_strict=false",
+        f"{relative(run.path)} holds a run of another config, which has no update left: {describe_changes(changes)}",
+        remedy=f"Give the same config, another {OTHER_FOLDER}, or a longer duration with resume_strict=false",
     )
 
 
@@ -177,9 +176,9 @@ def _check_strict(config: Mapping[str, Any], run: RunFolder, changes: Changes) -
         check_passed_again(changes)
         raise ConfigError(
             "resume",
-            f"{relative(run.path)} holds a run of another config: {describe_changes(changes)}. Give the same config or "
-            f"another {OTHER_FOLDER}, or continue with this config: resume_strict=false (summary.json records which "
-            "updates had it)",
+            f"{relative(run.path)} holds a run of another config: {describe_changes(changes)}",
+            remedy=f"Give the same config or another {OTHER_FOLDER}, or continue with this config: resume_strict=false "
+            "(summary.json records which updates had it)",
         )
 
 
@@ -213,10 +212,10 @@ def saved_config(run: RunFolder, key: str) -> dict[str, Any]:
     try:
         saved = run.config
     except RecordError as error:
-        raise ConfigError(key, str(error)) from error
+        raise ConfigError(key, error.reason, remedy=error.remedy) from error
     if not saved:
         near = "" if run.path.is_dir() else near_folders(run.path)
-        raise ConfigError(key, f"{file} is missing{near}; a run's folder holds its config")
+        raise ConfigError(key, f"{file} is missing; a run's folder holds its config", remedy=near)
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
@@ -232,8 +231,6 @@ def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -
     is_same_command = first_resume is not None and path == Path(first_resume).resolve()
     if path in (newest, newest.parents[1]) or is_same_command:
         return
-    raise ConfigError(
-        "resume",
-        f"this run continues from its own {newest.name}, not from {resume}; leave resume out, or give "
-        f"{OTHER_FOLDER} too: a new run then continues from there",
-    )
+    message = f"this run continues from its own {newest.name}, not from {resume}"
+    remedy = f"leave resume out, or give {OTHER_FOLDER} too: a new run then continues from there"
+    raise ConfigError("resume", message, remedy=remedy)

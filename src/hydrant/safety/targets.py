@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.checks import nearest
-from hydrant.errors import ConfigError, shown, typed_line
+from hydrant.errors import ConfigError, quoted, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports.distribution import extra_of, install_command
 from hydrant.imports.lazy import import_without_gc
@@ -40,7 +40,7 @@ def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if _LOADED.fullmatch(str(name)) and not isinstance(value, bool | int | float | None):
             message = "is not allowed, because the library would load what it names"
-            raise ConfigError(f"{key}.{name}", f"{message}; to load weights, use init_from")
+            raise ConfigError(f"{key}.{name}", message, remedy="to load weights, use init_from")
 
 
 _OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
@@ -175,15 +175,16 @@ def _not_allowed(key: str, target: object) -> ConfigError:
     return ConfigError(
         f"{key}._target_",
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
-        f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets. If you trust it, add its "
-        f"package: 'allow_targets=[my_package]'{own}{_with_its_package(str(target), package)}",
+        f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets",
+        remedy="If you trust it, add its package: 'allow_targets=[my_package]'"
+        f"{own}{_with_its_package(str(target), package)}",
     )
 
 
 def _with_its_package(target: str, module: str) -> str:
     """Return the suggestion for a module that lies in a folder of the working folder; "" if there is none."""
     found = sorted(Path().glob(f"*/{module}.py")) if module.isidentifier() else []
-    return f". Did you mean {found[0].parent.name}.{target}?" if len(found) == 1 else ""
+    return f". Did you mean {quoted(f'{found[0].parent.name}.{target}')}?" if len(found) == 1 else ""
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -254,7 +255,7 @@ def locate(path: str, key: str) -> Any:
         if target is None:
             close = nearest(part, dir(owner))
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; is it spelt right?"
-            raise ConfigError(key, f"{name} has no {part!r}{hint}")
+            raise ConfigError(key, f"{name} has no {part!r}", remedy=hint)
     if not callable(target):
         raise ConfigError(key, f"{path} is a {type(target).__name__}, not a class or a function")
     return target

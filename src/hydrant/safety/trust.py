@@ -9,6 +9,7 @@ The user's consent to run code of other packages: what a config file requests, t
 import importlib.util
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hydrant.errors import ConfigError, RecordError, shown
+from hydrant.errors import ConfigError, RecordError, quoted, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_json
 
@@ -47,10 +48,8 @@ class Project:
             if file is None or file not in tuple(_own_files(self.root, package)):
                 found = f"{file or 'nothing that is a file'} would be imported"
                 message = f"{package!r} is a package of the trusted project {self.root}, but {found}"
-                remedy = (
-                    "rename the package, or remove what hides it; a link does not count, nor a folder without"
-                )
-                raise ConfigError(key, f"{message}; {remedy} __init__.py")
+                remedy = "rename the package, or remove what hides it; a link does not count, nor a folder"
+                raise ConfigError(key, message, remedy=f"{remedy} without __init__.py")
             for place in (self.root, file.parent, file):
                 check_private(place, key)
 
@@ -62,7 +61,7 @@ class Project:
         """
         if self.named_by([path]) and not self.named_by([getattr(target, "__module__", None)]):
             message = f"{path!r} is not defined in {', '.join(self.packages)}, but imported there"
-            raise ConfigError(key, f"{message}; define a class or a function that calls it")
+            raise ConfigError(key, message, remedy="define a class or a function that calls it")
 
 
 NO_PROJECT = Project(Path(), (), is_trusted=False)
@@ -126,7 +125,9 @@ def distrust(root: Path) -> None:
     """
     projects = trusted_projects()
     if projects.pop(str(root.resolve()), None) is None:
-        raise ConfigError("", f"{root.resolve()} is not trusted; `hydrant trust --list` shows what is")
+        raise ConfigError(
+            "", f"{root.resolve()} is not trusted", remedy="`hydrant trust --list` shows what is"
+        )
     _write(projects)
 
 
@@ -237,13 +238,16 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
     names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
     if refused := [name for name in names if name not in consented]:
         message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
-        value = ",".join(names)
-        remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
+        words = [
+            shlex.quote(f"allow_targets=[{','.join(names)}]"),
+            f"{CONSENT_VARIABLE}={shlex.quote(','.join(names))}",
+        ]
+        remedy = f"add {words[0]} to the command line, or set {words[1]}"
         if all(map(could_be_trusted, refused)):
             remedy += ". If this folder is your project, trust it once: hydrant trust"
         elif roots := [root for root, own in trusted_projects().items() if set(refused) <= set(own)]:
-            remedy += f", or run it in the folder of your trusted project: {' or '.join(roots)}"
-        raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
+            remedy += f", or run it in the folder of your trusted project: {' or '.join(map(quoted, roots))}"
+        raise ConfigError("allow_targets", message, remedy=f"If you trust it, {remedy}")
 
 
 def allows_own_code(words: Iterable[str]) -> bool:

@@ -139,17 +139,17 @@ def split_run(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]
     num_cooldown = clock.updates_before(clock.total_updates, cooldown, "cooldown")
     if num_warmup + num_cooldown > clock.total_updates:
         key, other = ("warmup", "cooldown") if num_warmup >= num_cooldown else ("cooldown", "warmup")
-        raise ConfigError(
-            key,
-            f"{max(num_warmup, num_cooldown)} updates of {key} and {min(num_warmup, num_cooldown)} of {other} do not "
-            f"fit into a run of {clock.total_updates} updates; shorten {key}, or lengthen duration",
+        updates = (
+            f"{max(num_warmup, num_cooldown)} updates of {key} and {min(num_warmup, num_cooldown)} of {other}"
         )
+        message = f"{updates} do not fit into a run of {clock.total_updates} updates"
+        raise ConfigError(key, message, remedy=f"shorten {key}, or lengthen duration")
     return num_warmup, clock.total_updates - num_warmup - num_cooldown
 
 
 def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
     if len(bounds) != 2:
-        raise ConfigError("noise_range", f"needs a start and an end, such as [40%, 90%], not {bounds}")
+        raise ConfigError("noise_range", needs="a start and an end, such as [40%, 90%]", got=bounds)
     start, end = (clock.updates(bound, "noise_range") for bound in bounds)
     if start > end:
         raise ConfigError(

@@ -170,8 +170,8 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
     num_decay, shape = clock.updates_before(end, decay, "decay"), DECAY_SHAPES[decay_shape]
     if num_decay > end:
         space = f"the {end} that warmup and cooldown leave of {clock.total_updates}"
-        message = f"{num_decay} updates of decay do not fit into {space}; shorten decay, or lengthen duration"
-        raise ConfigError("decay", message)
+        message = f"{num_decay} updates of decay do not fit into {space}"
+        raise ConfigError("decay", message, remedy="shorten decay, or lengthen duration")
     return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio, power)
 
 
@@ -195,7 +195,7 @@ def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float
     check_not_negative(gamma=gamma)
     updates = [clock.updates(milestone, "milestones") for milestone in milestones]
     if updates != sorted(updates):
-        raise ConfigError("milestones", f"{list(milestones)} are not in rising order; sort them")
+        raise ConfigError("milestones", f"{list(milestones)} are not in rising order", remedy="sort them")
     return lambda k: gamma ** bisect.bisect_right(updates, k)
 
 
@@ -207,7 +207,7 @@ def _build(clock: Clock, schedules: Mapping[str, ScheduleFactory], name: str) ->
         try:
             schedule = schedules[name](clock)
         except ConfigError as error:
-            raise ConfigError(f"schedules.{name}.{error.key}", error.reason, remedy=error.remedy) from error
+            raise error.at(f"schedules.{name}.{error.key}") from error
         if isinstance(schedule, Schedule):
             return schedule
     raise ConfigError(f"schedules.{name}", "only a function of the update can be part of another schedule")
@@ -225,7 +225,7 @@ def sequential(
         ConfigError: not exactly one length is null, or the parts do not fit into the curve.
     """
     if schedules.keys() != lengths.keys():
-        raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}, one of them null")
+        raise ConfigError("lengths", needs=f"a duration for each of {', '.join(schedules)}, one of them null")
     open_ended = [name for name, duration in lengths.items() if duration is None]
     if len(open_ended) != 1:
         message = f"exactly one must be null, for the remaining updates; not {len(open_ended)}"

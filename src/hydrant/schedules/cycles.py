@@ -75,7 +75,7 @@ def _one_cycle(
     """Interpolate between `heights`, the values where phases meet. The phases end at the same updates as in torch."""
     if not 0 < pct_start < (0.5 if three_phase else 1):
         limit = "0.5, because the fall is as long as the rise" if three_phase else "1"
-        raise ConfigError("pct_start", f"needs a number above 0 and below {limit}; not {pct_start}")
+        raise ConfigError("pct_start", needs=f"a number above 0 and below {limit}", got=pct_start)
     check_known("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
     anneal = _ANNEAL[anneal_strategy]
     first, last_end = pct_start * length - 1, length - 1

@@ -201,8 +201,8 @@ class GridSweeper:
             try:
                 job = self._compose(words, number)
                 if job.folder in composed:
-                    message = f"another job has the same folder, {job.folder.name}; give each value once"
-                    raise ConfigError("", message)
+                    message = f"another job has the same folder, {job.folder.name}"
+                    raise ConfigError("", message, remedy="give each value once")
                 composed[job.folder] = job
                 check_same_config(job.config, job.folder)
             except (ConfigError, *HYDRA_ERRORS) as raised:
@@ -286,7 +286,7 @@ def _refusal(faults: Sequence[_Fault], jobs: Sequence[Sequence[str]]) -> ConfigE
     error, words = faults[0]
     counts = f"{len(faults):,} of {len(jobs):,} jobs cannot run, so none starts"
     first = f"the first: {' '.join(redacted(words))}"
-    return ConfigError(error.key, f"{error.reason}; {counts} ({first})", remedy=error.remedy)
+    return error.at(error.key, f"; {counts} ({first})")
 
 
 def sweeper_of(context: Context) -> GridSweeper:

@@ -73,7 +73,7 @@ def numbers_text(numbers: Sequence[int]) -> str:
 def check_lanes(lanes: Any) -> Lanes:
     """Return a valid `hydra.launcher.lanes`; raise ConfigError for any other."""
     if lanes != "auto" and (type(lanes) is not int or lanes < 1):
-        raise ConfigError("hydra.launcher.lanes", f"needs 1 or more, or auto, not {lanes}")
+        raise ConfigError("hydra.launcher.lanes", needs="1 or more, or auto", got=lanes)
     return lanes
 
 

@@ -72,8 +72,8 @@ def _is_expanded(buffer: Tensor) -> bool:
 def check_single_model(model: nn.Module) -> None:
     """Raise a ConfigError if a task that needs one model gets several."""
     if isinstance(model, nn.ModuleDict):
-        message = f"takes one model, but this one holds {', '.join(model)}; choose another task"
-        raise ConfigError("task", message)
+        message = f"takes one model, but this one holds {', '.join(model)}"
+        raise ConfigError("task", message, remedy="choose another task")
 
 
 def tensor_targets(targets: object, task: str) -> Tensor:

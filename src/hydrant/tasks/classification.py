@@ -111,24 +111,23 @@ class Classification(Task):
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         if numbers is not None and (not numbers or min(numbers) <= 0):
-            raise ConfigError("task.class_weights", f"needs numbers above 0, not {numbers}")
+            raise ConfigError("task.class_weights", needs="numbers above 0", got=numbers)
         if self._is_balanced and multi_label:
-            message = "balanced counts one class for each target; give a number for each label"
-            raise ConfigError("task.class_weights", message)
+            message = "balanced counts one class for each target"
+            raise ConfigError("task.class_weights", message, remedy="give a number for each label")
         for key, value in {"label_smoothing": label_smoothing, "class_weights": class_weights}.items():
             if loss is not None and value:
-                message = "belongs to the cross entropy, which task.loss replaces; leave it out"
-                raise ConfigError(f"task.{key}", message)
+                message = "belongs to the cross entropy, which task.loss replaces"
+                raise ConfigError(f"task.{key}", message, remedy="leave it out")
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
         self._ignored = own_loss.ignore_index if isinstance(own_loss, MeanOfValid) else ignore_index
         if ignore_index not in (None, self._ignored):
-            message = f"{ignore_index} is not the {self._ignored} of task.loss; leave it out here"
-            raise ConfigError(
-                "task.ignore_index", f"{message}, and write task.loss.ignore_index={ignore_index}"
-            )
+            remedy = f"leave it out here, and write task.loss.ignore_index={ignore_index}"
+            message = f"{ignore_index} is not the {self._ignored} of task.loss"
+            raise ConfigError("task.ignore_index", message, remedy=remedy)
 
     def receive_data(self, data: Any) -> None:
         """Take the class names, and the class of each training sample for balanced class weights.

@@ -70,7 +70,7 @@ class FeatureDistance(nn.Module):
     ) -> None:
         super().__init__()
         if not layers:
-            raise ConfigError(_KEY, "needs pairs of layers, such as task.layers=[[blocks.5,blocks.11]]")
+            raise ConfigError(_KEY, needs="pairs of layers, such as task.layers=[[blocks.5,blocks.11]]")
         self._student_layers, self._teacher_layers = ([pair[n] for pair in layers] for n in (0, 1))
         student_shapes = _hook(student, self._student_layers, "student", input_shape)
         teacher_shapes = _hook(teacher, self._teacher_layers, "teacher", input_shape)
@@ -148,8 +148,8 @@ def _width_dim(names: tuple[str, str], student: torch.Size, teacher: torch.Size)
     """Return the dimension to project; None if the shapes are equal."""
     differing = [dim for dim, (a, b) in enumerate(zip(student, teacher, strict=False)) if a != b]
     if len(student) != len(teacher) or len(differing) > 1:
-        message = f"{names[0]} returns {list(student[1:])} for a sample, the teacher's {names[1]} {list(teacher[1:])}; "
-        raise ConfigError(_KEY, message + "choose layers that differ only in their width")
+        message = f"{names[0]} returns {list(student[1:])} for a sample, the teacher's {names[1]} {list(teacher[1:])}"
+        raise ConfigError(_KEY, message, remedy="choose layers that differ only in their width")
     return differing[0] if differing else None
 
 

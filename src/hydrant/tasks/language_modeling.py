@@ -111,7 +111,8 @@ class LanguageModeling(Task):
         if hidden.shape[:-1] != targets.shape:
             shape, given = list(hidden.shape[1:]), list(targets.shape[1:])
             message = f"gives outputs of shape {shape} for a sample with targets of shape {given}"
-            raise ConfigError("model", f"{message}; task=language_modeling needs logits (B, L, V) for (B, L)")
+            remedy = "task=language_modeling needs logits (B, L, V) for (B, L)"
+            raise ConfigError("model", message, remedy=remedy)
         parts = self._parts(hidden)
         pairs = list(zip(parts, targets.flatten().chunk(len(parts)), strict=True))
         if len(pairs) == 1 or not torch.is_grad_enabled():

@@ -56,15 +56,15 @@ def checked_loss(loss: object) -> Loss:
     if not callable(loss):
         path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
         example = f"write '+task.loss={{_target_: {path}}}'"
-        raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
+        raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets", remedy=example)
     given: Any = _as_module(loss)
     if not is_of_torch(given):
         return given  # the user's own function, which must be a mean
     arguments = given.keywords if isinstance(given, partial) else vars(given)
     reduction = arguments.get("reduction", "mean")
     if reduction not in _MEANS:
-        message = f"{reduction} is no mean over the targets, so the result would depend on micro_batch_size; give mean"
-        raise ConfigError("task.loss.reduction", message)
+        message = f"{reduction} is no mean over the targets, so the result would depend on micro_batch_size"
+        raise ConfigError("task.loss.reduction", message, remedy="give mean")
     if getattr(given, "ignore_index", None) is None:
         return given
     if getattr(given, "weight", None) is not None:
@@ -156,8 +156,8 @@ def explain_unknown_class() -> Generator[None]:
         outputs = f"data.num_classes={index + 1} or more, and a model with as many outputs"
         needed = f"subtract 1 from labels that begin with 1, as classes count from 0; else give {outputs}"
         remedy = "give task.ignore_index, if such targets do not count" if index < 0 else needed
-        message = f"a sample has the class {index}, for which the model has no output; {remedy}"
-        raise ConfigError("data.num_classes", message) from error
+        message = f"a sample has the class {index}, for which the model has no output"
+        raise ConfigError("data.num_classes", message, remedy=remedy) from error
 
 
 def binary_cross_entropy(

@@ -149,9 +149,9 @@ class Regression(Supervised):
         targets = tensor_targets(batch.targets, "regression").to(outputs.dtype)
         if fitted(outputs, targets).shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1
-            remedy = f"; give model.num_classes={needed}" if targets.ndim < 3 else ""
+            remedy = f"give model.num_classes={needed}" if targets.ndim < 3 else ""
             found = f"gives {list(outputs.shape[1:])} for a sample, but its targets have {list(targets.shape[1:])}"
-            raise ConfigError("model", f"{found}; a regression needs the same shape{remedy}")
+            raise ConfigError("model", f"{found}; a regression needs the same shape", remedy=remedy)
         outcome = super().assess(outputs, Batch(batch.inputs, targets))
         return outcome._replace(num_targets=targets.numel())
 
@@ -211,8 +211,8 @@ class TwoModels(Task):
         super().__init__(model, metrics)
         missing = {"first", "second"} - {name for name, _ in model.named_children()}
         if missing:
-            message = f"this task needs a {' and a '.join(sorted(missing))} model; use model=two"
-            raise ConfigError("model", message)
+            message = f"this task needs a {' and a '.join(sorted(missing))} model"
+            raise ConfigError("model", message, remedy="use model=two")
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from hydrant.errors import ConfigError, log
+from hydrant.errors import log
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.redaction import public, redacted
 from hydrant.signals import urgent_text, urgent_texts
@@ -362,7 +362,7 @@ def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -
 
     Args:
         key: the config key or the flag to change.
-        remedy: what to do, the end of the message; "" if the message does not say it.
+        remedy: what to do, the end of the message if that says it; "" if it is not known.
     """
     sys.stdout.flush()
     message = " ".join(message.split())
@@ -373,29 +373,16 @@ def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -
     return exit_status
 
 
-_NEEDED = re.compile(
-    r"(?:needs|must be(?= (?:an?|one of|from|\d)\b)) ([^;:]+?)(?:, (?:not|but|because|which) | \(|[;:]|$)"
-    r"|but (an? [^;:]+) is needed"
-)
-
-
 def error_line(message: str, exit_status: int, key: str = "", remedy: str = "") -> str:
-    """Return an error as JSON: what is wrong, and what to do, if only what is needed; null if that is not known.
+    """Return an error as JSON: what is wrong, and what to do; null if that is not known.
 
     >>> print(error_line("lr: has no value; write lr=1", 2, "lr", "write lr=1"))
     {"version": 1, "key": "lr", "message": "lr: has no value", "remedy": "write lr=1", "exit_status": 2}
     """
     reason = message.removesuffix(remedy).rstrip(" ;:.") if remedy else message
     reason = message if reason in ("", key) else reason  # a sentence that says only what to do
-    if not remedy and (needed := _NEEDED.search(message)):
-        remedy = f"give {needed[1] or needed[2]}"
     return json_line({"version": VERSION, "key": key, "message": reason, "remedy": remedy or None,
                       "exit_status": exit_status})  # fmt: skip
-
-
-def key_of(error: BaseException | None) -> str:
-    """Return the config key or the flag that an error is about; "" if it is not a single one."""
-    return error.key if isinstance(error, ConfigError) else ""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -66,7 +66,7 @@ class MlflowTracker(NullTracker):
     ) -> None:
         require_extra("mlflow", ["mlflow"], "tracker", "tracker=mlflow")
         if not experiment:
-            raise ConfigError("tracker.experiment", "needs a name")
+            raise ConfigError("tracker.experiment", needs="a name")
         for name, value in _VARIABLES.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient

@@ -53,9 +53,7 @@ class Trackers(Tracker):
         try:
             self._trackers[key] = instantiate(nodes, key)(identity, num_updates)
         except ConfigError as error:  # a tracker names its keys as if it were the only one
-            raise ConfigError(
-                error.key.replace("tracker.", f"{key}.", 1), error.reason, remedy=error.remedy
-            ) from error
+            raise error.at(error.key.replace("tracker.", f"{key}.", 1)) from error
         except HydrantError:
             raise
         except Exception as error:  # the tracker's library, its store or its service

@@ -116,10 +116,8 @@ class TrackioTracker(NullTracker):
             SQLiteStorage.init_db(project)  # without it, rows that cannot be written are lost without a word
         except (OSError, sqlite3.Error) as error:
             folder = SQLiteStorage.get_project_db_path(project).parent
-            message = (
-                f"Trackio cannot write into {folder} ({first_line(error)}); set TRACKIO_DIR to another folder"
-            )
-            raise ConfigError("tracker", message) from error
+            message = f"Trackio cannot write into {folder} ({first_line(error)})"
+            raise ConfigError("tracker", message, remedy="set TRACKIO_DIR to another folder") from error
         saved = (read_id(identity.folder, ID_FILE) or b"").decode() if num_updates else ""
         run_id = saved or secrets.token_hex(16)
         keep_id(identity.folder, ID_FILE, run_id)

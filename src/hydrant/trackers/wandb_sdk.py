@@ -426,8 +426,8 @@ def names_of(settings: Mapping[str, Any], identity: RunIdentity) -> dict[str, An
         else:
             names[key] = value if key == "notes" else fit(value, MAX_NAME)
         if key == "project" and re.search(r"[/\\#?%:]", names[key]):
-            message = rf"{names[key]!r} has a character that W&B does not accept; leave out / \ # ? % :"
-            raise ConfigError(source, message)
+            message = f"{names[key]!r} has a character that W&B does not accept"
+            raise ConfigError(source, message, remedy="leave out / \\ # ? % :")
     if overruled:
         log.info("W&B: these variables do not count: %s", ", ".join(overruled))
     return names

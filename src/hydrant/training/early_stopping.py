@@ -42,8 +42,8 @@ def parse_target(text: str, key: str) -> Target:
             raise ValueError
         value = float(match[3])
     except ValueError:
-        message = f"{text!r} is not a target; write one in quotes: 'val/accuracy>=0.95' or 'val/loss<=0.1'"
-        raise ConfigError(key, message) from None
+        remedy = "write one in quotes: 'val/accuracy>=0.95' or 'val/loss<=0.1'"
+        raise ConfigError(key, f"{text!r} is not a target", remedy=remedy) from None
     return Target(match[1].strip(), value, "max" if match[2] == ">=" else "min")
 
 

@@ -56,7 +56,7 @@ def explain_out_of_memory(remedy: str) -> Generator[None]:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(f"{allocator_message(error)}. {remedy}") from error
+        raise OutOfMemory(allocator_message(error), remedy=remedy) from error
 
 
 def available_bytes(device: torch.device) -> int:

@@ -139,7 +139,7 @@ def _model_node(passed: Any) -> dict[str, Any]:
         _check_call("model", passed, "without arguments", "pass lambda: Net(width=64)")
         model = passed()
     if not isinstance(model, nn.Module):
-        raise ConfigError("model", f"needs a torch.nn.Module, or what makes one, not a {_name(model)}")
+        raise ConfigError("model", needs=f"a torch.nn.Module, or what makes one, not a {_name(model)}")
     _known.update(dict.fromkeys(_tensors(model)))
     weights = model.state_dict()
     for name, weight in weights.items():

@@ -170,8 +170,8 @@ def check_pictures(config: Mapping[str, Any], batch: Batch, outcome: Outcome, wo
     if config["pictures"] is None:
         return None
     if config["eval_every"] is None:
-        message = "pictures are drawn after evaluations; set it, such as eval_every=1ep"
-        raise ConfigError("eval_every", message)
+        message = "pictures are drawn after evaluations"
+        raise ConfigError("eval_every", message, remedy="set it, such as eval_every=1ep")
     num_classes = _num_classes(batch.targets, outcome.predictions)
     if num_classes is not None and num_classes <= _MAX_CLASSES:
         return num_classes

@@ -64,8 +64,8 @@ class Precision:
         if scale_loss and parameters != "float32":
             raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
         if parameters != "float32" and autocast is not None:
-            message = f"{parameters} parameters need no autocast; use precision.autocast=null"
-            raise ConfigError("precision.autocast", message)
+            message = f"{parameters} parameters need no autocast"
+            raise ConfigError("precision.autocast", message, remedy="use precision.autocast=null")
         if emulate and fp8 is None:
             raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
         check_number("precision.init_scale", init_scale, above=0)

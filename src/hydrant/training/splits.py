@@ -59,8 +59,8 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
     elif limit is not None and data.with_statistics_of is not None:
         data = data.with_statistics_of(range(min(limit, data.train.num_samples)))
     if not data.val.num_samples:
-        message = "there are no validation samples; give some, or cut them from the training set: folds=5"
-        raise ConfigError(data_key(config, VAL) or "data", message)
+        remedy = "give some, or cut them from the training set: folds=5"
+        raise ConfigError(data_key(config, VAL) or "data", "there are no validation samples", remedy=remedy)
 
     def limited(name: str, source: Source) -> Source:
         return limit_samples(source, config[f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"])
@@ -92,8 +92,11 @@ def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str
     for name, source in _sources(data):
         if source.num_samples < world.world_size:
             few = f"{source.num_samples} {_kind(name)} samples are too few"
-            message = f"{few} for {world.world_size} ranks; give more"
-            raise ConfigError(f"limit_{name if name in (TRAIN, TEST) else VAL}_samples", message)
+            message = f"{few} for {world.world_size} ranks"
+            remedy = "give more"
+            raise ConfigError(
+                f"limit_{name if name in (TRAIN, TEST) else VAL}_samples", message, remedy=remedy
+            )
         batch_size = min(config["eval_batch_size"], source.num_samples // world.world_size)
         splits[name] = Split(source, batch_size, name if name in (TRAIN, VAL, TEST) else f"{VAL}/{name}")
     return splits
@@ -145,7 +148,9 @@ def find_split(config: Mapping[str, Any], splits: Mapping[str, Split], name: str
     if name != TEST:
         raise unknown_name(key, "split", name, splits)
     remedy = data_key(config, TEST) or "the argument test of hydrant.data.Data"
-    raise ConfigError(key, f"the data have no test split, only {', '.join(splits)}; {remedy} gives one")
+    raise ConfigError(
+        key, f"the data have no test split, only {', '.join(splits)}", remedy=f"{remedy} gives one"
+    )
 
 
 def data_key(config: Mapping[str, Any], split: str) -> str | None:

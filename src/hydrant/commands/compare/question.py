@@ -36,16 +36,16 @@ class Question:
             raise unknown_name("mode", "mode", self.mode, ["max", "min"])
         price = self.price_per_hour
         if price is not None and not (math.isfinite(price) and price >= 0):
-            message = f"{price:g} is not a price; give what one run costs per hour"
-            raise ConfigError("--price-per-hour", message)
+            message = f"{price:g} is not a price"
+            raise ConfigError("--price-per-hour", message, remedy="give what one run costs per hour")
         _ = self.goal, self.fixed_target  # raise for a text that is no target
         for name in ("sigma", "critical", "difference", "tolerance"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"--{name}", f"needs a number above 0, not {value:g}")
+                raise ConfigError(f"--{name}", needs="a number above 0", got=value)
         if self.sigma is not None and self.against is None:
-            message = "is the noise of a test against a target; add --against 'val/loss<=3.28'"
-            raise ConfigError("--sigma", message)
+            message = "is the noise of a test against a target"
+            raise ConfigError("--sigma", message, remedy="add --against 'val/loss<=3.28'")
         if self.critical is not None and self.sigma is None:
             raise ConfigError("--critical", "has a level only if the noise is known", remedy="add --sigma")
 

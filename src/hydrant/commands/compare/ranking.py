@@ -11,7 +11,7 @@ from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference, holm, independent, paired, unpaired
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, quoted
 from hydrant.runs.folder import choices_in
 
 
@@ -100,7 +100,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
             raise unknown_name("--baseline", "key", key, keys)
     matches = [g for g in groups if all(equals_label(v, g.labels[k]) for k, v in conditions.items())]
     if len(matches) != 1:
-        names = ", ".join(group.name.replace(" ", ",") for group in (matches or groups)[:10])
+        names = ", ".join(quoted(group.name.replace(" ", ",")) for group in (matches or groups)[:10])
         problem = "matches no group" if not matches else f"matches {len(matches)} groups"
         raise ConfigError("--baseline", f"{text!r} {problem}", remedy=f"give one of: {names}")
     return matches[0]
@@ -161,8 +161,8 @@ def choose_best(
     if not over:
         return Choice(runs, metric, {})
     if shared := [key for key in over if key in by]:
-        message = f"{shared[0]} is in --by, so it forms groups; name a key whose best value each group takes"
-        raise ConfigError("--best-over", message)
+        message = f"{shared[0]} is in --by, so it forms groups"
+        raise ConfigError("--best-over", message, remedy="name a key whose best value each group takes")
     if validation.is_test:
         raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
     counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]

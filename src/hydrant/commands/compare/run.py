@@ -61,7 +61,7 @@ def read_schedules(file: Path) -> dict[str, Series]:
     for name, curve in values.items():
         if len(curve) != len(updates):
             counts = f"{name} has {len(curve)} values for {len(updates)} updates"
-            raise RecordError(f"{file} is damaged ({counts}){remedy}")
+            raise RecordError(f"{file} is damaged ({counts})", remedy=remedy)
     return {f"optim/{name}": _series(updates, curve) for name, curve in values.items()}
 
 

@@ -84,8 +84,8 @@ class _Query:
         try:
             runs = list(wandb.Api().runs(self.path, filters=filters, per_page=200, lazy=False))
         except ValueError as error:
-            problem = f"W&B has no project {self.path} that this account may see; check the name"
-            raise self.error(problem) from error
+            problem = f"W&B has no project {self.path} that this account may see"
+            raise self.error(problem, "check the name") from error
         with ThreadPoolExecutor(_NUM_THREADS) as pool:
             return list(pool.map(_read_run, runs))
 
@@ -97,14 +97,14 @@ class _Query:
             if key in FIELDS:
                 continue
             if runs and key not in config_keys:
-                raise self.error(unknown_name("", "key", key, config_keys | FIELDS.keys()).reason)
+                raise unknown_name("RUNS", f"key of {self.word!r}", key, config_keys | FIELDS.keys())
             matches = [run for run in matches if any(equals_label(v, label(run, key)) for v in values)]
         if not matches:
-            raise self.error("no such runs; leave out a part of the filter to see the available runs")
+            raise self.error("no such runs", "leave out a part of the filter to see the available runs")
         return matches
 
-    def error(self, message: str) -> ConfigError:
-        return ConfigError("RUNS", f"{self.word!r}: {message}")
+    def error(self, message: str, remedy: str = "") -> ConfigError:
+        return ConfigError("RUNS", f"{self.word!r}: {message}", remedy=remedy)
 
 
 def _read_run(wandb_run: Any) -> Run:

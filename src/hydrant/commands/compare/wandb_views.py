@@ -26,7 +26,7 @@ def check_login() -> None:
     with sdk_session(fail_fast=True):
         problem = access_problem()
     if problem is not None:
-        raise ConfigError(_FLAG, f"{problem}; a workspace and a report need a login: `wandb login`")
+        raise ConfigError(_FLAG, problem, remedy="a workspace and a report need a login: `wandb login`")
 
 
 def save_views(comparison: Comparison) -> list[str]:
@@ -37,7 +37,7 @@ def save_views(comparison: Comparison) -> list[str]:
     """
     projects = _projects(comparison.runs)
     if not projects:
-        raise ConfigError(_FLAG, "none of the runs is in W&B; `hydrant sync` uploads offline runs")
+        raise ConfigError(_FLAG, "none of the runs is in W&B", remedy="`hydrant sync` uploads offline runs")
     num_missing = len(comparison.runs) - sum(map(len, projects.values()))
     try:
         with sdk_session(fail_fast=True):

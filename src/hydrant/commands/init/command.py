@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write a project into a folder and return the exit status."""
     _, folders = Flags("init").split(arguments)
     if len(folders) != 1:
-        raise ConfigError("", "needs one folder for the project: hydrant init my_project")
+        raise ConfigError("", "needs one folder for the project", remedy=": hydrant init my_project")
     root = Path(folders[0])
     package = package_name(root)
     files = write_project(root, package)
@@ -68,8 +68,8 @@ def package_name(root: Path) -> str:
         message = f"{name!r} is the name of another folder in a project"
         raise ConfigError("", message, remedy="choose another name")
     if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
-        message = f"{name!r} is the name of a package that is installed already; choose another name"
-        raise ConfigError("", message)
+        message = f"{name!r} is the name of a package that is installed already"
+        raise ConfigError("", message, remedy="choose another name")
     return name
 
 

@@ -56,8 +56,8 @@ def _find_folders(words: Sequence[str]) -> list[Path]:
     for word in words or [root for root in ROOTS if Path(root).is_dir()]:
         paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute patterns
         if not paths:
-            remedy = near_folders(Path(word)) or "; give run folders, sweep folders or globs of them"
-            raise ConfigError("RUNS", f"{word!r} is not a folder{remedy}")
+            remedy = near_folders(Path(word)) or "give run folders, sweep folders or globs of them"
+            raise ConfigError("RUNS", f"{word!r} is not a folder", remedy=remedy)
         for path in paths:
             runs = sorted(file.parents[1] for file in path.rglob(str(ID_FILE)))
             folders |= dict.fromkeys(run.resolve() for run in runs)

@@ -166,7 +166,9 @@ def _sync(file: Path, timeout: float, lock: int) -> None:
                 check=False,
             )
     except subprocess.TimeoutExpired:
-        raise UploadError(f"not finished within {timeout:g} s; the same command continues it") from None
+        raise UploadError(
+            f"not finished within {timeout:g} s", remedy="the same command continues it"
+        ) from None
     if not _marker(file).exists():
         errors = [line.partition("ERROR ")[2] for line in process.stdout.splitlines() if "ERROR " in line]
         status = f"wandb sync ended with {process.returncode}: {process.stdout[-300:]}"

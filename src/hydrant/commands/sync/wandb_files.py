@@ -41,7 +41,7 @@ def each_record(path: Path) -> Iterator[Any]:
 
     data = read_bytes(path) or b""
     if data and not data.startswith(_HEADER):
-        raise RecordError(f"{path} does not have the format of W&B 0.31; `wandb sync` may read it")
+        raise RecordError(f"{path} does not have the format of W&B 0.31", remedy="`wandb sync` may read it")
     for content in _contents(data):
         record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
         try:

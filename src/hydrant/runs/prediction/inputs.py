@@ -110,7 +110,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
     """
     reader = _reader(plan)
     if reader.tensors is None:
-        raise ConfigError(KEY, f"this run cannot read tensors; {_offers(plan)}")
+        raise ConfigError(KEY, "this run cannot read tensors", remedy=_offers(plan))
     inputs, shape = rounded(inputs, plan.spec.doubles), plan.data.input_shape
     tensors = list(tensors_of(inputs))
     if len(tensors) == 1 and shape is not None and tuple(tensors[0].shape[1:]) != shape:
@@ -154,7 +154,7 @@ def _data_files(text: str) -> list[Path]:
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
     if reader.files is None:
-        raise ConfigError(KEY, f"this run cannot read {words[0]}; {_offers(plan)}")
+        raise ConfigError(KEY, f"this run cannot read {words[0]}", remedy=_offers(plan))
     files = [file for word in words for file in _files_of(Path(word), reader, plan)]
     title = str(files[0]) if len(files) == 1 else f"{len(files):,} files"
     source = reader.files(files)
@@ -173,10 +173,11 @@ def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
         paths = visible_files(path, lambda name: not suffixes or Path(name).suffix.lower() in suffixes)
         found = sorted(map(Path, paths))
         if not found:
-            raise ConfigError(KEY, f"the folder {path} holds no file that this run reads; {_offers(plan)}")
+            message = f"the folder {path} holds no file that this run reads"
+            raise ConfigError(KEY, message, remedy=_offers(plan))
         return found
     if suffixes and path.suffix.lower() not in suffixes:
-        raise ConfigError(KEY, f"this run cannot read {path}; {_offers(plan)}")
+        raise ConfigError(KEY, f"this run cannot read {path}", remedy=_offers(plan))
     return [path]
 
 

@@ -166,7 +166,7 @@ def _check_alike(first: Arrays, arrays: Arrays) -> None:
         ]
         if shapes[0] != shapes[1]:
             message = f"{name!r} of a sample is {shapes[0]} in one batch and {shapes[1]} in the next"
-            raise ConfigError("task", f"{message}; pad all samples to one length")
+            raise ConfigError("task", message, remedy="pad all samples to one length")
 
 
 def _no_samples(prediction: Prediction) -> DataError:

@@ -171,12 +171,12 @@ def num_ranks(sweep_job: SweepJob) -> int:
 def check_num_jobs(num_jobs: Any) -> int | None:
     """Return a valid `hydra.launcher.num_jobs`; raise ConfigError for any other."""
     if num_jobs is not None and (not isinstance(num_jobs, int) or num_jobs < 1):
-        raise ConfigError("hydra.launcher.num_jobs", f"needs 1 or more, or null, not {num_jobs}")
+        raise ConfigError("hydra.launcher.num_jobs", needs="1 or more, or null", got=num_jobs)
     return num_jobs
 
 
 def _check_jobs_per_gpu(jobs_per_gpu: Any) -> int:
     """Return a valid `hydra.launcher.jobs_per_gpu`; raise ConfigError for any other."""
     if not isinstance(jobs_per_gpu, int) or jobs_per_gpu < 1:
-        raise ConfigError("hydra.launcher.jobs_per_gpu", f"needs 1 or more, not {jobs_per_gpu}")
+        raise ConfigError("hydra.launcher.jobs_per_gpu", needs="1 or more", got=jobs_per_gpu)
     return jobs_per_gpu

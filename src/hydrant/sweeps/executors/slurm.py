@@ -83,10 +83,10 @@ class Slurm:
     def prepare(self) -> None:
         require_extra("slurm", ["submitit"], "hydra/launcher", "slurm")
         if self._cluster not in ("slurm", "local"):
-            raise ConfigError("hydra.launcher.cluster", f"needs slurm or local, not {self._cluster}")
+            raise ConfigError("hydra.launcher.cluster", needs="slurm or local", got=self._cluster)
         if self._cluster == "slurm" and (missing := [name for name in _COMMANDS if not shutil.which(name)]):
             message = f"slurm needs {', '.join(missing)}, which this machine does not have"
-            raise ConfigError("hydra/launcher", f"{message}; hydra/launcher=local runs the jobs here")
+            raise ConfigError("hydra/launcher", message, remedy="hydra/launcher=local runs the jobs here")
 
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         running = self._find_submitted(sweep_jobs)

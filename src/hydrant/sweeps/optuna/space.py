@@ -58,7 +58,8 @@ def read_space(overrides: Iterable[Override]) -> Space:
     last = {override.key_or_group + f"@{override.package or ''}": override for override in overrides}
     searched = {o.get_key_element(): o for o in last.values() if o.is_sweep_override()}
     if not searched:
-        raise ConfigError("hydra.sweeper.params", f"nothing to search: all keys have one value; {_EXAMPLES}")
+        message = "nothing to search: all keys have one value"
+        raise ConfigError("hydra.sweeper.params", message, remedy=_EXAMPLES)
     fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]
     return Space(
         {key: _distribution(key.lstrip("+"), override) for key, override in searched.items()},
@@ -69,12 +70,12 @@ def read_space(overrides: Iterable[Override]) -> Space:
 
 def _distribution(key: str, override: Override) -> BaseDistribution:
     if key == "name":
-        message = "is the folder of the study, so it needs one value; seed=0,1 trains several runs"
-        raise ConfigError("name", message)
+        message = "is the folder of the study, so it needs one value"
+        raise ConfigError("name", message, remedy="seed=0,1 trains several runs")
     value: Any = override.value()
     tags = set(getattr(value, "tags", ())) - ({"log"} if isinstance(value, IntervalSweep) else set())
     if tags:
-        raise ConfigError(key, f"no tag {', '.join(sorted(tags))} is known; {_EXAMPLES}")
+        raise ConfigError(key, f"no tag {', '.join(sorted(tags))} is known", remedy=_EXAMPLES)
     if isinstance(value, IntervalSweep):
         return _interval(key, value)
     if isinstance(value, RangeSweep):
@@ -93,7 +94,7 @@ def _interval(key: str, interval: IntervalSweep) -> BaseDistribution:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigError(key, f"interval({low}, {high}) is empty", remedy="give the lower end first")
     if is_log and low <= 0:
-        raise ConfigError(key, f"tag(log, interval({low}, {high})) has no logarithm; begin above 0")
+        raise ConfigError(key, f"tag(log, interval({low}, {high})) has no logarithm", remedy="begin above 0")
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=is_log)
     return FloatDistribution(low, high, log=is_log)
@@ -120,7 +121,8 @@ def _list_values(key: str, distribution: Any) -> list[Any]:
         return list(distribution.choices)
     step = distribution.step
     if step is None or distribution.log:
-        message = "the grid sampler needs values that can be listed: write choice(0.1, 0.01) or range(1, 9)"
-        raise ConfigError(key.lstrip("+"), f"{message}, or choose another hydra/sweeper/sampler")
+        remedy = ": write choice(0.1, 0.01) or range(1, 9), or choose another hydra/sweeper/sampler"
+        message = "the grid sampler needs values that can be listed"
+        raise ConfigError(key.lstrip("+"), message, remedy=remedy)
     count = round((distribution.high - distribution.low) / step) + 1
     return [distribution.low + n * step for n in range(count)]

@@ -109,7 +109,7 @@ class OptunaSweeper(GridSweeper):
         for name, minimum in _MINIMUM.items():
             check_value(f"{_KEY}.{name}", int, limits[name])
             if limits[name] < minimum:
-                raise ConfigError(f"{_KEY}.{name}", f"needs {minimum} or more, not {limits[name]}")
+                raise ConfigError(f"{_KEY}.{name}", needs=f"{minimum} or more", got=limits[name])
         if limits["n_jobs"] > 1 and isinstance(self.executor, Sequential):
             message = "the basic launcher runs one trial after another"
             raise ConfigError(f"{_KEY}.n_jobs", message, remedy="add hydra/launcher=local, or another one")
@@ -130,10 +130,10 @@ class OptunaSweeper(GridSweeper):
             if objective["mode"] not in ("max", "min"):
                 raise ConfigError(key, f"mode needs max or min, not {objective['mode']}")
         if not objectives:
-            raise ConfigError(key, "needs one or more, or null for best.metric")
+            raise ConfigError(key, needs="one or more, or null for best.metric")
         if len(objectives) > 1 and not str(self._pruner["_target_"]).endswith(".NopPruner"):
-            message = "no pruner decides between several objectives; give hydra/sweeper/pruner=none"
-            raise ConfigError("hydra/sweeper/pruner", message)
+            message = "no pruner decides between several objectives"
+            raise ConfigError("hydra/sweeper/pruner", message, remedy="give hydra/sweeper/pruner=none")
 
     def _check_values(self, space: Space) -> Mapping[str, Any]:
         """Check each value of the space once, with the first values of all other keys; return the first config.

@@ -206,7 +206,7 @@ class Trials:
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         changes = ", ".join(f"{key} ({_shown(old, key)} there, {_shown(new, key)} here)" for key in changed)
         problem = f"{self.folder} holds a study of another search: {changes}"
-        raise ConfigError("name", f"{problem}. Give the same, or another name=<folder>")
+        raise ConfigError("name", problem, remedy="Give the same, or another name=<folder>")
 
 
 def _suggest(trial: optuna.Trial, key: str, distribution: Any) -> None:
@@ -225,8 +225,8 @@ def _shown(search: Mapping[str, Any], key: str) -> str:
 def _check_storage(folder: Path, storage: str) -> None:
     key = "hydra.sweeper.storage"
     if storage not in FILES:
-        raise ConfigError(key, f"needs {' or '.join(FILES)}, not {storage}")
+        raise ConfigError(key, needs=" or ".join(FILES), got=storage)
     for other, file in FILES.items():
         if other != storage and (folder / file).exists():
-            message = f"{folder / file} holds a study; give {key}={other}, or another name=<folder>"
-            raise ConfigError(key, message)
+            message = f"{folder / file} holds a study"
+            raise ConfigError(key, message, remedy=f"give {key}={other}, or another name=<folder>")

@@ -13,7 +13,7 @@ from hydrant.config.compose import JobComposer
 from hydrant.config.flat import flatten, is_after_training, is_neutral
 from hydrant.config.groups import group_options
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, quoted, shown
 from hydrant.sweeps.study.ranges import Range, declared_range, is_whole, range_around, read_range
 
 _KEY = "hydra.sweeper"
@@ -45,7 +45,7 @@ def split_contender(text: str) -> tuple[str, list[str]]:
     check_overrides(words)
     for word in words:
         if OverridesParser.create().parse_override(word).is_sweep_override():
-            remedy = f"give --contender for each of them, or --tune {word}"
+            remedy = f"give --contender for each of them, or --tune {quoted(word)}"
             raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values", remedy=remedy)
     return next(iter(names), ""), words
 
@@ -150,7 +150,9 @@ def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num
     check_grid([override])
     if not override.is_sweep_override():
         raise ConfigError(
-            key, f"has one value, {shown(value)}, so nothing is tuned", remedy=f"write {key}=1e-4..1e-1"
+            key,
+            f"has one value, {shown(value)}, so nothing is tuned",
+            remedy=f"write {quoted(key)}=1e-4..1e-1",
         )
     values = list(swept_values(key, override))
     texts = [str(item) for item in values]

@@ -81,10 +81,8 @@ def range_around(key: str, default: Any, num_keys: int) -> Range:
     """
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     if not is_number or not 0 < default < math.inf:
-        message = (
-            f"has the default {shown(default)}, around which no range lies; write {key}=1e-4..1e-1 or a list"
-        )
-        raise ConfigError(key, message)
+        message = f"has the default {shown(default)}, around which no range lies"
+        raise ConfigError(key, message, remedy=f"write {key}=1e-4..1e-1 or a list")
     low = default / _DEFAULT_FACTOR
     return _spaced(
         key, max(low, 1) if is_whole(default) else low, default * _DEFAULT_FACTOR, num_keys, is_whole(default)
@@ -147,10 +145,9 @@ def _spaced(key: str, low: float, high: float, num_keys: int, is_whole: bool) ->
     values = [low * (high / low) ** share if is_log else low + (high - low) * share for share in shares]
     texts = tuple(str(round(value)) if is_whole else _text(value, ()) for value in values)
     if len(set(texts)) < num:
-        message = (
-            f"takes whole numbers, of which {low:g}..{high:g} has no {num} at about equal steps; write a list"
-        )
-        raise ConfigError(key, f"{message}: {key}={','.join(dict.fromkeys(texts))}")
+        message = f"takes whole numbers, of which {low:g}..{high:g} has no {num} at about equal steps"
+        remedy = f"write a list: {key}={','.join(dict.fromkeys(texts))}"
+        raise ConfigError(key, message, remedy=remedy)
     return Range(key, texts, is_open=True, is_log=is_log, is_whole=is_whole)
 
 
@@ -291,8 +288,7 @@ def read_budget(text: str | None) -> Budget:
             amount = math.nan
         if found is None or found[2] not in _UNITS or not 0 < amount < math.inf:
             remedy = "write 40runs, 5000updates, 10min or 10cpu-min, or several: 40runs,10min"
-            message = f"{shown(part)} is no budget; {remedy}"
-            raise ConfigError("hydra.sweeper.budget", message)
+            raise ConfigError("hydra.sweeper.budget", f"{shown(part)} is no budget", remedy=remedy)
         name, factor = _UNITS[found[2]]
         if name in limits:
             raise ConfigError("hydra.sweeper.budget", f"{shown(text)} has two limits of {_NAMES[name]}")

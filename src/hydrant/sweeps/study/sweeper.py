@@ -198,8 +198,8 @@ class StudySweeper(GridSweeper):
     def _check_keys(self, common: Sequence[str], contenders: Sequence[Contender]) -> None:
         """Raise ConfigError for too few contenders, two that are alike, or a key with two meanings."""
         if len(contenders) < 2:
-            message = "a study needs two contenders or more: optimizer=adamw,sgd, or --contender twice"
-            raise ConfigError(f"{_KEY}.contenders", message)
+            remedy = ": optimizer=adamw,sgd, or --contender twice"
+            raise ConfigError(f"{_KEY}.contenders", "a study needs two contenders or more", remedy=remedy)
         shared = {key_of(word) for word in common}
         for one in contenders:
             own = [key_of(word) for word in one.words]
@@ -270,7 +270,7 @@ class StudySweeper(GridSweeper):
         unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
         if faults := faults or self._find_faults(unfinished):
             error, job = faults[0]
-            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(job)}]", remedy=error.remedy)
+            raise error.at(error.key, f" [job: {' '.join(job)}]")
         if unfinished and protocol.rule.metric != protocol.choice.metric:
             self._check_judge(jobs[0], protocol.rule)
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
@@ -291,19 +291,19 @@ class StudySweeper(GridSweeper):
         for name, value in self._counts.items():
             check_value(f"{_KEY}.{name}", int, value)
             if value < _LEAST[name]:
-                raise ConfigError(f"{_KEY}.{name}", f"needs {_LEAST[name]} or more, not {value}")
+                raise ConfigError(f"{_KEY}.{name}", needs=f"{_LEAST[name]} or more", got=value)
         for name, value in (("contenders", self._contenders), ("tune", self._tune)):
             check_value(f"{_KEY}.{name}", list[str], value)
         check_value(f"{_KEY}.budget", str | None, self._budget)
         check_value(f"{_KEY}.judge", str | None, self._judge)
         check_value(f"{_KEY}.min_difference", float | None, self._min_difference)
         if self._min_difference is not None and not self._min_difference > 0:
-            message = f"needs a number above 0, or null, not {self._min_difference:g}"
-            raise ConfigError(f"{_KEY}.min_difference", message)
+            needs = "a number above 0, or null"
+            raise ConfigError(f"{_KEY}.min_difference", needs=needs, got=self._min_difference)
         for name, value in (("alpha", self._alpha), ("power", self._power)):
             check_value(f"{_KEY}.{name}", float, value)
             if not 0 < value < 1:
-                raise ConfigError(f"{_KEY}.{name}", f"needs a probability between 0 and 1, not {value:g}")
+                raise ConfigError(f"{_KEY}.{name}", needs="a probability between 0 and 1", got=value)
 
 
 def _check_one_quantity(

@@ -12,7 +12,7 @@ from typing import Any
 
 from hydrant.checks import near_folders
 from hydrant.clock import Interval
-from hydrant.errors import CheckpointError, ConfigError, log, shown, typed_line
+from hydrant.errors import CheckpointError, ConfigError, log, quoted, shown, typed_line
 from hydrant.files.atomic_write import remove, sync
 from hydrant.files.user_files import check_regular
 
@@ -305,12 +305,12 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
     folder = Path(os.path.realpath(path))  # unlike `resolve`, raises nothing for a link to itself
     if (folder / MANIFEST).is_file() or (folder.is_dir() and _NAME.fullmatch(folder.name)):
         if message := find_damage(folder):
-            raise CheckpointError(message, remedy=f"remove {folder} to use an older checkpoint")
+            raise CheckpointError(message, remedy=f"remove {quoted(folder)} to use an older checkpoint")
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:
-        message = f"{path} {_problem(path)}; give a run folder or one of its checkpoints/update_... folders"
-        raise ConfigError(key, message)
+        remedy = "give a run folder or one of its checkpoints/update_... folders"
+        raise ConfigError(key, f"{path} {_problem(path)}", remedy=remedy)
     return newest
 
 
@@ -320,7 +320,7 @@ def _problem(path: Path) -> str:
         return "holds no checkpoint"
     near = path.parent if path.exists() else Path("outputs", path)
     if (near / CHECKPOINTS).is_dir():
-        return f"{'is a file' if path.exists() else 'does not exist'}, did you mean {near}?"
+        return f"{'is a file' if path.exists() else 'does not exist'}, did you mean {quoted(near)}?"
     return "is a file" if path.exists() else f"does not exist{near_folders(path)}"
 
 

@@ -78,8 +78,8 @@ def find_weights(source: str, key: str) -> Weights:
         return Weights(source)
     if Path(source).is_file():
         if Path(source).suffix != ".safetensors":
-            message = f"{source} is not a safetensors file; give one, or a run or checkpoint folder"
-            raise ConfigError(key, message)
+            message = f"{source} is not a safetensors file"
+            raise ConfigError(key, message, remedy="give one, or a run or checkpoint folder")
         return Weights(Path(source).resolve())
     return Weights(find_checkpoint(source, key), part_at(source))
 

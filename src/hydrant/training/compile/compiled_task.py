@@ -51,8 +51,8 @@ def compile_functions(task: nn.Module, scope: Scope) -> list[CompilePart]:
         case "blocks":
             blocks = [block for model in _models(task) for block in repeated_blocks(model)]
             if not blocks:
-                message = "this model has no repeated blocks; use compile.scope=task"
-                raise ConfigError("compile.scope", message)
+                message = "this model has no repeated blocks"
+                raise ConfigError("compile.scope", message, remedy="use compile.scope=task")
             return [_in_place(block) for block in blocks]
 
 
@@ -83,8 +83,8 @@ def _models(task: nn.Module) -> list[nn.Module]:
 def _loss(task: nn.Module) -> CompilePart:
     assess: Any = getattr(task, "assess", None)
     if assess is None:
-        message = f"{type(task).__name__} computes its loss without a method `assess`; use compile.scope=task"
-        raise ConfigError("compile.scope", message)
+        message = f"{type(task).__name__} computes its loss without a method `assess`"
+        raise ConfigError("compile.scope", message, remedy="use compile.scope=task")
 
     def compile_loss(compiled: Callable[[Function], Function]) -> None:
         # Set on the instance, so that other tasks of the class stay as they are.
@@ -150,11 +150,11 @@ class Compile(Compilation):
         on_failure: OnFailure,
     ) -> None:
         if mode == "reduce-overhead" and world.device.type != "cuda":
-            message = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
-            raise ConfigError("compile", message)
+            message = "reduce_overhead records CUDA graphs and needs CUDA"
+            raise ConfigError("compile", message, remedy="use compile=default")
         if options and mode != "default":
-            message = f"torch.compile takes options or mode={mode}, not both; use compile=default"
-            raise ConfigError("compile.options", message)
+            message = f"torch.compile takes options or mode={mode}, not both"
+            raise ConfigError("compile.options", message, remedy="use compile=default")
         check_backend(backend, options)
         check_number("compile.max_recompiles", max_recompiles, least=0)
         check_number("compile.max_graph_breaks", max_graph_breaks, least=0)
@@ -375,7 +375,7 @@ class Compile(Compilation):
         if not self._has_run:
             raise CompileError(message) from cause
         if not self.falls_back:
-            raise CompileError(f"{message}. {FAILURE_REMEDY}") from cause
+            raise CompileError(message, remedy=FAILURE_REMEDY) from cause
         log.warning("%s. Continuing eager after update %d", message, self._num_updates)
         self._is_task_eager = True
 

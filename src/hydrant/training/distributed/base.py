@@ -114,7 +114,8 @@ class Parallel:
             last = last if batch is None else batch
             if batch_idx < num_ranks and num_with_batch < num_ranks:
                 where = f"on {num_ranks - num_with_batch} of {num_ranks} rank(s)"
-                raise DataError(f"no validation sample can be read {where}; repair the damaged files")
+                message = f"no validation sample can be read {where}"
+                raise DataError(message, remedy="repair the damaged files")
             if not num_with_batch:
                 return
             assert last is not None  # the first round raised otherwise
@@ -132,5 +133,5 @@ class Single(Parallel):
         super().__init__(world)
         for count, origin in ((num_processes, "configured"), (world.world_size, "started by the launcher")):
             if count != 1:
-                message = f"{count} ranks are {origin}, but parallel=single runs one; use parallel=ddp"
-                raise ConfigError("parallel", message)
+                message = f"{count} ranks are {origin}, but parallel=single runs one"
+                raise ConfigError("parallel", message, remedy="use parallel=ddp")

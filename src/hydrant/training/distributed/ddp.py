@@ -23,15 +23,16 @@ from hydrant.training.distributed.world import World
 
 _REMEDIES = {
     "Expected to have finished reduction": (
-        "in an update, no loss depends on {names}; "
-        "add parallel.find_unused_parameters=true, or leave them out of the model"
+        "in an update, no loss depends on {names}",
+        "add parallel.find_unused_parameters=true, or leave them out of the model",
     ),
     "Your training graph has changed": (
-        "the parameters that get gradients differ between updates; write parallel.static_graph=false"
+        "the parameters that get gradients differ between updates",
+        "write parallel.static_graph=false",
     ),
     "Expected to mark a variable ready only once": (
-        "a parameter gets its gradient twice in one backward, such as by activation checkpointing; "
-        "if that is so in each update, add parallel.static_graph=true"
+        "a parameter gets its gradient twice in one backward, such as by activation checkpointing",
+        "if that is so in each update, add parallel.static_graph=true",
     ),
 }
 """The beginning of an error of DistributedDataParallel: what to write here. {names} are the unused parameters."""
@@ -103,11 +104,11 @@ def explained(task: nn.Module, context: AbstractContextManager[None]) -> Generat
         with context:
             yield
     except RuntimeError as error:
-        remedy = next((remedy for text, remedy in _REMEDIES.items() if str(error).startswith(text)), None)
-        if remedy is None:
-            raise
-        message = f"parallel: {remedy.format(names=_unused_names(task, str(error)))}"
-        raise HydrantError(message) from error
+        for beginning, (reason, remedy) in _REMEDIES.items():
+            if str(error).startswith(beginning):
+                reason = reason.format(names=_unused_names(task, str(error)))
+                raise HydrantError(f"parallel: {reason}", remedy=remedy) from error
+        raise
 
 
 def _unused_names(task: nn.Module, message: str) -> str:

@@ -22,8 +22,8 @@ def read_number(variable: str, default: int) -> int:
     """
     value = os.environ.get(variable, str(default))
     if not value.isdecimal():
-        message = f"needs a whole number of 0 or more, not {value!r}"
-        raise ConfigError(variable, f"{message}; a launcher sets it: without one, unset {variable}")
+        remedy = f"a launcher sets it: without one, unset {variable}"
+        raise ConfigError(variable, needs="a whole number of 0 or more", got=value, remedy=remedy)
     return int(value)
 
 

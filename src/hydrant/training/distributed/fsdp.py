@@ -56,8 +56,8 @@ class Fsdp(Parallel):
         super().__init__(world, sync_batch_norm=sync_batch_norm)
         del max_restarts, timeout_seconds  # read by the process that starts the ranks
         if cpu_offload and world.device.type == "cpu":
-            message = "needs CUDA; on the CPU all weights are in host memory already. Use false"
-            raise ConfigError("parallel.cpu_offload", message)
+            message = "needs CUDA; on the CPU all weights are in host memory already"
+            raise ConfigError("parallel.cpu_offload", message, remedy="Use false")
         self._replicate: int | Literal["auto"] = replicate
         if replicate != "auto":
             self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)
@@ -117,8 +117,8 @@ class Fsdp(Parallel):
 
     def _check_divides(self, num_replicas: int, num_ranks: int) -> None:
         if num_replicas < 1 or num_ranks % num_replicas:
-            message = f"{num_replicas} replicas do not divide {num_ranks} rank(s); give a number that does"
-            raise ConfigError("parallel.replicate", message)
+            message = f"{num_replicas} replicas do not divide {num_ranks} rank(s)"
+            raise ConfigError("parallel.replicate", message, remedy="give a number that does")
 
 
 def _reshard_after_evaluation(task: nn.Module, batch: object, outcome: object) -> None:

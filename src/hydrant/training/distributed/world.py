@@ -62,8 +62,8 @@ class World:
         set_torchrun_variables()
         rank, world_size = read_number("RANK", 0), read_number("WORLD_SIZE", 1)
         if rank >= world_size:
-            message = f"needs less than WORLD_SIZE={world_size}, not {rank}"
-            raise ConfigError("RANK", f"{message}; a launcher sets both: without one, unset RANK")
+            remedy = "a launcher sets both: without one, unset RANK"
+            raise ConfigError("RANK", needs=f"less than WORLD_SIZE={world_size}", got=rank, remedy=remedy)
         local_rank, device = read_number("LOCAL_RANK", 0), torch.device("cpu")
         if torch.cuda.is_available():
             # A launcher may show each rank only its own GPU, as `srun --gpus-per-task=1` does.
@@ -218,7 +218,7 @@ def _meet(rank: int, world_size: int, timeout: timedelta) -> dist.Store:
             _wait_for_ranks(store, rank, world_size, timeout)
             _meetings[key] = store
     except ValueError as error:  # a variable is missing or no number
-        raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
+        raise ConfigError("MASTER_ADDR", first_line(error), remedy="a launcher sets it") from error
     group_idx = _meetings[key].add(f"num_groups/{rank}", 1) - 1
     return dist.PrefixStore(f"group{group_idx}", _meetings[key])
 
@@ -242,8 +242,8 @@ def _wait_for_ranks(store: dist.Store, rank: int, world_size: int, timeout: time
 def check_gpus(num_ranks: int) -> None:
     """Raise ConfigError if this machine has GPUs, but fewer than `num_ranks`."""
     if torch.cuda.is_available() and num_ranks > (count := torch.cuda.device_count()):
-        message = f"{num_ranks} ranks need as many GPUs, but there are {count}; give {count} or fewer"
-        raise ConfigError("parallel.num_processes", message)
+        message = f"{num_ranks} ranks need as many GPUs, but there are {count}"
+        raise ConfigError("parallel.num_processes", message, remedy=f"give {count} or fewer")
 
 
 def _picklable(error: Exception) -> Exception:

@@ -354,11 +354,11 @@ def check_memory_format(setting: MemoryFormat, task: nn.Module, parallel: Parall
     if setting != "channels_last":
         return
     if parallel.is_sharded:
-        message = "sharded weights are contiguous; use memory_format=auto, or parallel=ddp"
-        raise ConfigError("memory_format", message)
+        message = "sharded weights are contiguous"
+        raise ConfigError("memory_format", message, remedy="use memory_format=auto, or parallel=ddp")
     if not _convolutions(task):
-        message = "channels_last is for two-dimensional convolutions, and this model has none; use memory_format=auto"
-        raise ConfigError("memory_format", message)
+        message = "channels_last is for two-dimensional convolutions, and this model has none"
+        raise ConfigError("memory_format", message, remedy="use memory_format=auto")
 
 
 def uses_channels_last(

@@ -18,7 +18,7 @@ from hydrant.clock import Clock
 from hydrant.config.error_messages import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_arguments
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
@@ -124,7 +124,7 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
         for loss in losses or ():
             check_known(key, "loss", loss, outcome.losses)
         if losses is not None and len(set(losses)) != max(len(losses), 1):
-            raise ConfigError(key, f"needs at least one loss, each once, or null; not {shown(losses)}")
+            raise ConfigError(key, needs="at least one loss, each once, or null", got=losses)
     if None in losses_by_name.values():
         return
     for loss in outcome.losses:
@@ -163,11 +163,12 @@ def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     if rule is None:
         return {}
     if isinstance(batch_size, Mapping):
-        message = "scales to one batch size, but global_batch_size has several; schedule the lr instead"
-        raise ConfigError("lr_scaling", f"{message}, such as by scheduler=multistep")
+        message = "scales to one batch size, but global_batch_size has several"
+        remedy = "schedule the lr instead, such as by scheduler=multistep"
+        raise ConfigError("lr_scaling", message, remedy=remedy)
     if batch_size == "all":
-        message = "needs a number of samples to scale to, not global_batch_size=all; give the number"
-        raise ConfigError("lr_scaling", message)
+        message = "needs a number of samples to scale to, not global_batch_size=all"
+        raise ConfigError("lr_scaling", message, remedy="give the number")
     ratio = batch_size / config["lr_base_size"]
     if "lr" not in config["optimizer"]:
         raise ConfigError("lr_scaling", "this optimizer has no lr to scale", remedy="leave lr_scaling out")
@@ -177,8 +178,8 @@ def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
 def _make_clipping(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> Clipping:
     head = frozenset(id(p) for p in list(parameters.values())[-2:])
     if settings["agc"] is not None and len(parameters) <= len(head):
-        message = "does not clip the last layer, and this optimizer trains no other; use max_grad_norm"
-        raise ConfigError("agc", message)
+        message = "does not clip the last layer, and this optimizer trains no other"
+        raise ConfigError("agc", message, remedy="use max_grad_norm")
     return Clipping(settings["max_grad_norm"], settings["max_grad_value"], settings["agc"], head)
 
 
@@ -227,7 +228,7 @@ def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
         try:
             yield
         except ConfigError as error:
-            raise ConfigError(f"{key}.{error.key}", error.reason, remedy=error.remedy) from error
+            raise error.at(f"{key}.{error.key}") from error
 
 
 _NOT_RUN = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
@@ -263,7 +264,7 @@ def _check_methods(key: str, hook: Any) -> None:
     for name in dir(hook):
         if name.startswith("on_") and name not in EVENTS and callable(getattr(hook, name, None)):
             hint = suggestion(name, EVENTS, "Hooks have")
-            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}{hint}")
+            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}", remedy=hint)
     methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
     if not methods:
         raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")
@@ -272,10 +273,8 @@ def _check_methods(key: str, hook: Any) -> None:
     }
     for name, method in called.items():
         if any(is_kind(method) for is_kind in _NOT_RUN):
-            message = (
-                f"{kind}.{name} is async or has a yield, so a call would not run it; write a plain method"
-            )
-            raise ConfigError(f"{key}._target_", message)
+            message = f"{kind}.{name} is async or has a yield, so a call would not run it"
+            raise ConfigError(f"{key}._target_", message, remedy="write a plain method")
     for name, method in methods.items():
         try:
             inspect.signature(method).bind(*EVENTS[name].split(", "))

@@ -47,19 +47,19 @@ def check_sharding(
     """
     compute_dtype = precision.autocast_dtype or precision.loss_dtype
     if parallel.param_dtype not in (None, compute_dtype):
-        message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}; use that, or null"
-        raise ConfigError("parallel.param_dtype", message)
+        message = f"precision computes in {str(compute_dtype).removeprefix('torch.')}"
+        raise ConfigError("parallel.param_dtype", message, remedy="use that, or null")
     if optimizers.retains_graph:
-        message = "optimizers that follow single losses need unsharded weights; use parallel=ddp"
-        raise ConfigError("parallel", message)
+        message = "optimizers that follow single losses need unsharded weights"
+        raise ConfigError("parallel", message, remedy="use parallel=ddp")
     if compilation.reuses_memory:
         raise ConfigError(
             "compile.mode", "CUDA graphs need weights that stay in place", remedy="use compile=default"
         )
     blocks = repeated_blocks(task)
     if blocks and compilation.is_on and config["compile"]["scope"] != "blocks":
-        message = "blocks that are sharded one by one are compiled one by one; use compile.scope=blocks"
-        raise ConfigError("compile.scope", message)
+        message = "blocks that are sharded one by one are compiled one by one"
+        raise ConfigError("compile.scope", message, remedy="use compile.scope=blocks")
     _check_not_tied(task, blocks)
     for name, settings in named_settings(config).items():
         if settings["agc"] is not None:
@@ -77,8 +77,8 @@ def _check_not_tied(task: nn.Module, blocks: list[nn.Module]) -> None:
     num_owners = Counter(id(p) for parameters in owners for p in dict.fromkeys(parameters))
     for name, parameter in task.named_parameters():
         if num_owners[id(parameter)] > 1:
-            message = f"a block shares {name} with modules outside of it; use parallel=ddp"
-            raise ConfigError("parallel", message)
+            message = f"a block shares {name} with modules outside of it"
+            raise ConfigError("parallel", message, remedy="use parallel=ddp")
 
 
 def _check_optimizer(key: str, node: Mapping[str, Any], is_compiled: bool) -> None:

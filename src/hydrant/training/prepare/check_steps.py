@@ -46,8 +46,8 @@ def check_steps(
     for name, entry in optimizers.entries.items():
         prefix, kind = config_prefix(name), type(entry.optimizer).__name__
         if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph
-            message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
-            raise ConfigError(f"{prefix}optimizer", message)
+            message = f"{kind} needs second derivatives, which are not computed"
+            raise ConfigError(f"{prefix}optimizer", message, remedy="choose another optimizer")
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
         try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse), optimizers.scales_loss)
         failure = try_on(host)
@@ -63,7 +63,7 @@ def check_steps(
             if "overflow" in reason:
                 remedy = f"give smaller numbers, such as {prefix}optimizer.lr"
             path = key if key == "precision" else f"{prefix}{key}"
-            raise ConfigError(path, f"{does} this model: {reason}; {remedy}") from error
+            raise ConfigError(path, f"{does} this model: {reason}", remedy=remedy) from error
 
 
 def make_step(optimizer: Optimizer) -> None:

@@ -34,8 +34,8 @@ def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
     plan = prepare(config)
     total = plan.clock.total_updates
     if total < num_updates:
-        message = f"the run has {total} updates, but {num_updates} are needed; use duration={num_updates}"
-        raise ConfigError("duration", message)
+        message = f"the run has {total} updates, but {num_updates} are needed"
+        raise ConfigError("duration", message, remedy=f"use duration={num_updates}")
     return plan
 
 
@@ -82,10 +82,8 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
     """
     plan = prepare(config)
     if plan.collectives and world.world_size > 1:
-        message = (
-            f"auto tries on one rank, where {plan.collectives[0]} would wait for the others; give a number"
-        )
-        raise ConfigError("micro_batch_size", message)
+        message = f"auto tries on one rank, where {plan.collectives[0]} would wait for the others"
+        raise ConfigError("micro_batch_size", message, remedy="give a number")
     largest, total = plan.spec.micro_batch_size, max(plan.spec.batch_sizes.values)
     size = world.broadcast_from_rank_zero(lambda: _largest_that_fits(config, largest))
     log.info("micro_batch_size=auto: %d of the %d samples of an update at once", size, total)
@@ -105,7 +103,8 @@ def _largest_that_fits(config: Mapping[str, Any], largest: int) -> int:
         first_error = first_error or error
     message = "micro_batch_size=auto: not even one sample at a time fits"
     reason = allocator_message(first_error)
-    raise OutOfMemory(f"{message} ({reason}). Try precision=bf16 or a smaller model") from first_error
+    message = f"{message} ({reason})"
+    raise OutOfMemory(message, remedy="Try precision=bf16 or a smaller model") from first_error
 
 
 def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:

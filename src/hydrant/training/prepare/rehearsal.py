@@ -288,14 +288,12 @@ def dry_forward(trials: Rehearsal) -> DryForward:
         check_measurement(name, value.dtype, value.shape)
     for name in outcome.scalars():
         if is_own(name):
-            message = (
-                f"measures {name!r}, but the run writes the metrics of this group itself; choose another name"
-            )
-            raise ConfigError("task", message)
+            message = f"measures {name!r}, but the run writes the metrics of this group itself"
+            raise ConfigError("task", message, remedy="choose another name")
     metric_names = try_metrics(trials.task, batch, outcome)
     if double := next((name for name in metric_names if name in outcome.scalars()), None):
-        message = f"the task measures {double!r} itself, and the metric would replace it; choose another name"
-        raise ConfigError(f"task.metrics.{double}", message)
+        message = f"the task measures {double!r} itself, and the metric would replace it"
+        raise ConfigError(f"task.metrics.{double}", message, remedy="choose another name")
     train_batch, (flops, written) = trials.train()
     return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
 
@@ -315,8 +313,8 @@ def check_batch_norm(trials: Rehearsal, batch: Batch, micro_batch_size: int) -> 
         if not str(error).startswith("Expected more than 1 value per channel"):
             raise
         message = "1 sample gives batch norm of this model one value per channel, which has no variance"
-        remedy = "give a micro_batch_size of 2 or more (and such a global_batch_size), larger inputs"
-        raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
+        remedy = "give a micro_batch_size of 2 or more (and such a global_batch_size), larger inputs, or another model"
+        raise ConfigError("micro_batch_size", message, remedy=remedy) from error
 
 
 def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:

@@ -45,7 +45,7 @@ def make_stream_spec(
         divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
         sizes = ", ".join(map(str, batch_sizes.values))
         message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
-        raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
+        raise ConfigError("micro_batch_size", message, remedy=f"these do: {divisors}")
     return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device, doubles)
 
 

@@ -28,8 +28,8 @@ def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) 
         ConfigError: no optimizer orthogonalises matrices, or the steps are compiled.
     """
     if not any(map(_can_split, optimizers)):
-        message = "splits the work of optimizer=muon, normuon and torch_muon, which this run does not use; use false"
-        raise ConfigError(_KEY, message)
+        message = "splits the work of optimizer=muon, normuon and torch_muon, which this run does not use"
+        raise ConfigError(_KEY, message, remedy="use false")
     if compiles_steps:
         raise ConfigError(
             _KEY, "a compiled step cannot be split", remedy="use false, or compile.optimizer=false"

@@ -148,8 +148,9 @@ def _compiled_gradients(trainer: Trainer) -> Gradients:
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     report = trainer.plan.compilation.report()
     if not report.graphs:
-        why = f": {report.graph_breaks[0]}" if report.graph_breaks else ". Try another compile.scope"
-        raise CompileError(f"nothing was compiled: torch.compile found no graph in this task{why}")
+        why = f": {report.graph_breaks[0]}" if report.graph_breaks else ""
+        message = f"nothing was compiled: torch.compile found no graph in this task{why}"
+        raise CompileError(message, remedy="" if why else "Try another compile.scope")
     return compiled
 
 

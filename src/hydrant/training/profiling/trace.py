@@ -242,7 +242,7 @@ def _check_window(window: Mapping[str, int], total_updates: int) -> None:
     """Raise ConfigError if nothing would be profiled."""
     for name in ("warmup", "active"):
         if window[name] < 1:
-            raise ConfigError(f"profiler.{name}", f"needs one update or more, not {window[name]}")
+            raise ConfigError(f"profiler.{name}", needs="one update or more", got=window[name])
     if sum(window.values()) > total_updates:
         key = "active" if window["warmup"] + window["active"] > total_updates else "wait"
         lengths = " + ".join(f"{length} ({name})" for name, length in window.items())

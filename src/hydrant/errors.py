@@ -98,7 +98,7 @@ class ConfigError(HydrantError):
 
     Args:
         key: the config key to change, with which the message begins; `""` if it is not a single one.
-        reason: what is wrong; without it, `needs` and `got` say it.
+        reason: what is wrong; without it, `needs` and `got` say it, or the remedy alone.
         needs: what the key needs.
         got: what it has.
         about: the key, or the flag, if the message does not begin with it.
@@ -116,8 +116,10 @@ class ConfigError(HydrantError):
         remedy: str = "",
         about: str = "",
     ) -> None:
-        reason = reason or f"needs {needs}" + ("" if got is ... else f", not {shown(got)}")
-        super().__init__(f"{key}: {reason}" if key else reason, remedy=remedy)
+        if needs and not reason:
+            reason = f"needs {needs}" + ("" if got is ... else f", not {shown(got)}")
+        text = f"{key}: {reason}" if key and reason else key or reason
+        super().__init__(text, remedy=remedy if reason else f": {remedy}")
         self.reason, self.needs, self.key = reason, needs, key or about
 
     def at(self, key: str, more: str = "") -> ConfigError:

@@ -69,7 +69,7 @@ WITHOUT_REMEDY = {
     "cannot be resolved: |is damaged|is missing|yaml: line ": "it says where in a file of the user",
     "cannot be imported|is not installed": "it says what in the code of the user",
     "no such key, |no option null|contains no value|contains the value": "nothing is there to choose or to remove",
-    "expected one argument|invalid float value": "argparse names the flag and what it takes",
+    "expected one argument|invalid (float value|choice)": "argparse names the flag and what it takes",
     "nested more than|not a class or a function": "the value is of no use at all",
     "does not scale|means no shift|allows 1 to": "the message has the possible values, as a fact",
 }

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         example = newest_folders("hydrant status multirun/lr_study")
-        raise ConfigError("FOLDER", "give a sweep or a run", remedy=example)
+        raise ConfigError("FOLDER", remedy=f"give a sweep or a run{example}")
     if options.watch and (wants_json() or not is_terminal(sys.stdout)):
         remedy = "leave it out, or call status --json repeatedly"
         raise ConfigError("--watch", "draws in a terminal", remedy=remedy)

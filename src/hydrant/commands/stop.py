@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--now", action="store_true")
     options, words = parser.split(arguments)
     if not words:
-        raise ConfigError("FOLDER", f"give a run or a sweep{newest_folders(_EXAMPLE)}")
+        raise ConfigError("FOLDER", remedy=f"give a run or a sweep{newest_folders(_EXAMPLE)}")
     folders = [_folder(word) for word in words]
     stopped = [(_stop_run if is_run_folder(f) else _stop_sweep)(f, now=options.now) for f in folders]
     tell("\n".join(map(_text, stopped)), Stop(stopped))

@@ -247,7 +247,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
         override = _parse(parser, text)
         group = override.key_or_group
         if group == "hooks":
-            raise ConfigError(group, f"choose options of the group hook, such as hook={_abridged(value)}")
+            raise ConfigError(
+                group, remedy=f"choose options of the group hook, such as hook={quoted(_abridged(value))}"
+            )
         if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
             _check_options(override, options.get(group, []))
 

@@ -93,10 +93,14 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if name == "launcher" and is_basic_launcher(value):
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
-                reason = "it composes each config again when its job starts; use local, ray or slurm"
+                reason, others = "it composes each config again when its job starts", "local, ray or slurm"
                 if name == "sweeper":
-                    reason = "it cannot check, stop and resume the runs of a sweep; use grid, optuna or study"
-                raise ConfigError(f"hydra/{name}", f"{shown(value)} is not allowed: {reason}")
+                    reason, others = (
+                        "it cannot check, stop and resume the runs of a sweep",
+                        "grid, optuna or study",
+                    )
+                message = f"{shown(value)} is not allowed: {reason}"
+                raise ConfigError(f"hydra/{name}", message, remedy=f"use {others}")
             is_allowed = value in allowed if allowed is _LOGGING else lies_under(value, allowed)
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"

@@ -301,10 +301,9 @@ def check_normalization(mean: Sequence[float], std: Sequence[float], num_channel
     """
     for key, values in {"mean": mean, "std": std}.items():
         if len(values) != num_channels:
-            message = (
-                f"{list(values)} is configured, but a number for each of {num_channels} channels is needed"
+            raise ConfigError(
+                f"data.{key}", needs=f"a number for each of {num_channels} channels", got=list(values)
             )
-            raise ConfigError(f"data.{key}", message)
         if not all(map(math.isfinite, values)):
             raise ConfigError(f"data.{key}", f"{list(values)} contains a number that is not finite")
     if min(std) <= 0:

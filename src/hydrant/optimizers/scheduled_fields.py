@@ -148,7 +148,7 @@ class FieldSchedules:
                 if not is_number or not math.isfinite(value) or (name == "lr" and value < 0):
                     needed = "a finite number" + (" of at least 0" if name == "lr" else "")
                     message = f"returns {value!r} for update {update}, but {needed} is needed"
-                    raise ConfigError(schedule_key, message)
+                    raise ConfigError(schedule_key, message, needs=needed)
 
     def of(self, optimizer: str) -> list[str]:
         """Return the scheduled fields of a named optimizer, of any of its groups."""

@@ -82,8 +82,8 @@ def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float
         ConfigError: not exactly one of the two is given, or `end_ratio` is not above 0.
     """
     if (gamma is None) == (end_ratio is None):
-        message = "give either gamma, the factor of one update, or end_ratio, not both"
-        raise ConfigError("gamma", message)
+        remedy = "give either gamma, the factor of one update, or end_ratio, not both"
+        raise ConfigError("gamma", remedy=remedy)
     if gamma is not None:
         check_not_negative(gamma=gamma)
         return lambda k: gamma**k

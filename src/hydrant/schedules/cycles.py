@@ -33,7 +33,9 @@ def cosine_restarts(
         ConfigError: not exactly one of the two is given, or an argument is out of its range.
     """
     if (first_cycle is None) == (num_cycles is None):
-        raise ConfigError("first_cycle", "give either first_cycle, a duration, or num_cycles, not both")
+        raise ConfigError(
+            "first_cycle", remedy="give either first_cycle, a duration, or num_cycles, not both"
+        )
     check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
     check_number("num_cycles", num_cycles, above=0)
     if cycle_mult < 1:

@@ -213,11 +213,11 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
 def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
     if not words:
         example = newest_folders("hydrant compare multirun/lr_study")
-        raise ConfigError("RUNS", "give run folders, sweeps or globs", remedy=example)
+        raise ConfigError("RUNS", remedy=f"give run folders, sweeps or globs{example}")
     runs = {run.name: run for word in words for run in read_word(word)}
     if not runs:
-        needed = "give run folders, which hold config.yaml"
-        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}", remedy=needed)
+        remedy = "give run folders, which hold config.yaml"
+        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}", remedy=remedy)
     return _without_copies(list(runs.values()))
 
 

@@ -145,8 +145,10 @@ def _make_optimizer(
         build = factory if is_compiled else with_fastest_kernel(factory, sparse_parameters(task))
         optimizer: Any = build(groups)
     if not isinstance(optimizer, Optimizer):
-        result = f"{node['_target_']} returns a {type(optimizer).__name__}"
-        raise ConfigError("optimizer._target_", f"{result}, but a torch.optim.Optimizer is needed")
+        message = (
+            f"{node['_target_']} returns a {type(optimizer).__name__}, but a torch.optim.Optimizer is needed"
+        )
+        raise ConfigError("optimizer._target_", message, needs="a torch.optim.Optimizer")
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
     return optimizer
 

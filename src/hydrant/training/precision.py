@@ -199,20 +199,20 @@ class Precision:
 
 def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool, uses_fp8: bool) -> None:
     """Raise ConfigError for a format that the device does not support; the message names one that works."""
-    is_cuda, message = device.type == "cuda", ""
+    is_cuda, message, remedy = device.type == "cuda", "", ""
 
     def supports(*capability: int) -> bool:
         return is_cuda and torch.cuda.get_device_capability(device) >= capability
 
     if uses_tf32 and not supports(8, 0):
-        message = f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32"
+        message, remedy = f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}", "fp32"
     elif uses_bf16 and is_cuda and not supports(8, 0):
-        message = f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
+        message, remedy = f"bf16 needs compute capability 8.0 or more ({device})", "fp16"
     elif uses_fp8 and not supports(8, 9):
-        message = f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}. Use precision=bf16"
-        message += ", or try it out slowly with precision.emulate=true"
+        message = f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}"
+        remedy = "bf16, or try it out slowly with precision.emulate=true"
     if message:
-        raise ConfigError("precision", message)
+        raise ConfigError("precision", message, remedy=f"Use precision={remedy}")
 
 
 def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:

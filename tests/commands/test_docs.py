@@ -30,11 +30,11 @@ def test_the_sections_of_a_page_are_listed_and_printed(capsys: pytest.CaptureFix
 
 
 def test_a_comment_in_a_code_block_is_no_section(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\n# " in (ROOT / "docs" / "guides" / "data.md").read_text()
-    assert cli.main(["docs", "guides/data#"]) == 0
+    assert "\n# " in (ROOT / "docs" / "guides" / "tasks.md").read_text()
+    assert cli.main(["docs", "guides/tasks#"]) == 0
     assert (
         len({*capsys.readouterr().out.split()})
-        == (ROOT / "docs" / "guides" / "data.md").read_text().count("\n## ") + 1
+        == (ROOT / "docs" / "guides" / "tasks.md").read_text().count("\n## ") + 1
     )
 
 

@@ -22,8 +22,17 @@ from hydrant.data.base import Data, Indices, StreamSpec
 from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.in_memory import copies_to
 from hydrant.data.loader import Collate, LoaderSource, collated
-from hydrant.data.workers import WorkerLoader, WorkerProgress, iterate_loader, preserve_rngs, seed_rngs
-from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, log, typed_line
+from hydrant.data.workers import (
+    WorkerLoader,
+    WorkerProgress,
+    iterate_loader,
+    preserve_rngs,
+    reading,
+    seed_rngs,
+)
+from hydrant.errors import ConfigError, DataError, HydrantError, log
+
+_END = object()
 
 
 class IterableItems:
@@ -92,19 +101,10 @@ class IterableItems:
     def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
         for number in itertools.count(start):
             seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
-            name = f"item {number} of {self.key}"
-            try:
-                item = next(items)
-            except StopIteration:
+            with reading(f"item {number} of {self.key}", "global_batch_size"):
+                item = next(items, _END)
+            if item is _END:
                 return
-            except HydrantError:  # it says what is wrong
-                raise
-            except MemoryError as error:
-                message = f"there is no memory left to read {name}"
-                raise OutOfMemory(message, remedy="lower global_batch_size") from error
-            except Exception as error:  # a user's iterable raises anything
-                message = f"{name} cannot be read: {typed_line(error)} (at {location(error)})"
-                raise DataError(message) from error
             yield item
 
 

@@ -36,9 +36,10 @@ from hydrant.data.workers import (
     full_shared_memory,
     iterate_loader,
     preserve_rngs,
+    reading,
     seed_rngs,
 )
-from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
+from hydrant.errors import ConfigError, DataError, HydrantError, location, typed_line
 
 Transform = Callable[[Any], Tensors]
 """A raw sample -> its input: for images, shape (*input_shape,). May draw from the global CPU generators."""
@@ -280,21 +281,9 @@ class _BatchDataset(Dataset[_HostBatch]):
         seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, draw))
         source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
-        try:
+        with reading(source.name_of(index), "data.num_workers or micro_batch_size"):
             raw, target = source.samples[index]
             return transform(raw), target
-        except HydrantError:  # it says what is wrong
-            raise
-        except MemoryError as error:  # the machine is out of memory; the sample is not damaged
-            remedy = "lower data.num_workers or micro_batch_size"
-            raise OutOfMemory(
-                f"there is no memory left to read {source.name_of(index)}", remedy=remedy
-            ) from error
-        except OSError as error:
-            raise DataError(f"{source.name_of(index)} cannot be read: {error}") from error
-        except Exception as error:  # a decoder or a user's transform raises anything
-            cause = f"{typed_line(error)} (at {location(error)})"
-            raise DataError(f"{source.name_of(index)} cannot be read: {cause}") from error
 
 
 def collated(

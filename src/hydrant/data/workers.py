@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from hydrant.batch import tensors_of
-from hydrant.errors import ConfigError, DataError, OutOfMemory, first_line
+from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, first_line, location, typed_line
 
 T = TypeVar("T")
 
@@ -193,6 +193,29 @@ def _exit_on_sigterm_from_parent() -> None:
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
+
+
+@contextlib.contextmanager
+def reading(name: str, lower: str) -> Generator[None]:
+    """Name the sample that the user's code reads in this block in the errors that it raises.
+
+    Args:
+        name: of the sample.
+        lower: the keys that take less memory.
+
+    Raises:
+        OutOfMemory: the machine has no memory left; the sample is not damaged.
+        DataError: a decoder, a data set or a transform raises anything else but an error of Hydrant.
+    """
+    try:
+        yield
+    except HydrantError:  # it says what is wrong
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(f"there is no memory left to read {name}", remedy=f"lower {lower}") from error
+    except Exception as error:
+        cause = str(error) if isinstance(error, OSError) else f"{typed_line(error)} (at {location(error)})"
+        raise DataError(f"{name} cannot be read: {cause}") from error
 
 
 def seed_rngs(seed: int) -> None:

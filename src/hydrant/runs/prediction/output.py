@@ -94,15 +94,13 @@ def print_predictions(prediction: Prediction) -> int:
         ConfigError: they have no place in a table.
         DataError: no sample can be read.
     """
-    table: Table | None = None
-    for arrays in prediction.batches():
-        if table is None:
-            table = prediction.table(arrays)
-            emit(csv_text([table.columns]).rstrip("\n"))
-        emit(csv_text(table.rows(arrays)).rstrip("\n"))
+    is_empty = True
+    for table, arrays in _tabled(prediction, prediction.batches()):
+        emit(csv_text([*([table.columns] if is_empty else []), *table.rows(arrays)]).rstrip("\n"))
+        is_empty = False
         if status := output_status():  # `| head` has seen enough
             return status
-    if table is None:
+    if is_empty:
         raise _no_samples(prediction)
     return 0
 
@@ -114,13 +112,12 @@ def predictions_of(prediction: Prediction) -> tuple[list[str], list[list[Any]]]:
         ConfigError: they have no place in a table.
         DataError: no sample can be read.
     """
-    table, rows = None, list[list[Any]]()
-    for arrays in prediction.batches():
-        table = table or prediction.table(arrays)
-        rows += table.rows(arrays)
-    if table is None:
+    columns, rows = list[str](), list[list[Any]]()
+    for table, arrays in _tabled(prediction, prediction.batches()):
+        columns, rows = list(table.columns), [*rows, *table.rows(arrays)]
+    if not columns:
         raise _no_samples(prediction)
-    return list(table.columns), rows
+    return columns, rows
 
 
 def write_predictions(prediction: Prediction, out: Path) -> int:

@@ -140,15 +140,6 @@ class Raises:
         raise GeneratorExit
 
 
-class Async:
-    async def after_update(self, trainer, num_updates): ...
-
-
-class Yields:
-    def on_evaluation(self, trainer, row):
-        yield
-
-
 class Unwilling:
     def __init__(self, size=1):
         if size > 1:

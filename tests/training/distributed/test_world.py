@@ -10,7 +10,6 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,23 +190,6 @@ def test_a_rank_uses_the_only_visible_gpu_or_that_of_its_local_rank(
     for name, value in {"RANK": 5, "WORLD_SIZE": 8, "LOCAL_RANK": local_rank}.items():
         monkeypatch.setenv(name, str(value))
     assert World.from_launcher().device == torch.device(expected)
-
-
-@pytest.mark.parametrize(("gpus", "is_refused"), [("abcd", False), ("abca", True)])
-def test_ranks_that_share_a_gpu_are_refused(
-    gpus: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(3, 3, 4, torch.device("cuda", 3))
-    uuid = SimpleNamespace(uuid=gpus[3])
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: uuid)
-    monkeypatch.setattr(World, "all_gather", lambda _, value: [*gpus[:3], value])
-    if is_refused:
-        with pytest.raises(
-            ConfigError, match=r"^parallel\.num_processes: ranks 0, 3 have no GPU of their own"
-        ):
-            world._check_distinct_gpus()
-    else:
-        world._check_distinct_gpus()
 
 
 def test_more_ranks_than_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Weights without training state: of a checkpoint, a safetensors file or a pretrained model of timm."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class Weights:
         if len(misfits) == len(weights.keys() | model.state_dict().keys()):
             raise ConfigError(key, f"none of the weights in {self.source} fits: {listed}")
         if misfits:
-            _log_misfits(misfits, weights, model, self.source)
+            log.warning("not loaded from %s: %s", self.source, "; ".join(misfits.values()))
         fitting = {name: value for name, value in weights.items() if name not in misfits}
         model.load_state_dict(fitting, strict=strict)
 
@@ -137,26 +137,6 @@ def _kind(dtype: torch.dtype) -> str:
     if dtype is torch.bool:
         return "bool"
     return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "int"
-
-
-def _log_misfits(
-    misfits: Iterable[str], saved: Mapping[str, Tensor], model: nn.Module, source: Path | str
-) -> None:
-    """Log the names of all weights that are not loaded, in one line, by reason."""
-    built = model.state_dict()
-    reasons: dict[str, list[str]] = {}
-    for name in misfits:
-        if name not in saved:
-            reason, text = "only in the model", name
-        elif name not in built:
-            reason, text = "only in the file", name
-        else:
-            forms = [_shown((value.shape, value.dtype)) for value in (saved[name], built[name])]
-            reason = f"of another {'shape' if saved[name].shape != built[name].shape else 'kind'}"
-            text = f"{name} ({forms[0]} in the file, {forms[1]} in the model)"
-        reasons.setdefault(reason, []).append(text)
-    listed = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
-    log.warning("not loaded from %s: %s", source, listed)
 
 
 def _shown(form: _Form | None) -> str:

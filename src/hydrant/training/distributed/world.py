@@ -89,7 +89,7 @@ class World:
         ends them. If the run fails, the group is not destroyed: end the process by `end_process`.
 
         Raises:
-            ConfigError: this machine has fewer GPUs than ranks, or two ranks use one GPU.
+            ConfigError: this machine has fewer GPUs than ranks.
             RankDied: not all ranks come within the timeout.
         """
         if dist.is_initialized():
@@ -100,7 +100,6 @@ class World:
         with interruptible() if self.world_size > 1 else contextlib.nullcontext():
             self._init_process_group(timedelta(seconds=timeout_seconds + _EXTRA_SECONDS))
             try:
-                self._check_distinct_gpus()
                 yield membership
             finally:
                 if not membership.is_abandoned:
@@ -123,15 +122,6 @@ class World:
             place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
             message = f"the {self.world_size} ranks did not meet at {place}: {first_line(error)}"
             raise RankDied(message) from error
-
-    def _check_distinct_gpus(self) -> None:
-        if self.device.type != "cuda" or self.world_size == 1:
-            return
-        gpus = self.all_gather(str(torch.cuda.get_device_properties(self.device).uuid))
-        ranks = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
-        if ranks:
-            message = f"ranks {', '.join(map(str, ranks))} have no GPU of their own"
-            raise ConfigError("parallel.num_processes", message, remedy="start one rank per GPU")
 
     def on_rank_zero(self, function: Callable[[], T]) -> T | None:
         """Call `function` on rank 0 and return its result there, None elsewhere. Raise its error on every rank."""

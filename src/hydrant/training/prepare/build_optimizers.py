@@ -233,9 +233,6 @@ def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
             raise error.at(f"{key}.{error.key}") from error
 
 
-_NOT_RUN = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
-
-
 def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
     """Build the hooks of the config.
 
@@ -270,13 +267,6 @@ def _check_methods(key: str, hook: Any) -> None:
     methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
     if not methods:
         raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")
-    called = methods | {
-        name: getattr(hook, name) for name in ("state_dict", "load_state_dict") if hasattr(hook, name)
-    }
-    for name, method in called.items():
-        if any(is_kind(method) for is_kind in _NOT_RUN):
-            message = f"{kind}.{name} is async or has a yield, so a call would not run it"
-            raise ConfigError(f"{key}._target_", message, remedy="write a plain method")
     for name, method in methods.items():
         try:
             inspect.signature(method).bind(*EVENTS[name].split(", "))

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.atomic_write import locked
-from hydrant.files.bounded_yaml import load_config
 
 # The errors that torchvision raises for missing files, damaged files and failed downloads.
 _READ_ERRORS = (
@@ -146,6 +145,8 @@ _PACKAGED = {"fashion_mnist": (Path("/usr/share/datasets/fashion-mnist"),)}
 @cache
 def idx_tables() -> Mapping[str, Any]:
     """Return the tables of archive.yaml, which describes them."""
+    from hydrant.files.bounded_yaml import load_config  # only to download: the loop needs no YAML
+
     return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 

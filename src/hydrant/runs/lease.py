@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from hydrant.files.user_files import open_regular
 from hydrant.terminal.console import notice
 
 LEASE = ".lease"
@@ -129,19 +130,11 @@ class Lease:
 
 def leasing_process(folder: Path) -> int | None:
     """Return the process id in the lease on a folder, if it is one of this machine. Anybody may have written it."""
-    content = _content(folder)
+    content = b""
+    with suppress(OSError), open_regular(folder / LEASE, os.O_NOFOLLOW) as file:
+        content = file.read(4096)
     pid = _line(content, 3)
     return int(pid) if _line(content, 0) == this_machine() and re.fullmatch("[1-9][0-9]{0,8}", pid) else None
-
-
-def _content(folder: Path) -> bytes:
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            return _read(descriptor)
-        finally:
-            os.close(descriptor)
-    return b""
 
 
 def is_recent(folder: Path) -> bool:
@@ -160,10 +153,7 @@ def _line(content: bytes, index: int) -> str:
 def _read(folder: int) -> bytes:
     """Return the content of the lease; nothing if there is none."""
     try:
-        descriptor = os.open(LEASE, os.O_RDONLY | _PLAIN_FILE, dir_fd=folder)
+        with open_regular(LEASE, os.O_NOFOLLOW, dir_fd=folder) as file:
+            return file.read(4096)
     except FileNotFoundError:
         return b""
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)

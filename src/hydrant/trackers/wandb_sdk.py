@@ -348,17 +348,26 @@ class SdkSession:
             self._problems.append(access_problem(timeout))
         return self._problems[0]
 
-    def begin(self, *, fail_fast: bool) -> None:
+    @contextlib.contextmanager
+    def opened(self, *, fail_fast: bool = False) -> Generator[SdkSession]:
+        """Let the SDK start a quiet wandb-core of this process, and leave the process unchanged afterwards.
+
+        Blocks may overlap and end in any order: the first one changes the process, the last one undoes that.
+
+        Args:
+            fail_fast: let a query to a failing server end within half a minute instead of hours.
+        """
         is_warm = self._warming is not None
         self._join()
         if not (self.num_open or is_warm):
             self._changes.enter_context(changed_process(fail_fast=fail_fast))
         self.num_open += 1
-
-    def end(self) -> None:
-        self.num_open -= 1
-        if not self.num_open:
-            self._close()
+        try:
+            yield self
+        finally:
+            self.num_open -= 1
+            if not self.num_open:
+                self._close()
 
     def _close(self) -> None:
         self._problems.clear()
@@ -366,28 +375,7 @@ class SdkSession:
 
 
 _session = SdkSession()
-
-
-def warm_sdk(*, probe_timeout: float | None) -> contextlib.AbstractContextManager[None]:
-    """Start the SDK while the block prepares a run: see `SdkSession.warm`."""
-    return _session.warm(probe_timeout=probe_timeout)
-
-
-@contextlib.contextmanager
-def sdk_session(*, fail_fast: bool = False) -> Generator[SdkSession]:
-    """Let the SDK start a quiet wandb-core of this process, and leave the process unchanged afterwards.
-
-    Sessions may overlap and end in any order: the first one changes the process, the last one undoes that.
-
-    Args:
-        fail_fast: let a query to a failing server end within half a minute instead of hours.
-    """
-    _session.begin(fail_fast=fail_fast)
-    try:
-        yield _session
-    finally:
-        _session.end()
-
+sdk_session, warm_sdk = _session.opened, _session.warm
 
 MAX_NAME = 128  # characters that W&B accepts for a project, run, group or job type
 MAX_TAG = 64

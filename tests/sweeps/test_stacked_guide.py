@@ -15,12 +15,10 @@ GUIDE = (ROOT / "docs" / "guides" / "stacked.md").read_text(encoding="utf-8")
 
 
 def reasons() -> list[str]:
-    """Return the constant reasons of the checks on a plan, in their order."""
-    functions = (check.check_plan, check._check_compilation)  # pyright: ignore[reportPrivateUsage]
-    trees = [ast.parse(inspect.getsource(function)) for function in functions]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "CannotStack"]
-    return [ast.literal_eval(call.args[0]) for call in named]
+    """Return the reasons in the table of the check on a plan, in their order."""
+    tree = ast.parse(inspect.getsource(check.check_plan))
+    [table] = [node for node in ast.walk(tree) if isinstance(node, ast.Dict) and len(node.keys) > 1]
+    return [ast.literal_eval(key) for key in table.keys if key]
 
 
 def test_the_guide_lists_each_reason_for_which_a_job_trains_alone() -> None:

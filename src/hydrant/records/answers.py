@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from hydrant.records.files import Best, Contender, Error, Interval, Limits, Record, Spent, Verdict
+from hydrant.records.files import Best, Contender, Error, Interval, Limits, Record, ShortVerdict, Spent
 
 
 class Answer(Struct, forbid_unknown_fields=True):
@@ -656,7 +656,7 @@ class StudyResult(Record):
             runs of it would not tell.
     """
 
-    verdict: Verdict
+    verdict: ShortVerdict
     contenders: list[Contender]
     leads: list[Lead]
     beaten: list[Victory]

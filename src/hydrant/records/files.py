@@ -157,6 +157,28 @@ class HydraSettings(Record):
     hydra: _Hydra
 
 
+class SavedFile(Record):
+    """The size and the SHA-256 of a file of a checkpoint."""
+
+    size: Count
+    sha256: str
+
+
+class Manifest(Record):
+    """manifest.json of a checkpoint.
+
+    Attributes:
+        is_best: whether it was the best so far
+        files: by name
+        rows: the number of lines of metrics.jsonl and other files of the run, by name
+    """
+
+    num_updates: Annotated[int, Meta(ge=0, lt=10**18)]
+    is_best: bool
+    files: dict[str, SavedFile]
+    rows: dict[str, Count] = {}
+
+
 class Command(Record):
     """The process of a sweep: its number, and its `this_machine()`."""
 
@@ -225,7 +247,7 @@ class Interval(Record):
     high: float | None
 
 
-class Verdict(Record):
+class ShortVerdict(Record):
     """The answer.
 
     Attributes:
@@ -248,7 +270,7 @@ class Verdict(Record):
     rival: str | None = None
 
 
-class VerdictWithLead(Verdict):
+class Verdict(ShortVerdict):
     """The answer, and the lead.
 
     Attributes:
@@ -417,7 +439,7 @@ class StudyFile(Record):
     """
 
     is_running: bool
-    verdict: VerdictWithLead
+    verdict: Verdict
     protocol: Protocol
     cost: Cost
     version: Literal[1] = 1

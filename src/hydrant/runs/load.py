@@ -22,7 +22,7 @@ from hydrant.safety.targets import import_targets
 from hydrant.safety.trust import check_consent
 from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
-from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
+from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint, run_folder
 from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.distributed.base import SINGLE_RANK
@@ -110,7 +110,7 @@ def open_run(
         changed = identity.differences(DataIdentity.of(plan)).get("class_names", "")
         plan.task.class_names = names = tuple(identity.class_names)
         plan = replace(plan, data=replace(plan.data, class_names=names))
-    return SavedRun(checkpoint.parent.parent, checkpoint, num_updates, part, plan, changed)
+    return SavedRun(run_folder(checkpoint), checkpoint, num_updates, part, plan, changed)
 
 
 def open_model(path: str, *, weights: str | None, allow_targets: Sequence[str] = ()) -> nn.Module:
@@ -145,7 +145,7 @@ def _open(
     checkpoint, part = _find_weights(path, weights)
     if part not in weight_parts(checkpoint):
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
-    folder = checkpoint.parent.parent
+    folder = run_folder(checkpoint)
     saved = saved_config(RunFolder(folder), "")
     if allow_targets:
         saved["allow_targets"] = list(allow_targets)

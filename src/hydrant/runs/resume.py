@@ -19,7 +19,7 @@ from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.terminal.console import relative
-from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged
+from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged, run_folder
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.content import SavedCheckpoint
@@ -81,7 +81,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         return Start(run, SavedCheckpoint(checkpoint), changes=existing.changes)
     if resume not in ("auto", None):
         checkpoint = find_checkpoint(resume, "resume")
-        source = RunFolder(checkpoint.parent.parent)
+        source = RunFolder(run_folder(checkpoint))
         changes = changed_keys(config, source)
         return Start(source, SavedCheckpoint(checkpoint), is_foreign=True, changes=changes)
     weights = None if init_from is None else find_weights(init_from, "init_from")
@@ -229,7 +229,7 @@ def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -
     """
     path, newest = Path(resume).resolve(), newest.resolve()
     is_same_command = first_resume is not None and path == Path(first_resume).resolve()
-    if path in (newest, newest.parents[1]) or is_same_command:
+    if path in (newest, run_folder(newest)) or is_same_command:
         return
     message = f"this run continues from its own {newest.name}, not from {resume}"
     remedy = f"leave resume out, or give {OTHER_FOLDER} too: a new run then continues from there"

@@ -10,10 +10,11 @@ import pytest
 from marks import slow
 from scipy import integrate, stats
 
-from hydrant.sweeps.study.sequential import EFFECT_VARIANCE, Estimate, estimate
+from hydrant.records.files import Interval
+from hydrant.sweeps.study.sequential import EFFECT_VARIANCE, estimate
 
 
-def confidence_sequence(gaps: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> list[Estimate]:
+def confidence_sequence(gaps: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> list[Interval]:
     """Return the estimate after each pair."""
     return [estimate(gaps[:num], alpha, sizes[:num]) for num in range(1, len(gaps) + 1)]
 

@@ -8,11 +8,17 @@ from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.run import Run
 from hydrant.sweeps.optuna.objectives import Objective
 
-FIGURES: dict[str, str] = {
-    **dict.fromkeys(("updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"), "perf"),
-    **dict.fromkeys(("graphs", "graph_breaks", "recompiles", "compile_seconds"), "compile"),
+FIGURES = {
+    "updates_per_second": ("perf", "updates/s"),
+    "samples_per_second": ("perf", "samples/s"),
+    "peak_memory_gib": ("perf", "GiB"),
+    "mfu": ("perf", "MFU"),
+    "graphs": ("compile", "graphs"),
+    "graph_breaks": ("compile", "breaks"),
+    "recompiles": ("compile", "recompiles"),
+    "compile_seconds": ("compile", "compile s"),
 }
-"""Speed, memory and compilation, each with its section of the summary."""
+"""Speed, memory and compilation, each with its section of the summary ("": it is a field of its own) and its title."""
 
 
 def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
@@ -52,7 +58,8 @@ def _rows(run: Run, metric: str) -> list[dict[str, float]]:
 
 def figure(summary: Mapping[str, Any], name: str) -> float | None:
     """Return a figure of a summary; None if it is unknown or nothing was compiled."""
-    section = summary.get(FIGURES[name]) or {}
-    if FIGURES[name] == "compile" and not section.get("graphs"):
+    section = FIGURES[name][0]
+    values = (summary.get(section) or {}) if section else summary
+    if section == "compile" and not values.get("graphs"):
         return None
-    return section.get(name.removeprefix("compile_"))
+    return values.get(name.removeprefix("compile_"))

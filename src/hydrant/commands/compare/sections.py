@@ -190,7 +190,6 @@ def _tuning(found: Tuning) -> Section:
 VERDICT, RUNS = "verdict", "runs"
 """The names of the sections with the verdict, and with a row for each run."""
 
-_TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
 _GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "its interval", "p", "p (Holm)",
                  "without result")  # fmt: skip
 _MAX_ERROR = 100  # characters of an error in the table
@@ -212,11 +211,10 @@ def sections_of(c: Comparison) -> list[Section]:
 
 def _runs(c: Comparison) -> Section:
     names = [name for name in FIGURES if any(figure(run.summary, name) is not None for run in c.runs)]
-    titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
     has_names = not c.keys or any(run.has_own_name for run in c.runs)
     identifying = [*["run"] * has_names, *c.keys, "state"]
     after = [] if c.moment == LAST_UPDATE else ["measured after"]
-    titles = [*identifying, "updates", *after, c.metric.name, "best", *titles]
+    titles = [*identifying, "updates", *after, c.metric.name, "best", *(FIGURES[name][1] for name in names)]
     rows, notes = list[list[str]](), list[str]()
     of_runs = [run_to_dict(run, c) for run in c.runs]
     digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))

@@ -4,12 +4,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from hydrant.records.files import Reason, Verdict
 from hydrant.sweeps.study.answer import tuning_failure
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import Setting
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.tuning import Tuned, Tuning
-from hydrant.sweeps.study.verdict import Reason, Standing, Verdict, failure, find_verdict, judge, why_it_ended
+from hydrant.sweeps.study.verdict import Standing, failure, find_verdict, judge, why_it_ended
 
 
 class FreshSeeds:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -132,9 +132,9 @@ class Record:
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
             "contenders": [_short({key: row[key] for key in fields}, digits) for row in by_rank(content)],
-            "leads": [{"over": lead.names[1], **_short(asdict(lead.estimate))} for lead in leads],
+            "leads": [{"over": lead.names[1], **_short(to_builtins(lead.estimate))} for lead in leads],
             "beaten": [
-                {"name": found.names[1], "by": found.names[0], **_short(asdict(found.estimate))}
+                {"name": found.names[1], "by": found.names[0], **_short(to_builtins(found.estimate))}
                 for found in standing.victories()
             ],
             "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
@@ -181,10 +181,11 @@ class Record:
             "version": VERSION,
             "question": self.protocol.question,
             "is_running": is_running,
-            "verdict": asdict(verdict),
+            "verdict": to_builtins(verdict),
             "contenders": [self._contender(tuned, standing) for tuned in self.tuning.contenders],
             "comparisons": [
-                {"a": c.names[0], "b": c.names[1], "std": c.std, **asdict(c.estimate)} for c in standing.comparisons
+                {"a": c.names[0], "b": c.names[1], "std": c.std, **to_builtins(c.estimate)}
+                for c in standing.comparisons
             ],
             "protocol": self.protocol.to_json(),
             "tuning": self.tuning.to_json(),

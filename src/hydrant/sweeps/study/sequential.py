@@ -10,11 +10,11 @@ Ville's inequality it ever reaches 1 / alpha with a probability of at most alpha
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from hydrant.config.metric_keys import UNBOUNDED
+from hydrant.records.files import Interval
 
 EFFECT_VARIANCE = 2.0
 """The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few
@@ -22,16 +22,6 @@ pairs."""
 
 _ROUNDING = 1e-6
 """The relative distance up to which differences of float32 metrics count as equal."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The mean of paired differences and its interval, which holds after every pair at once; None: not yet bounded."""
-
-    num_pairs: int
-    mean: float
-    low: float | None
-    high: float | None
 
 
 MAX_PAIRS = 1_000
@@ -45,7 +35,7 @@ def estimate(
     alpha: float,
     sizes: Sequence[float] = (),
     ends: tuple[float, float] = UNBOUNDED,
-) -> Estimate:
+) -> Interval:
     """Return the estimate after the last of one or more pairs.
 
     With a probability of at least `1 - alpha`, the intervals after every pair hold the true mean, if the differences
@@ -66,7 +56,7 @@ def estimate(
     rounding = _ROUNDING * max(sizes, default=0.0)
     half = math.inf if max(differences) - min(differences) <= rounding else _half_width(std, num, alpha)
     bounds = (None, None) if math.isinf(half) else (max(mean - half, ends[0]), min(mean + half, ends[1]))
-    return Estimate(num, mean, *bounds)
+    return Interval(num, mean, *bounds)
 
 
 def spread(values: Sequence[float]) -> float:

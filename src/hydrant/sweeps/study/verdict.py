@@ -17,16 +17,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
 
-from hydrant.sweeps.study.sequential import MAX_PAIRS, Estimate, estimate, min_pairs, pairs_needed, spread
+from hydrant.records.files import Interval, Reason, Verdict
+from hydrant.sweeps.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of each contender with the fresh seeds, in their order; None: the run failed, or ended without one."""
-
-Status = Literal["decided", "undecided", "no_difference"]
-Reason = Literal["decision", "no_difference", "failures", "budget", "seeds"]
-"""Why a study ended: `failures`: contenders failed, so more seeds would not tell which one is the best."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class Comparison:
     """Two contenders: the first minus the second one, up to the last seed that compared them."""
 
     names: tuple[str, str]
-    estimate: Estimate
+    estimate: Interval
     std: float  # of the differences
 
     @property
@@ -73,7 +69,7 @@ class Comparison:
             return self
         e = self.estimate
         low, high = (None if end is None else -end for end in (e.high, e.low))
-        return Comparison((self.names[1], self.names[0]), Estimate(e.num_pairs, -e.mean, low, high), self.std)
+        return Comparison((self.names[1], self.names[0]), Interval(e.num_pairs, -e.mean, low, high), self.std)
 
 
 @dataclass(frozen=True)
@@ -91,20 +87,6 @@ class Standing:
         """Return what beat each beaten contender: the comparison with the better one in front."""
         by = {frozenset((name, by)): by for name, (by, _) in self.beaten.items()}
         return [c.seen_from(by[pair]) for c in self.comparisons if (pair := frozenset(c.names)) in by]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The answer of a study."""
-
-    status: Status
-    sentence: str
-    ended_by: Reason | None  # None: the study is not at its end
-    winner: str | None  # None unless it is decided
-    leader: str | None
-    rival: str | None  # whom the sentence compares the leader with
-    lead: Estimate | None  # of the leader over the rival, in units of the metric
-    seeds_needed: int | None  # if undecided: for the power of the rule, if the true lead is the observed one
 
 
 def judge(results: Results, rule: Rule) -> Standing:
@@ -222,23 +204,23 @@ def find_verdict(
         why = why if why_ended is None else f"no result; {why_ended[1]}"
         if ended == "budget":
             why += f"; a decision needs {min_pairs(rule.pair_alpha)} fresh seeds of each"
-        return Verdict("undecided", f"Undecided: {why}{silent}.", ended, None, None, None, None, None)
+        return Verdict(ended, None, "undecided", f"Undecided: {why}{silent}.")
     rival = _rival(leader, standing, means, rule)
     if rival is None:
         text = f"Undecided: only {leader} has results of {rule.metric}, so there is nothing to compare it with{silent}."
-        return Verdict("undecided", text, ended, None, leader, None, None, None)
+        return Verdict(ended, None, "undecided", text, None, leader)
     if lucky := _better_but_failed(leader, standing, results, rule):
         text = (
             f"Undecided: {lucky} had a better mean of {rule.metric} than {leader} before it failed{silent}."
         )
-        return Verdict("undecided", text, ended, None, leader, rival.names[1], rival.estimate, None)
+        return Verdict(ended, None, "undecided", text, None, leader, rival.names[1], rival.estimate)
     lead, seeds = rival.estimate, None
     if standing.ended_by and (obstacle := _obstacle(standing, results)):
         found = f"{_no_difference(standing, rule)}, but " if len(standing.active) > 1 else ""
         if not found and rival.is_clear:
             found = f"{_better(rival, standing, rule)}, but "
         text = f"Undecided: {found}{obstacle}{silent}."
-        return Verdict("undecided", text, "failures", None, leader, rival.names[1], lead, None)
+        return Verdict("failures", None, "undecided", text, None, leader, rival.names[1], lead)
     if ended == "decision":
         among = ", among those that trained" if without else ""
         status, text, winner = "decided", f"Decided{among}: {_better(rival, standing, rule)}", leader
@@ -252,9 +234,8 @@ def find_verdict(
     out = "".join(
         f" {name} is ruled out (beaten by {by})." for name, (by, _) in beaten if by not in standing.failed
     )
-    return Verdict(
-        status, f"{text}{silent}.{advice}{out}", ended, winner, leader, rival.names[1], lead, seeds
-    )
+    sentence = f"{text}{silent}.{advice}{out}"
+    return Verdict(ended, seeds, status, sentence, winner, leader, rival.names[1], lead)
 
 
 def _rival(

@@ -14,7 +14,9 @@ from hydrant.checks import near_folders
 from hydrant.clock import Interval
 from hydrant.errors import CheckpointError, ConfigError, log, quoted, shown, typed_line
 from hydrant.files.atomic_write import remove, sync
+from hydrant.files.read_file import check_type, parse_json
 from hydrant.files.user_files import check_regular
+from hydrant.records.files import Manifest
 
 MANIFEST = "manifest.json"
 TRAINING = "training.json"  # every checkpoint has it
@@ -27,14 +29,9 @@ _CHUNK_BYTES = 2**23
 `hashlib.file_digest`, 256 KiB, it waits ten times as long as it hashes, and it interrupts training as often."""
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """The content of a checkpoint's manifest."""
-
-    num_updates: int
-    is_best: bool
-    rows: Mapping[str, int]  # the number of lines of metrics.jsonl and other files of the run, by name
-    files: Mapping[str, tuple[int, str]]  # size and SHA-256 by name
+def run_folder(checkpoint: Path) -> Path:
+    """Return the folder of the run that has a checkpoint."""
+    return checkpoint.parent.parent
 
 
 def folder_name(num_updates: int) -> str:
@@ -80,14 +77,8 @@ def read_manifest(folder: Path) -> Manifest:
     file = folder / MANIFEST
     try:
         check_regular(file)
-        content = json.loads(file.read_text(encoding="utf-8"))
-        manifest = Manifest(
-            num_updates=count(content["num_updates"]),
-            is_best=bool(content["is_best"]),
-            rows={name: count(number) for name, number in content.get("rows", {}).items()},
-            files={name: (count(e["size"]), str(e["sha256"])) for name, e in content["files"].items()},
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        manifest: Manifest = check_type(parse_json(file.read_bytes()), Manifest)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
     is_inside = {name: Path(name).name == name and name.isprintable() for name in manifest.files}
     outside = next((name for name in manifest.files if not is_inside[name]), None)
@@ -107,13 +98,13 @@ def find_damage(folder: Path) -> str:
     name = folder_name(manifest.num_updates)
     if folder.name.startswith("update_") and folder.name != name:
         return f"{folder} was renamed: its manifest is that of {name}"
-    for name, (saved_size, sha256) in manifest.files.items():
+    for name, saved in manifest.files.items():
         file = folder / name
         try:
             size = file.stat().st_size
-            if size != saved_size:
-                return f"{file} has {size} bytes instead of {saved_size}"
-            if _digest(file) != sha256:
+            if size != saved.size:
+                return f"{file} has {size} bytes instead of {saved.size}"
+            if _digest(file) != saved.sha256:
                 return f"{file} does not have the SHA-256 of its manifest"
         except OSError as error:
             return f"{file} cannot be read ({error.strerror})"

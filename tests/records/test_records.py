@@ -1,0 +1,62 @@
+"""A record is defined once: a new field of summary.json takes four edits, to be read, documented, written and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from repository import ROOT
+
+EDITS = {
+    "records/files.py": [
+        ("        perf: median speed", "        joules: of all updates\n        perf: median speed"),
+        (
+            "    pruned: bool | None = None\n",
+            "    pruned: bool | None = None\n    joules: float | None = None\n",
+        ),
+    ],
+    "runs/summary_lines.py": [('        "data_files": ', '        "joules": 12.5,\n        "data_files": ')],
+    "commands/compare/run_values.py": [('    "graphs": (', '    "joules": ("", "J"),\n    "graphs": (')],
+    "trackers/wandb.py": [('"pruned", ', '"pruned", "joules", ')],
+}
+CODE = """
+import sys
+from pathlib import Path
+from hydrant import cli
+from hydrant.records.schema import with_tables
+assert cli.main(["train", "name=run", "tracker=local", "model.hidden=[4]", "duration=2"]) == 0
+assert cli.main(["compare", "outputs/run", "--details", "--json"]) == 0
+assert cli.main(["compare", "outputs/run"]) == 0
+print(with_tables("", Path("run-folder.md")))
+summary = Path("outputs/run/summary.json")
+summary.write_text(summary.read_text().replace("12.5", '"many"'))
+assert cli.main(["status", "outputs/run"]) == 0
+"""
+
+
+def test_a_new_field_of_the_summary_that_compare_shows_takes_four_places(tmp_path: Path) -> None:
+    assert len(EDITS) <= 4
+    package = tmp_path / "src" / "hydrant"
+    shutil.copytree(ROOT / "src" / "hydrant", package)  # with what is compiled
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    for name, edits in EDITS.items():
+        text = (package / name).read_text()
+        for old, new in edits:
+            assert text.count(old) == 1, (name, old)
+            text = text.replace(old, new)
+        (package / name).write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+    command = [sys.executable, "-c", CODE]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    [answer] = [json.loads(line) for line in done.splitlines() if line.startswith("{")]
+    assert answer["runs"][0]["figures"]["joules"] == 12.5
+    assert re.search(r"  J$", done, re.MULTILINE), "the title of a column"
+    assert "| `joules` | of all updates |" in done
+    assert "Expected `float | null`, got `str` - at `$.joules`" in done

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from hydrant.runs.execute import resolve_micro_batch_size
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunFolder
-from hydrant.runs.micro_batch_size import resolve_micro_batch_size
 from hydrant.runs.resume import Start
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.distributed.world import World

@@ -12,7 +12,7 @@ from run_folders import assert_same_state, rows, saved, summary, training
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant import cli
-from hydrant.runs import micro_batch_size
+from hydrant.runs import execute
 from hydrant.runs.summary_lines import training_seconds
 from hydrant.training.prepare import micro_batch
 from hydrant.training.trainer import Plan
@@ -29,7 +29,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
         calls.append(list(sizes))
         return {size: PACE * size / 32 for size in sizes}
 
-    monkeypatch.setattr(micro_batch_size, "time_updates", time_updates)
+    monkeypatch.setattr(execute, "time_updates", time_updates)
     return calls
 
 

@@ -13,18 +13,8 @@ from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
 from hydrant.records.answers import Entry, Log, RunProgress
-from hydrant.runs.folder import (
-    CONFIG,
-    METRICS,
-    ROOTS,
-    SUMMARY,
-    SWEEP_PLAN,
-    SWEEP_TABLE,
-    RunFolder,
-    RunStatus,
-    is_run_folder,
-    modified,
-)
+from hydrant.runs import folder as files
+from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import format_counts
@@ -37,7 +27,7 @@ _MAX_DEPTH = 4
 """How far below a folder runs are found: multirun/<date>/<time>, and one level for a collection of such folders."""
 _MAX_VALUES = 5
 """The most values of a key that a line shows."""
-_RECORDS = (SUMMARY, METRICS, CONFIG, SWEEP_PLAN, SWEEP_TABLE, RESULT)
+_RECORDS = (files.SUMMARY, files.METRICS, files.CONFIG, files.SWEEP_PLAN, files.SWEEP_TABLE, RESULT)
 """The files whose times say when a run, a sweep or a study was last recorded."""
 _LAST_TIME = datetime(9999, 1, 1).timestamp()
 
@@ -48,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--last", type=int, default=_NUM_SHOWN)
     options, words = parser.split(arguments)
     check_number("--last", options.last, above=0)
-    roots = [named_folder(word) for word in words] or [Path(root) for root in ROOTS if Path(root).is_dir()]
+    roots = [named_folder(word) for word in words] or [
+        Path(root) for root in files.ROOTS if Path(root).is_dir()
+    ]
     found = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
     times = {p: max(modified(p / name) for name in _RECORDS) or modified(p) for p in found.values()}
     newest = sorted(times, key=lambda path: (times[path], path))
@@ -62,14 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     for entry in entries:
         say(_line(entry))
     if not newest:
-        notice(f"no runs in {', '.join(words or ROOTS)}")
+        notice(f"no runs in {', '.join(words or files.ROOTS)}")
     return 0
 
 
 def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the folders of runs, sweeps and studies at or below a folder, but none behind a link or in another one."""
     try:
-        if is_run_folder(folder) or any((folder / name).exists() for name in (SWEEP_PLAN, RESULT)):
+        if is_run_folder(folder) or any((folder / name).exists() for name in (files.SWEEP_PLAN, RESULT)):
             yield folder
             return
         with os.scandir(folder) as entries:

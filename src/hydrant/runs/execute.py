@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import signal
 from collections.abc import Mapping
@@ -15,7 +16,6 @@ from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
-from hydrant.runs.micro_batch_size import keep_micro_batch_size, prepare_timed, resolve_micro_batch_size
 from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
@@ -34,7 +34,9 @@ from hydrant.training.data_identity import (
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.train_state import check_optimizers, take_trained_outside_model
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.micro_batch import find_micro_batch_size, time_updates
+from hydrant.training.train_state import check_optimizers, saved_state, take_trained_outside_model
 from hydrant.training.trainer import Plan, TrainState
 
 
@@ -106,6 +108,49 @@ def start_failure(error: BaseException, job: Job, world: World) -> RunResult:
     if result.exit_status == ConfigError.exit_status:
         discard_log(job.folder / LOG)
     return result
+
+
+def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+    """Replace `micro_batch_size: auto` by a number. A run that continues keeps the size it has. All ranks call it."""
+    if config["micro_batch_size"] != "auto":
+        return config
+    if start.checkpoint is None:
+        size = find_micro_batch_size(config, world)
+    else:
+        size = saved_config(start.run, "resume").get("micro_batch_size")  # rank 0 has read it
+    return {**config, "micro_batch_size": size}
+
+
+def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+    """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
+    sizes = config["global_batch_size"]
+    if config["micro_batch_size"] is not None or start.checkpoint is None or sizes == "all":
+        return config
+    size = saved_state(start.checkpoint).micro_batch_size
+    shared = math.gcd(*(sizes.values() if isinstance(sizes, Mapping) else [sizes]))
+    of_rank = shared // world.world_size
+    is_changed = any(key.startswith(("micro_batch_size", "global_batch_size")) for key in start.changes)
+    if size is None or is_changed or of_rank == size or of_rank % size:
+        return config
+    log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)
+    return {**config, "micro_batch_size": size}
+
+
+def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
+    """Prepare a run. If durations are in seconds, measure how long its updates take; all ranks call it.
+
+    A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
+    """
+    saved = {} if start.checkpoint is None else saved_state(start.checkpoint).update_seconds
+    known = {int(size): seconds for size, seconds in saved.items()}
+    plan = prepare(config, update_seconds=known)
+    if not (sizes := plan.clock.unmeasured_sizes):
+        return plan
+    show_activity("measuring how long an update takes")
+    measured = time_updates(plan, sizes)
+    for size, seconds in measured.items():
+        log.info("an update of %d samples takes %.4g s, which durations in seconds count by", size, seconds)
+    return prepare(config, update_seconds={**known, **measured})
 
 
 def prepare_start(plan: Plan, start: Start) -> None:

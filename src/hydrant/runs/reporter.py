@@ -13,32 +13,23 @@ from typing import Any
 from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
-from hydrant.runs.environment import describe_environment
-from hydrant.runs.folder import (
-    CHECKPOINTS,
-    COMPILE_REPORT,
-    CONFIG,
-    CURVES_PICTURE,
-    HISTOGRAMS,
-    LAST,
-    METRICS,
-    PICTURES,
-    SCHEDULE_PICTURE,
-    SCHEDULE_VALUES,
-    SUMMARY,
-    TABLES,
-    TEXTS,
-    RunStatus,
-    performance_text,
-)
+from hydrant.runs import folder as files
+from hydrant.runs.folder import RunStatus, performance_text
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
 from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.pictures import draw_run, draw_schedules, schedule_points
 from hydrant.runs.record import History, Record, last_values, read_metrics
-from hydrant.runs.stretches import stretches_of
-from hydrant.runs.summary_lines import end_lines, figures, is_shown, measurements, result_text
+from hydrant.runs.resume import stretches_of
+from hydrant.runs.summary_lines import (
+    describe_environment,
+    end_lines,
+    figures,
+    is_shown,
+    measurements,
+    result_text,
+)
 from hydrant.terminal.console import log_fields, show_activity
 from hydrant.terminal.progress_bar import ProgressBar, show_picture
 from hydrant.terminal.text import format_metric
@@ -94,7 +85,7 @@ class RunReporter(RunLogger, Rows):
         try:
             stretches = stretches_of(job.config, history)
             begun = {"status": RunStatus.RUNNING, "num_updates": history.num_updates}
-            if not (job.folder / CONFIG).exists():
+            if not (job.folder / files.CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
             if stretches != (self._record.summary.get("stretches") or []):
@@ -135,7 +126,7 @@ class RunReporter(RunLogger, Rows):
         # Rows are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
         row = dict(row) | figures(self._plan, row) | {"time": self._logged_at}
-        with self._optional(METRICS):
+        with self._optional(files.METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)
         self._progress.log(row)
@@ -156,7 +147,7 @@ class RunReporter(RunLogger, Rows):
             show_picture(path)
             self._trackers.image(name, path)
 
-        self._write_file(PICTURES, name, "png", write)
+        self._write_file(files.PICTURES, name, "png", write)
 
     def text(self, name: str, text: str) -> None:
         """Write a text into `texts/<name>/`, and send it to the tracker."""
@@ -165,7 +156,7 @@ class RunReporter(RunLogger, Rows):
             path.write_text(text, encoding="utf-8")
             self._trackers.text(name, text)
 
-        self._write_file(TEXTS, name, "txt", write)
+        self._write_file(files.TEXTS, name, "txt", write)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Write a table into `tables/<name>/`, and send it to the tracker."""
@@ -174,11 +165,11 @@ class RunReporter(RunLogger, Rows):
             path.write_text(as_csv([columns, *rows]), encoding="utf-8", newline="")
             self._trackers.table(name, columns, rows)
 
-        self._write_file(TABLES, name, "csv", write)
+        self._write_file(files.TABLES, name, "csv", write)
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
-        with self._optional(HISTOGRAMS):
+        with self._optional(files.HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
         self._trackers.histograms(num_updates, histograms)
 
@@ -203,7 +194,7 @@ class RunReporter(RunLogger, Rows):
     def checkpoint(self, **fields: Any) -> None:
         """Give the trackers the checkpoint that was just written, and set fields of summary.json."""
         self.note(**fields)
-        self._trackers.checkpoint((self._folder / CHECKPOINTS / LAST).resolve())
+        self._trackers.checkpoint((self._folder / files.CHECKPOINTS / files.LAST).resolve())
 
     def file(self, path: Path) -> None:
         """Give the trackers a file of the run folder."""
@@ -211,7 +202,7 @@ class RunReporter(RunLogger, Rows):
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json. If it cannot be written, only log that."""
-        with self._optional(SUMMARY):
+        with self._optional(files.SUMMARY):
             self._record.update_summary(**fields)
 
     def end_training(self) -> None:
@@ -284,24 +275,24 @@ class RunReporter(RunLogger, Rows):
             if result.status == RunStatus.FINISHED:
                 self._record.update_summary(status=result.status)
         finally:
-            with self._optional(METRICS):
+            with self._optional(files.METRICS):
                 self._record.close()
 
     def _write_reports(self) -> None:
-        picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
-        show_activity(f"writing {SCHEDULE_PICTURE}")
-        with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
+        picture, compiled = self._folder / files.SCHEDULE_PICTURE, self._folder / files.COMPILE_REPORT
+        show_activity(f"writing {files.SCHEDULE_PICTURE}")
+        with self._optional(files.SCHEDULE_PICTURE):  # also where a library for it fails
             draw_schedules(self._plan, picture)
             self._trackers.image("schedule", picture)
         if self._job.sweep_folder is None:  # a sweep has many short runs, and is looked at as a whole
-            with self._optional(CURVES_PICTURE):
-                best, curves = self._record.summary.get("best") or {}, self._folder / CURVES_PICTURE
+            with self._optional(files.CURVES_PICTURE):
+                best, curves = self._record.summary.get("best") or {}, self._folder / files.CURVES_PICTURE
                 draw_run(read_metrics(self._folder), best.get("metric"), curves)
                 if curves.exists():
                     show_picture(curves)
         if self._has_trained or not compiled.exists():
             write_json(compiled, self._plan.compilation.report().details())
-        write_json(self._folder / SCHEDULE_VALUES, schedule_points(self._plan))
+        write_json(self._folder / files.SCHEDULE_VALUES, schedule_points(self._plan))
 
     @contextlib.contextmanager
     def _optional(self, what: str) -> Generator[None]:

@@ -1,23 +1,26 @@
 """Decide where a run starts: at update 0, at a checkpoint, or not at all because it is finished.
 
+Say which values trained which updates (its stretches), if it continues with another config.
+
 Importing this module imports no torch, because a sweep's parent process checks here which jobs are finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.checks import near_folders
-from hydrant.config.flat import differences, flatten, is_after_training
+from hydrant.config.flat import differences, flatten, is_after_training, is_idle_interval, values_by_key
 from hydrant.config.passed import check_passed_again
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
+from hydrant.runs.record import History
 from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged, run_folder
 
@@ -234,3 +237,43 @@ def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -
     message = f"this run continues from its own {newest.name}, not from {resume}"
     remedy = f"leave resume out, or give {OTHER_FOLDER} too: a new run then continues from there"
     raise ConfigError("resume", message, remedy=remedy)
+
+
+def stretches_of(config: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
+    """Return the stretches of a run that continues with this config; none if one config trains all its updates.
+
+    Each has the keys that differ between the stretches, with its values. The last one has no end.
+
+    Raises:
+        ConfigError: the config of the run that continues cannot be read.
+        RecordError: its summary is damaged.
+    """
+    if not history.num_updates:
+        return []
+    recorded = history.run.recorded.get("stretches") or []
+    saved, here = saved_config(history.run, "resume"), redacted(config)
+    before, now = values_by_key(saved), values_by_key(here)
+    changed = (key for key in differences(saved, here) if not is_after_training(key))
+    keys = {key for key in changed if not (is_idle_interval(key, before) and is_idle_interval(key, now))}
+    keys |= {key for stretch in recorded for key in stretch["config"]}
+    # What a stretch does not record is in the saved config, because it has not changed until now.
+    parts = [
+        (stretch["begin"], {key: stretch["config"].get(key, before.get(key)) for key in keys})
+        for stretch in recorded or [{"begin": 0, "end": None, "config": {}}]
+        if stretch["begin"] < history.num_updates  # else no update of this config is left
+    ]
+    return _joined([*parts, (history.num_updates, {key: now.get(key) for key in keys})])
+
+
+def _joined(parts: Sequence[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the stretches that begin at these updates; those that follow each other with the same values as one."""
+    distinct = [part for n, part in enumerate(parts) if n == 0 or part[1] != parts[n - 1][1]]
+    if len(distinct) == 1:
+        return []
+    first = distinct[0][1]
+    keys = [key for key in sorted(first) if any(values[key] != first[key] for _, values in distinct)]
+    ends = [*(begin for begin, _ in distinct[1:]), None]
+    return [
+        {"begin": begin, "end": end, "config": {key: values[key] for key in keys}}
+        for (begin, values), end in zip(distinct, ends, strict=True)
+    ]

@@ -10,7 +10,6 @@ from typing import Any
 
 from hydrant.config.instantiate import share_factories
 from hydrant.files.user_files import raise_limit
-from hydrant.runs.environment import describe_environment
 from hydrant.runs.execute import already_finished, execute, prepare_start, start_failure
 from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job, RunResult, unexpected_failure
@@ -18,6 +17,7 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
+from hydrant.runs.summary_lines import describe_environment
 from hydrant.signals import StopRequest
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World

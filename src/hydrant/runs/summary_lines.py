@@ -1,10 +1,13 @@
 """The lines that a run prints before it trains, and after it has finished.
 
-The measurements of a run: its compilation, speed and memory.
+What summary.json says of the machine and the software, and the measurements: compilation, speed and memory.
 """
 
 import math
+import os
+import platform
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import first_few
+from hydrant.imports import distribution
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
@@ -24,6 +28,41 @@ from hydrant.training.profiling.costs import count_parameters, peak_flops, peak_
 from hydrant.training.trainer import Plan, TrainState
 
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
+
+
+def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
+    """Return versions, GPU, number of ranks and git commits; None for values that do not exist here.
+
+    `git_commit` and `git_dirty` describe the current folder, which may be the user's project; `hydrant_commit` is the
+    commit of Hydrant.
+    """
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if device.type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "world_size": world_size,
+        "slurm_job": _slurm_job(),
+        "hydrant": distribution.version(),
+        "hydrant_commit": distribution.commit(),
+        "git_commit": commit,
+        "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _slurm_job() -> str | None:
+    """Return the id of the SLURM job that runs this process, as squeue shows it; that of a job of an array has `_`."""
+    array, place = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{place}" if array and place else os.environ.get("SLURM_JOB_ID")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:

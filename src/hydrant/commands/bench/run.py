@@ -31,8 +31,8 @@ from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, 
 from hydrant.files.atomic_write import write_json
 from hydrant.files.redaction import redacted
 from hydrant.files.user_files import as_csv
-from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty
+from hydrant.runs.summary_lines import describe_environment
 from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped, StopRequest
 from hydrant.terminal.console import notice, relative, tell

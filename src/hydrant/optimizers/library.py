@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from hydrant.checks import check_known, check_number, unknown_name
 from hydrant.errors import ConfigError, first_line
-from hydrant.files.bounded_yaml import load_config
 from hydrant.imports.distribution import require_extra
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
@@ -23,6 +22,8 @@ from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonal
 @functools.cache
 def library_table() -> Mapping[str, Any]:
     """Return the table of library.yaml, which describes it: `left_out` and `one_rate`."""
+    from hydrant.files.bounded_yaml import load_config  # the loop needs no YAML
+
     return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 

@@ -51,6 +51,13 @@ SAVED = {
 }
 
 
+def test_a_type_that_no_file_of_weights_has_is_named_with_the_precision_that_gives_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"own cannot be saved.*complex128; make it .*complex64, so not precision=fp64"
+    ):
+        check_saving(Holding(torch.ones(2, dtype=torch.complex128)), Hooks({}))
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_tensor_that_cannot_be_read_back_is_named(kind: str) -> None:
     with pytest.raises(ConfigError, match=r"^model: inner\.own cannot be saved and read again: "):

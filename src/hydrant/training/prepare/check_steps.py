@@ -184,7 +184,8 @@ def check_saving(task: nn.Module, hooks: Hooks) -> None:
             short = name.removeprefix("model.")
             message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
             remedy = (
-                "make it a contiguous tensor with a memory of its own, or, if training does not change it, "
+                "make it a contiguous tensor with a memory of its own, in a type of safetensors (complex64, so not "
+                "precision=fp64), or, if training does not change it, "
             )
             raise ConfigError(key, message, remedy=f"{remedy}a buffer with persistent=False") from error
     try:

@@ -5,7 +5,6 @@ The sources of a data set, made from the config of each split.
 Tensors in files, read without code that they might hold.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,9 +83,7 @@ def load_tensors(path: Path) -> Any:
     suffix = path.suffix.lower()
     try:
         if suffix == ".pt":
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Validating sparse tensor")  # _dense refuses them
-                return _dense(torch.load(path, map_location="cpu", weights_only=True))
+            return torch.load(path, map_location="cpu", weights_only=True)
         loaded = np.load(path, allow_pickle=False)
         if suffix == ".npy":
             return torch.from_numpy(loaded)
@@ -94,22 +91,6 @@ def load_tensors(path: Path) -> Any:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except Exception as error:  # a library may raise anything for a file of another kind
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
-
-
-def _dense(content: Any) -> Any:
-    """Return the content of a file, if all its tensors are dense.
-
-    Raises:
-        ValueError: a tensor is sparse or quantized.
-    """
-    if isinstance(content, torch.Tensor) and (content.layout != torch.strided or content.is_quantized):
-        raise ValueError(
-            "it holds a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
-        )
-    if isinstance(content, Mapping | list | tuple):
-        for inner in content.values() if isinstance(content, Mapping) else content:
-            _dense(inner)
-    return content
 
 
 def read_inputs(path: Path, key: str) -> Tensors:
@@ -175,13 +156,15 @@ def dataset(
     """
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
-    def source(name: str, items: Any) -> LoaderSource:
-        return map_style_source(f"data.{name}", items, target, collate, num_workers, damaged)
+    def source(name: str, items: Any, *, has_targets: bool = True) -> LoaderSource:
+        return map_style_source(
+            f"data.{name}", items, target, collate, num_workers, damaged, has_targets=has_targets
+        )
 
     named = {"data.val": val, "data.test": test, **{f"data.extra_val.{n}": x for n, x in extra_val.items()}}
     for name, items in named.items():
         check_same_classes(name, _class_names(items), _class_names(train))
-    reader = None if read is None else Reader(files=lambda files: source("read", _Inputs.of(read(files))))
+    reader = None if read is None else Reader(lambda files: source("read", read(files), has_targets=False))
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
         input_shape=None if input_shape is None else tuple(input_shape),
@@ -213,8 +196,12 @@ def map_style_source(
     collate: Collate | None,
     num_workers: int,
     damaged: DamagedSamples | None = None,
+    *,
+    has_targets: bool = True,
 ) -> LoaderSource:
     """Return the samples of a map-style data set; the arguments are those of `dataset`, and the key of the items.
+
+    Without `has_targets`, an item is an input.
 
     Raises:
         ConfigError: it is not map-style, or has no samples.
@@ -233,7 +220,8 @@ def map_style_source(
         raise ConfigError(key, "has no samples")
     name_of = f"sample {{}} of {key}".format
     damaged = DamagedSamples() if damaged is None else damaged
-    source = LoaderSource(_Pairs(items, target), _same, _same, (), (), num_workers, name_of, damaged)
+    samples = _Pairs(items, target, has_targets)
+    source = LoaderSource(samples, _same, _same, (), (), num_workers, name_of, damaged)
     return replace(source, collate=collate or stack, rounds_doubles=collate is None)
 
 
@@ -270,6 +258,7 @@ class _Pairs:
 
     items: Any
     target: str | None
+    has_targets: bool
 
     def __len__(self) -> int:
         return len(self.items)
@@ -280,24 +269,8 @@ class _Pairs:
         return getattr(self.items, "targets", None)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return as_pair(self.items[index], self.target, f"sample {index}")
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """The inputs of a data set as pairs (input, target) without targets."""
-
-    items: Any
-
-    @classmethod
-    def of(cls, items: Any) -> Any:
-        return cls(items) if is_map_style(items) else items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self.items[index], ()
+        item = self.items[index]
+        return as_pair(item, self.target, f"sample {index}") if self.has_targets else (item, ())
 
 
 def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:

@@ -59,7 +59,6 @@ def hugging_face(
     check_normalization(mean, std, len(mean))
     loaded = load_splits(path, name, options)
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
-    columns = _Columns(inputs, target)
 
     named = {"train": train, "val": val, "test": test} | {f"extra_val.{n}": s for n, s in extra_val.items()}
     splits = {
@@ -67,7 +66,7 @@ def hugging_face(
     }
 
     def source(key: str, split: str) -> LoaderSource:
-        rows = columns.of(splits[key].items, has_collate=collate is not None)
+        rows = _rows_of(splits[key].items, inputs, target, has_collate=collate is not None)
         made = map_style_source(f"data.{key}", rows, None, collate, num_workers, damaged)
         return replace(
             made,
@@ -99,43 +98,43 @@ def hugging_face(
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a data set that are inputs and targets."""
+def _rows_of(
+    items: Any, inputs: str | Sequence[str] | None, target: str | None, *, has_collate: bool
+) -> _Rows:
+    """Return the rows of a split with the columns that are inputs and targets.
 
-    inputs: str | Sequence[str] | None
-    target: str | None
+    Args:
+        has_collate: something else than torch makes their batches.
 
-    def of(self, items: Any, *, has_collate: bool) -> _Rows:
-        """Return the rows of a split. `has_collate`: something else than torch makes their batches.
-
-        Raises:
-            ConfigError: it has no such column, or no length; its targets are texts.
-        """
-        names: list[str] = list(items.column_names or ())
-        listed = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs or ())
-        for key, columns in (("inputs", listed), ("target", [self.target] if self.target else [])):
-            if unknown := [column for column in columns if column not in names]:
-                message = f"there is no column {unknown[0]!r}"
-                raise ConfigError(f"data.{key}", message, remedy=suggestion(unknown[0], names, "Columns"))
-        if len(set(listed)) < len(listed):
-            raise ConfigError("data.inputs", f"names a column twice: {', '.join(listed)}")
-        chosen = tuple(listed or (name for name in names if name != self.target))
-        columns = [*chosen, *([self.target] if self.target and self.target not in chosen else [])]
-        if self.target and not has_collate and getattr(items.features[self.target], "dtype", "") in _TEXTS:
-            remedy = "number its classes: save a copy by class_encode_column and save_to_disk, or give data.collate"
-            raise ConfigError("data.target", f"column {self.target!r} holds texts", remedy=remedy)
-        images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
-        others = [name for name in columns if name not in images]
-        partial = [name for name in others if items.data.column(name).null_count]
-        return _Rows(
-            items.select_columns(others).with_format("torch"),
-            items.select_columns([*images, *partial]).with_format(None),
-            images,
-            chosen,
-            self.target,
-            isinstance(self.inputs, str),
+    Raises:
+        ConfigError: it has no such column, or no length; its targets are texts.
+    """
+    names: list[str] = list(items.column_names or ())
+    listed = [inputs] if isinstance(inputs, str) else list(inputs or ())
+    for key, columns in (("inputs", listed), ("target", [target] if target else [])):
+        if unknown := [column for column in columns if column not in names]:
+            message = f"there is no column {unknown[0]!r}"
+            raise ConfigError(f"data.{key}", message, remedy=suggestion(unknown[0], names, "Columns"))
+    if len(set(listed)) < len(listed):
+        raise ConfigError("data.inputs", f"names a column twice: {', '.join(listed)}")
+    chosen = tuple(listed or (name for name in names if name != target))
+    columns = [*chosen, *([target] if target and target not in chosen else [])]
+    if target and not has_collate and getattr(items.features[target], "dtype", "") in _TEXTS:
+        remedy = (
+            "number its classes: save a copy by class_encode_column and save_to_disk, or give data.collate"
         )
+        raise ConfigError("data.target", f"column {target!r} holds texts", remedy=remedy)
+    images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
+    others = [name for name in columns if name not in images]
+    partial = [name for name in others if items.data.column(name).null_count]
+    return _Rows(
+        items.select_columns(others).with_format("torch"),
+        items.select_columns([*images, *partial]).with_format(None),
+        images,
+        chosen,
+        target,
+        isinstance(inputs, str),
+    )
 
 
 @dataclass(frozen=True)

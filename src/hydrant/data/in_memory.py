@@ -131,11 +131,11 @@ class InMemorySource:
     def __post_init__(self) -> None:
         leaves = list(leaves_of((self.inputs, self.targets)))
         for leaf in leaves:
-            if not isinstance(leaf, Tensor) or not leaf.ndim:
+            if not isinstance(leaf, Tensor) or not leaf.ndim or leaf.layout is not torch.strided:
                 kind = "tensor without dimensions" if isinstance(leaf, Tensor) else type(leaf).__name__
-                raise ConfigError(
-                    "data", f"holds a {kind}; it needs tensors whose first dimension is the sample"
-                )
+                kind = f"tensor {leaf.layout}" if isinstance(leaf, Tensor) and leaf.ndim else kind
+                message = f"holds a {kind}; it needs dense tensors whose first dimension is the sample"
+                raise ConfigError("data", message)
         lengths = set(map(len, leaves))
         if len(lengths) != 1:
             counts = " and ".join(map(str, sorted(lengths))) or "no"

@@ -8,7 +8,6 @@ from typing import Any
 
 from hydrant.errors import log
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.read_file import read_bytes
 from hydrant.terminal.console import relative
 
 
@@ -114,6 +113,8 @@ def read_id(folder: Path, file: Path) -> bytes | None:
         folder: the run folder.
         file: of the id, relative to the folder.
     """
+    from hydrant.files.read_file import read_bytes  # with YAML, which the loop does not need
+
     saved = read_bytes(folder / file)
     written_in = Path((read_bytes(_place(folder / file)) or b"").decode(errors="replace").strip("\0"))
     if saved is None or written_in == Path() or written_in == folder.resolve():

@@ -4,7 +4,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -26,24 +26,14 @@ from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
 from hydrant.signals import Stopped
+from hydrant.sweeps import results_table as table
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.executors.local import Sequential
-from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
+from hydrant.sweeps.fork_server.call import ProcessDied, SignalForwarding, forward_signals
 from hydrant.sweeps.plan import check_is_of_a_sweep
-from hydrant.sweeps.preflight import is_finished, plan_stacks
+from hydrant.sweeps.preflight import call_before_jobs, is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
-from hydrant.sweeps.results_table import (
-    MAX_PRINTED,
-    SweepFiles,
-    closing_fields,
-    live_display,
-    planned,
-    print_table,
-    print_write_errors,
-    render_table,
-    styled,
-)
-from hydrant.sweeps.stack_plan import Lanes, StackPlan
+from hydrant.sweeps.stack_plan import Lanes, StackPlan, program_of
 from hydrant.terminal.console import (
     console,
     is_terminal,
@@ -67,7 +57,7 @@ class Sweep:
     """The sweep that one `--multirun` command runs in this process."""
 
     def __init__(self) -> None:
-        self.files = SweepFiles()
+        self.files = table.SweepFiles()
         self._failed = set[Path]()  # the folders of jobs that failed in this process
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
@@ -95,16 +85,16 @@ class Sweep:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
         check_is_of_a_sweep(folder)
-        self.files.jobs |= {path: planned(path, overrides) for path, overrides in jobs.items()}
+        self.files.jobs |= {path: table.planned(path, overrides) for path, overrides in jobs.items()}
         self.files.write_plan(folder)
         self._has_table = is_terminal(sys.stdout)
-        with live_display(partial(_table, folder)) if self._has_table else nullcontext():
+        with table.live_display(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 
     def add(self, job: Job, number: int, environment: Mapping[str, str]) -> SweepJob:
         """Plan a job, if it is not planned yet, and return it for `run_all`."""
         if (path := job.folder.resolve()) not in self.files.jobs:
-            self.files.jobs[path] = planned(path, job.overrides)
+            self.files.jobs[path] = table.planned(path, job.overrides)
             self.files.write_plan(job.sweep_folder or path.parent)
         self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
         if job.config["claim"] is not None:
@@ -183,7 +173,7 @@ class Sweep:
             Stopped: a signal arrived.
         """
         show_activity(f"trying which of {len(jobs):,} jobs train together")
-        plan = plan_stacks(jobs, lanes, executor.num_processes)
+        plan = _plan_stacks(jobs, lanes, executor.num_processes)
         self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
         return self._stacks
 
@@ -244,20 +234,22 @@ class Sweep:
         self.files.write_plan(folder)
         from hydrant.sweeps.picture import draw_curves_of
 
-        with log_errors(SWEEP_PICTURE), print_write_errors(folder / SWEEP_PICTURE):
+        with log_errors(SWEEP_PICTURE), table.print_write_errors(folder / SWEEP_PICTURE):
             draw_curves_of(folder, runs, self._mode)
         if self._is_brief or not self.has_best:
             pass
         elif self._has_table and not self._claims:
             self._print_styled_table(folder)
         else:
-            print_table(folder, runs, list(self._claims), self._mode)
+            table.print_table(folder, runs, list(self._claims), self._mode)
         if is_stopped:
             say(self._stopped_text(runs))
         elif not self._is_brief:
             say("")
             say_fields(
-                closing_fields(folder, runs, self.files.wall_seconds, self._mode if self.has_best else "")
+                table.closing_fields(
+                    folder, runs, self.files.wall_seconds, self._mode if self.has_best else ""
+                )
             )
         for line in self.closing_lines:
             say(line)
@@ -280,7 +272,7 @@ class Sweep:
             "folder": relative(folder),
             "states": dict(Counter(str(run.state) for run in runs)),
             **(of_jobs if self.has_best else {}),
-            "errors": [{"run": run.run, "message": run.message} for run in troubles[:MAX_PRINTED]],
+            "errors": [{"run": run.run, "message": run.message} for run in troubles[: table.MAX_PRINTED]],
             "wall_seconds": self.files.total[0],
             "processor_seconds": self.files.total[1],
         }
@@ -288,10 +280,10 @@ class Sweep:
     def _print_styled_table(self, folder: Path) -> None:
         name, runs = relative(folder), sweep_progress(folder)
         rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
-        lines = render_table(
-            name, runs, console().width, MAX_PRINTED + 3, self._mode, reasons_below=True, rest=rest
+        lines = table.render_table(
+            name, runs, console().width, table.MAX_PRINTED + 3, self._mode, reasons_below=True, rest=rest
         )
-        console().print(styled(lines))
+        console().print(table.styled(lines))
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
@@ -314,7 +306,7 @@ def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
     if run.status == RunStatus.FAILED and run.summary_time != earlier:
         return
     # Not if another start of this sweep has begun to train it.
-    with print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
+    with table.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
         if newest_checkpoint(job.folder / CHECKPOINTS) is None:  # else the config of what trained it stays
             write_records(job)
         mark_failed(job.folder, result.message)
@@ -331,4 +323,50 @@ def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
 
 
 def _table(folder: Path, width: int, height: int) -> list[str]:
-    return render_table(relative(folder), sweep_progress(folder), width, height)
+    return table.render_table(relative(folder), sweep_progress(folder), width, height)
+
+
+_Configs = Mapping[Path, Mapping[str, Any]]
+
+
+def _plan_stacks(configs: _Configs, lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
+    """Return how jobs with these checked configs train.
+
+    Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them, in
+    a process of its own.
+
+    Args:
+        configs: of the jobs, by folder.
+        lanes: the most lanes of a stack.
+        num_processes: how many stacks train at once on this machine, over which `auto` spreads the lanes; None: the
+            GPUs, or the cores if there are none.
+
+    Raises:
+        Stopped: a signal arrived.
+    """
+    groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
+    for folder, config in configs.items():
+        groups[program_of(config)][folder] = config
+    plan = call_before_jobs([*configs.values()], _plan_groups, [*groups.values()], lanes, num_processes)
+    if isinstance(plan, ProcessDied):
+        return StackPlan(
+            [[folder] for folder in configs], {next(iter(configs)): f"trying it failed ({plan})"}
+        )
+    places = {folder: place for place, folder in enumerate(configs)}
+    stacks = sorted(plan.stacks, key=lambda stack: places[stack[0]])
+    return StackPlan(stacks, plan.reasons, plan.errors)
+
+
+def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
+    """Prepare and try the jobs of each group; imports torch."""
+    from hydrant.config.instantiate import share_factories
+    from hydrant.sweeps.stack_trial import plan_group
+
+    stacks, reasons, errors = list[Sequence[Path]](), dict[Path, str](), dict[Path, ConfigError]()
+    for group in groups:
+        with share_factories():
+            found = plan_group(group, lanes, num_processes, len(groups))
+        stacks += found.stacks
+        reasons |= found.reasons
+        errors |= found.errors
+    return StackPlan(stacks, reasons, errors)

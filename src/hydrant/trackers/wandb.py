@@ -23,22 +23,9 @@ from hydrant.checks import check_known
 from hydrant.errors import ConfigError, RecordError, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
+from hydrant.trackers import wandb_sdk as sdk
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
-from hydrant.trackers.wandb_sdk import (
-    NO_KEY,
-    SERVICE,
-    NoAccessError,
-    SdkSession,
-    files_folder,
-    last_sent_row,
-    names_of,
-    sdk_session,
-    stop_core,
-    turn_off_analytics,
-    warm_sdk,
-    without_launch,
-)
 
 if TYPE_CHECKING:
     import wandb
@@ -109,7 +96,7 @@ class WandbTracker(Tracker):
         self._finish_timeout = finish_timeout
         self._run: wandb.Run | None = None
         self._session = contextlib.ExitStack()  # from the start to the end of the run
-        self._sdk: SdkSession
+        self._sdk: sdk.SdkSession
         self._id: str | None = None
         self._mode = resolve_mode(mode)
         self._may_lack_key = mode == "auto" and not os.environ.get("WANDB_MODE")
@@ -121,7 +108,7 @@ class WandbTracker(Tracker):
         self._sync_command = ""
         settings = {"project": project, "group": group, "job_type": job_type, "name": name, "tags": tags}
         arguments: dict[str, Any] = {
-            **names_of(settings | {"notes": notes}, identity),
+            **sdk.names_of(settings | {"notes": notes}, identity),
             "entity": entity,
             "config": dict(identity.config),
             "save_code": save_code,
@@ -142,7 +129,7 @@ class WandbTracker(Tracker):
     def warmed_up(cls, settings: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         with contextlib.suppress(ConfigError):  # the start reports it
             if (mode := resolve_mode(settings["mode"])) != "disabled":
-                return warm_sdk(probe_timeout=settings["probe_timeout"] if mode == "online" else None)
+                return sdk.warm_sdk(probe_timeout=settings["probe_timeout"] if mode == "online" else None)
         return contextlib.nullcontext()
 
     def log(self, row: Mapping[str, float]) -> None:
@@ -208,7 +195,7 @@ class WandbTracker(Tracker):
             is_stuck, is_last = isinstance(error, NoAnswerError), not self._sdk.is_shared
             if is_stuck or (is_last and error is not None and not isinstance(error, TimeoutError)):
                 # wandb-core is dead or stuck: the next run would use it, and this process would wait for it at exit.
-                call_with_timeout(stop_core, GRACE_SECONDS)
+                call_with_timeout(sdk.stop_core, GRACE_SECONDS)
         if error is not None:
             self._fail(f"not everything was uploaded ({first_line(error)})")
         elif self._lacks_key:
@@ -224,20 +211,20 @@ class WandbTracker(Tracker):
     def _start(self, arguments: dict[str, Any], probe_timeout: float) -> None:
         self._id = _run_id(self._folder)
         online_problem: str | None = None
-        self._sdk = self._session.enter_context(sdk_session())
+        self._sdk = self._session.enter_context(sdk.sdk_session())
         try:
             if self._mode == "online":
                 online_problem = self._sdk.access_problem(probe_timeout) or self._init("online", arguments)
             failure = None if self._run else self._init("offline", arguments)
         finally:
-            os.environ.pop(SERVICE, None)  # child processes must not use this process's wandb-core
+            os.environ.pop(sdk.SERVICE, None)  # child processes must not use this process's wandb-core
             if self._run is None:
                 self._session.close()
         if failure is not None:
             self._mode = "failed"
             reason = online_problem or failure
             log.warning("W&B: no run could be started (%s); metrics.jsonl has the numbers", reason)
-        elif online_problem == NO_KEY and self._may_lack_key:
+        elif online_problem == sdk.NO_KEY and self._may_lack_key:
             self._lacks_key = True
         elif online_problem is not None:
             log.warning(
@@ -247,8 +234,8 @@ class WandbTracker(Tracker):
     def _repeat_lost_rows(self, run: wandb.Run, rows: Sequence[Mapping[str, float]], timeout: float) -> None:
         """Log the rows that the server lacks, because the process that made them was killed before it sent them."""
         try:
-            sent = last_sent_row(run.path, timeout).get("time")
-        except NoAccessError as error:
+            sent = sdk.last_sent_row(run.path, timeout).get("time")
+        except sdk.NoAccessError as error:
             log.warning("W&B: %s; a row that was not sent before the last stop may be missing", error)
             sent = None
         if sent is None:  # or a picture of an earlier version; the summary is sometimes sent before its row
@@ -265,13 +252,13 @@ class WandbTracker(Tracker):
         try:
             import wandb
 
-            turn_off_analytics()
-            with without_launch():
+            sdk.turn_off_analytics()
+            with sdk.without_launch():
                 run = wandb.init(
                     **arguments,
                     mode=mode,
                     id=self._id,
-                    dir=str(files_folder(self._folder)),
+                    dir=str(sdk.files_folder(self._folder)),
                     resume="allow",
                     reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
                     allow_val_change=True,
@@ -286,7 +273,7 @@ class WandbTracker(Tracker):
             _define_metrics(run, self._best)
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
             if mode == "online" and not self._sdk.is_shared:
-                stop_core()  # after a failed start, the id is still in use there
+                sdk.stop_core()  # after a failed start, the id is still in use there
             return first_line(error)
         is_requested_mode = self._mode == mode  # else a warning with the reason follows
         self._run, self._id, self._mode = run, run.id, mode
@@ -296,7 +283,7 @@ class WandbTracker(Tracker):
             self._sync_command = f"wandb sync --include-online {_shown(folder)}"
         else:
             self._path = os.path.relpath(folder, self._folder)
-            files = files_folder(self._folder)
+            files = sdk.files_folder(self._folder)
             variable = "" if files == self._folder else f"WANDB_DIR={_shown(files)} "
             self._sync_command = f"{variable}hydrant sync {_shown(self._folder)}"
         if is_requested_mode:

@@ -1,7 +1,7 @@
 """Warnings about what makes a comparison unfair or incomplete. They are shown after the verdict, before the tables."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.clock import Duration
@@ -173,34 +173,22 @@ def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:
 
 
 def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
-    """Return a function that describes the data of a run by the keys in which the runs differ."""
-    keys = {key for run in runs for key in run.config if is_data_key(key)}
-    labels = {key: {label(run, key) for run in runs} for key in keys}
-    differing = [key for key, values in labels.items() if len(values) > 1]
-    # The option `data` determines the other keys.
-    keys = ["data"] if "data" in differing else sorted(differing)
-    contents = {} if "data" in differing else _changed_files(runs, differing)
+    """Return a function that describes the data of a run: the keys in which the runs differ, and the files of the same
+    name whose contents do."""
+    keys = sorted({key for run in runs for key in run.config if is_data_key(key)})
+    keys = [key for key in keys if len({label(run, key) for run in runs}) > 1]
+    keys = ["data"] if "data" in keys else keys  # this option determines the other keys
+    digests = [run.summary.get("data_files") or {} for run in runs]
+    splits = sorted({split for of_run in digests for split in of_run if f"data.{split}" not in keys})
+    splits = [split for split in splits if len({of_run.get(split) for of_run in digests} - {None}) > 1]
+    splits = [] if keys == ["data"] else splits
 
     def describe(run: Run) -> str:
-        texts = [f"{key}={label(run, key)}" for key in keys]
-        digests = run.summary.get("data_files") or {}
-        return " ".join(
-            [*texts, *(f"content of {key} {digests.get(name, '?')[:8]}" for name, key in contents.items())]
-        )
+        files = run.summary.get("data_files") or {}
+        contents = [f"content of data.{split} {files.get(split, '?')[:8]}" for split in splits]
+        return " ".join([*(f"{key}={label(run, key)}" for key in keys), *contents])
 
     return describe
-
-
-def _changed_files(runs: Sequence[Run], differing: Collection[str]) -> dict[str, str]:
-    """Return the splits whose files have the same name in all runs, but not the same content; with their keys."""
-    digests = [run.summary.get("data_files") or {} for run in runs]
-    names = sorted({name for of_run in digests for name in of_run})
-    keys = {name: f"data.{name}" for name in names if f"data.{name}" not in differing}
-    return {
-        name: key
-        for name, key in keys.items()
-        if len({of_run[name] for of_run in digests if name in of_run}) > 1
-    }
 
 
 def _budget(run: Run) -> str:

@@ -10,13 +10,13 @@ import json
 import re
 import runpy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from documentation import blocks
+from msgspec.structs import asdict
 from planted import write_run, write_study_record
 from repository import ROOT
 

@@ -200,7 +200,7 @@ class BenchOutput:
         tell(text, {"folder": folder, **record})
         self._exit_status = exit_status
         if self._tracker is not None:
-            self._tracker.log({"num_updates": self._options.updates, **scalars(results)})
+            self._tracker.log({"num_updates": self._options.updates, "time": time.time(), **scalars(results)})
             self._tracker.table("bench/cells", *columns(results))
             self._tracker.image("bench/ranking", picture)
             notice(f"W&B: {self._tracker.describe()['path']}")

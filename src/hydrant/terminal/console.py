@@ -340,8 +340,8 @@ def answer(content: Any) -> None:
 
 
 def _builtin(value: Any) -> Any:
-    """Return a mapping or a number of another class, such as NumPy's, as one of Python's."""
-    return {**value} if isinstance(value, Mapping) else float(value)
+    """Return a mapping, a text or a number of another class, such as torch's version or NumPy's, as one of Python's."""
+    return {**value} if isinstance(value, Mapping) else str(value) if isinstance(value, str) else float(value)
 
 
 def tell(text: str, content: Any, show: Callable[[str], None] = say) -> None:

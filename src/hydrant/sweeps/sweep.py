@@ -53,6 +53,10 @@ _OUTCOMES: Mapping[str, str] = {
 """The words for states of runs in a sweep that was stopped, where they differ."""
 
 
+_Configs = Mapping[Path, Mapping[str, Any]]
+"""The checked configs of jobs, by folder."""
+
+
 class Sweep:
     """The sweep that one `--multirun` command runs in this process."""
 
@@ -164,16 +168,32 @@ class Sweep:
             timer.cancel()
             timer.join()  # so that it does not signal what comes later
 
-    def plan_stacks(
-        self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
-    ) -> StackPlan[Path]:
-        """Plan which jobs, given as configs by folder, train together. `stack` uses the plan.
+    def plan_stacks(self, configs: _Configs, executor: Executor, lanes: Lanes) -> StackPlan[Path]:
+        """Plan which jobs train together; `stack` uses the plan.
+
+        Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them,
+        in a process of its own.
+
+        Args:
+            configs: the checked configs of the jobs, by folder.
+            executor: its `num_processes` train at once on this machine, over which `lanes=auto` spreads the jobs.
+            lanes: the most lanes of a stack.
 
         Raises:
             Stopped: a signal arrived.
         """
-        show_activity(f"trying which of {len(jobs):,} jobs train together")
-        plan = _plan_stacks(jobs, lanes, executor.num_processes)
+        show_activity(f"trying which of {len(configs):,} jobs train together")
+        groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
+        for folder, config in configs.items():
+            groups[program_of(config)][folder] = config
+        tried = [*groups.values()], lanes, executor.num_processes
+        plan = call_before_jobs([*configs.values()], _plan_groups, *tried)
+        if isinstance(plan, ProcessDied):
+            reason = f"trying it failed ({plan})"
+            plan = StackPlan([[folder] for folder in configs], {next(iter(configs)): reason})
+        places = {folder: place for place, folder in enumerate(configs)}
+        stacks = sorted(plan.stacks, key=lambda stack: places[stack[0]])
+        plan = StackPlan(stacks, plan.reasons, plan.errors)
         self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
         return self._stacks
 
@@ -324,37 +344,6 @@ def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
 
 def _table(folder: Path, width: int, height: int) -> list[str]:
     return table.render_table(relative(folder), sweep_progress(folder), width, height)
-
-
-_Configs = Mapping[Path, Mapping[str, Any]]
-
-
-def _plan_stacks(configs: _Configs, lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
-    """Return how jobs with these checked configs train.
-
-    Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them, in
-    a process of its own.
-
-    Args:
-        configs: of the jobs, by folder.
-        lanes: the most lanes of a stack.
-        num_processes: how many stacks train at once on this machine, over which `auto` spreads the lanes; None: the
-            GPUs, or the cores if there are none.
-
-    Raises:
-        Stopped: a signal arrived.
-    """
-    groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
-    for folder, config in configs.items():
-        groups[program_of(config)][folder] = config
-    plan = call_before_jobs([*configs.values()], _plan_groups, [*groups.values()], lanes, num_processes)
-    if isinstance(plan, ProcessDied):
-        return StackPlan(
-            [[folder] for folder in configs], {next(iter(configs)): f"trying it failed ({plan})"}
-        )
-    places = {folder: place for place, folder in enumerate(configs)}
-    stacks = sorted(plan.stacks, key=lambda stack: places[stack[0]])
-    return StackPlan(stacks, plan.reasons, plan.errors)
 
 
 def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:

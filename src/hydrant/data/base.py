@@ -206,6 +206,7 @@ class Data:
         statistics: what prepares the samples and was taken from the training samples, as lists, dicts, texts and
             numbers. Checkpoints hold it.
         with_statistics: returns the data, prepared with the `statistics` of a checkpoint.
+        before_training: called when a run begins to train, on each rank; not where a config is only tried.
     """
 
     train: Source
@@ -222,6 +223,7 @@ class Data:
     statistics: Mapping[str, Any] = field(default_factory=dict[str, Any])
     with_statistics: Callable[[Mapping[str, Any]], Data] | None = None
     target_names: tuple[str, ...] = ()
+    before_training: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         for name, source in {

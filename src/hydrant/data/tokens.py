@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -217,7 +217,6 @@ class TokenSource:
         return len(self.samples)
 
     def stream(self, spec: StreamSpec) -> TokenStream:
-        write_corpus(self.shards.files)
         in_order = self.sampling == "contiguous"
         order = FileOrder(self.num_samples) if in_order else ShuffledOrder(spec.seed, self.num_samples)
         return TokenStream(_TokenReader(self, spec.device), order, spec)
@@ -446,6 +445,7 @@ def tokens(
         vocab_size=size,
         sequence_length=sequence_length,
         vocabulary=vocabulary,
+        before_training=partial(write_corpus, shards["train"].files),
     )
 
 

@@ -156,6 +156,8 @@ class Session:
             if plan.uncounted:
                 log.warning("%s", plan.uncounted)
         with self._checkpoints:
+            if (prepare_files := self._plan.data.before_training) is not None:
+                prepare_files()
             trainer = build(
                 plan,
                 state,

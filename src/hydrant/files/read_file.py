@@ -3,25 +3,23 @@
 The content is checked against a type, such as a record of `hydrant.records`, so readers get only what they expect.
 """
 
-import codecs
 import math
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import yaml
 
 from hydrant.errors import RecordError
 from hydrant.files.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
+from hydrant.records import check_type, parse_json
 
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 25
 """The most of a JSON file, and of a line of rows."""
 _MAX_YAML_BYTES = 1 << 20  # parsed in a second
-_MAX_REASON = 120  # characters, as a wrong value may be long
 _MAX_BITS = 64  # of a whole number, which seeds may have
 
 
@@ -63,20 +61,6 @@ def read_json(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) ->
 def read_yaml(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) -> T | None:
     """Return the content of a YAML file; None if there is none. Arguments and errors are those of `read_json`."""
     return _read(file, _parse_yaml, kind, remedy, _MAX_YAML_BYTES, fields)
-
-
-def parse_json(text: bytes) -> Any:
-    """Parse JSON.
-
-    Raises:
-        ValueError: it is no JSON in UTF-8. The constants NaN and Infinity are refused.
-    """
-    try:
-        return msgspec.json.decode(text.removeprefix(codecs.BOM_UTF8))
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    except msgspec.DecodeError as error:
-        raise ValueError(str(error)) from None
 
 
 def _parse_yaml(text: bytes) -> Any:
@@ -127,15 +111,3 @@ def check_plain(value: Any, depth: int = 0) -> None:
             pass
         case _:
             raise ValueError(f"a value is of the type {type(value).__name__}")
-
-
-def check_type(value: Any, kind: Any) -> Any:
-    """Return plain values as a type made of records, dict, list, Literal, plain types and `X | None`.
-
-    Raises:
-        ValueError: names a wrong or missing value.
-    """
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(repr(str(error))[1:-1][:_MAX_REASON]) from None

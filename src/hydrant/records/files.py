@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0, lt=1e18)]
+Digits = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$")]
 
 
 class Record(Struct):

@@ -18,8 +18,9 @@ from typing import Any
 
 from hydrant.errors import RecordError, first_line, log, naming, shown
 from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
-from hydrant.files.read_file import MAX_BYTES, check_plain, parse_json, read_bytes
+from hydrant.files.read_file import MAX_BYTES, check_plain, read_bytes
 from hydrant.files.user_files import open_regular
+from hydrant.records import parse_json
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram

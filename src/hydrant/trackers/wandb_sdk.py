@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, first_line, log
-from hydrant.files.read_file import check_type
 from hydrant.imports.lazy import paused_gc
+from hydrant.records import check_type
 from hydrant.safety.trust import working_project
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.sender import call_with_timeout

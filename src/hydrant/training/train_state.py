@@ -1,12 +1,10 @@
 """Save and restore the state of a run, on the same or another number of ranks."""
 
 import dataclasses
-import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import torch
@@ -17,8 +15,10 @@ from hydrant.data import PositionedStream
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, first_few, log, typed_line
 from hydrant.optimizers.clipping import is_sharded
 from hydrant.optimizers.kernels import KERNEL_FIELDS
+from hydrant.records import check_type
+from hydrant.records.files import Best
 from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
-from hydrant.training.checkpoint.folder import TRAINING, count
+from hydrant.training.checkpoint.folder import TRAINING
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
@@ -62,24 +62,13 @@ def saved_state(saved: SavedCheckpoint) -> TrainState:
         CheckpointError: it has other fields, or values that no run has.
     """
     try:
-        state = TrainState(**saved.plain_state("state"))
-        best = {"metric": "", "value": 0.0, "num_updates": 0} if state.best is None else state.best
-        size = 1 if state.micro_batch_size is None else state.micro_batch_size
-        is_possible = (
-            count(state.num_updates) == saved.manifest.num_updates >= count(best["num_updates"])
-            and state.num_updates >= count(state.validated_since)
-            and count(state.num_skipped) >= count(state.num_skipped_in_a_row)
-            and count(size) > 0
-            and isinstance(best["metric"], str)
-            and isinstance(best["value"], int | float)
-            and state.is_pruned in (False, True)
-            and type(state.end_reason) in (str, NoneType)
-            and all(
-                count(int(size)) and 0 < seconds < math.inf
-                for size, seconds in dict(state.update_seconds).items()
-            )
-        )
-    except (LookupError, TypeError, ValueError) as error:
+        plain = saved.plain_state("state")
+        state, best = TrainState(**plain), check_type(plain.get("best"), Best | None)
+        check_type(plain, TrainState)
+        latest = max(state.validated_since, 0 if best is None else best.num_updates)
+        is_possible = latest <= state.num_updates == saved.manifest.num_updates
+        is_possible &= state.num_skipped_in_a_row <= state.num_skipped
+    except (AttributeError, TypeError, ValueError) as error:
         raise CheckpointError(f"{saved.path / TRAINING} cannot be read ({typed_line(error)})") from error
     if not is_possible:
         raise CheckpointError(f"{saved.path / TRAINING} holds an impossible state of a run")

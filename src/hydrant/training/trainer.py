@@ -21,6 +21,7 @@ from hydrant.data.loader import LoaderBatches
 from hydrant.errors import ConfigError
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
+from hydrant.records.files import Count, Digits, Seconds, Size
 from hydrant.trackers.base import Histogram
 from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
@@ -106,15 +107,15 @@ class Plan:
 class TrainState:
     """What changes during a run and is not a function of `num_updates`. Every checkpoint holds it."""
 
-    num_updates: int = 0  # completed updates
-    num_skipped: int = 0  # updates that were tried but not applied, because a gradient was not finite
-    num_skipped_in_a_row: int = 0
+    num_updates: Count = 0  # completed updates
+    num_skipped: Count = 0  # updates that were tried but not applied, because a gradient was not finite
+    num_skipped_in_a_row: Count = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
-    validated_since: int = 0  # the update from which on the same samples validate the run
+    validated_since: Count = 0  # the update from which on the same samples validate the run
     is_pruned: bool = False  # the pruner of an Optuna study ended the run
     end_reason: str | None = None  # why a hook ended the run
-    micro_batch_size: int | None = None  # of the last update; None before the first
-    update_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    micro_batch_size: Size | None = None  # of the last update; None before the first
+    update_seconds: dict[Digits, Seconds] = field(default_factory=dict[str, float])
     """The seconds of an update by its number of samples, in digits; measured if durations are in seconds."""
 
 

@@ -12,7 +12,8 @@ from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, first_line
-from hydrant.files.read_file import check_plain, check_type
+from hydrant.files.read_file import check_plain
+from hydrant.records import check_type
 from hydrant.records.files import Summary
 from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunStatus, choices_in, status_of

@@ -12,17 +12,14 @@ from typing import Any
 
 from hydrant.checks import near_folders
 from hydrant.clock import Interval
-from hydrant.errors import CheckpointError, ConfigError, log, quoted, shown, typed_line
+from hydrant.errors import CheckpointError, ConfigError, log, quoted, typed_line
 from hydrant.files.atomic_write import remove, sync
-from hydrant.files.read_file import check_type, parse_json
 from hydrant.files.user_files import check_regular
+from hydrant.records import check_type, parse_json
 from hydrant.records.files import Manifest
 
 MANIFEST = "manifest.json"
 TRAINING = "training.json"  # every checkpoint has it
-
-_MOST = 10**18 - 1
-"""The largest count in a checkpoint. It fits into 64 bits, as do sums of a few."""
 
 _CHUNK_BYTES = 2**23
 """Bytes hashed at once. After each chunk, the saving thread waits for the GIL, which training holds. With the chunks of
@@ -37,17 +34,6 @@ def run_folder(checkpoint: Path) -> Path:
 def folder_name(num_updates: int) -> str:
     """Return the name of a checkpoint's folder."""
     return f"update_{num_updates:08d}"
-
-
-def count(value: Any) -> int:
-    """Return a number that was read from a file of a checkpoint.
-
-    Raises:
-        ValueError: it is no count.
-    """
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError(f"{shown(value):.60} is no count")
-    return value
 
 
 def seal(file: Path) -> dict[str, Any]:

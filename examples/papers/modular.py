@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
+from annotated_types import Interval
 
 from hydrant import seeding
-from hydrant.checks import check_known, check_number
+from hydrant.checks import check_known
 from hydrant.data.base import Data, check_shapes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.tokens import IGNORED
@@ -27,7 +28,7 @@ def modular_arithmetic(
     vocab_size: int,
     sequence_length: int,
     operation: Operation,
-    modulus: int,
+    modulus: Annotated[int, Interval(ge=2, le=_MAX_MODULUS)],
     train_ratio: float,
     split_seed: int,
 ) -> Data:
@@ -48,15 +49,12 @@ def modular_arithmetic(
         ConfigError: an argument is out of its range, or `vocab_size` does not fit `modulus`.
     """
     check_known("data.operation", "operation", operation, get_args(Operation))
-    check_number("data.modulus", modulus, least=2, most=_MAX_MODULUS)
     if operation == "div" and any(modulus % n == 0 for n in range(2, math.isqrt(modulus) + 1)):
-        message = f"{modulus} is no prime, so not every number can be divided by; give a prime, or another operation"
-        raise ConfigError("data.modulus", message)
+        message = f"{modulus} is no prime, so not every number can be divided by"
+        raise ConfigError("data.modulus", message, remedy="give a prime, or another operation")
     if vocab_size != modulus + 2:
-        message = (
-            f"{vocab_size} tokens do not fit data.modulus={modulus}; write data.vocab_size={modulus + 2}"
-        )
-        raise ConfigError("data.vocab_size", message)
+        message = f"{vocab_size} tokens do not fit data.modulus={modulus}"
+        raise ConfigError("data.vocab_size", message, remedy=f"write data.vocab_size={modulus + 2}")
     inputs, targets = _equations(operation, modulus)
     num_train = round(train_ratio * len(inputs)) if 0 < train_ratio < 1 else 0
     if not 0 < num_train < len(inputs):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt
 
 
 class ConvNet1d(nn.Module):
@@ -69,15 +69,14 @@ class GRUClassifier(nn.Module):
         bidirectional: a second one reads the signal from its end.
 
     Raises:
-        ConfigError: the samples are no signals, or `width` is below 1.
+        ConfigError: the samples are no signals.
     """
 
     def __init__(
-        self, *, input_shape: Sequence[int], num_classes: int | None, width: int, bidirectional: bool
+        self, *, input_shape: Sequence[int], num_classes: int | None, width: PositiveInt, bidirectional: bool
     ) -> None:
         super().__init__()
         channels, length = _channels_and_length("gru", input_shape)
-        check_number("model.width", width, least=1)
         self.gru = nn.GRU(channels, width, batch_first=True, bidirectional=bidirectional)
         num_states = width * (2 if bidirectional else 1) * length
         self.classifier = nn.Linear(num_states, 1 if num_classes is None else num_classes)

@@ -1,7 +1,6 @@
 """Checks of names and numbers that a user gives, whose errors name what was meant."""
 
 import difflib
-import math
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from pathlib import Path
@@ -70,40 +69,6 @@ def _names_beside(path: Path, is_meant: Callable[[Path], bool]) -> list[str]:
         return sorted(p.name for p in islice(path.parent.iterdir(), _MAX_BESIDE) if is_meant(p))
     except OSError:
         return []
-
-
-def check_number(
-    key: str,
-    value: float | None,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    below: float = math.inf,
-    most: float = math.inf,
-) -> None:
-    """Check that the number at a key is in a range, and finite; None, which stands for no number, is allowed.
-
-    >>> check_number("lr", 0.1, above=0)
-    >>> check_number("momentum", 1.0, least=0, below=1)
-    Traceback (most recent call last):
-    hydrant.errors.ConfigError: momentum: needs a number from 0 to below 1, not 1.0
-    >>> check_number("lr", math.inf, above=0)
-    Traceback (most recent call last):
-    hydrant.errors.ConfigError: lr: needs a number above 0, and finite, not inf
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if value is None or (above < value < below and least <= value <= most):
-        return
-    has_least = above == -math.inf
-    end = f"below {below:g}" if below < math.inf else f"{most:g}" if has_least else f"at most {most:g}"
-    if min(below, most) == math.inf:
-        needed = f"{least:g} or more" if has_least else f"a number above {above:g}"
-        needed += ", and finite" * (value == math.inf)
-    else:
-        needed = f"a number from {least:g} to {end}" if has_least else f"a number above {above:g} and {end}"
-    raise ConfigError(key, needs=needed, got=value)
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:

@@ -256,7 +256,7 @@ def test_every_mode_is_timed_cold_and_warm(diagnose: Callable[..., dict[str, Any
 def test_a_wrong_command_line_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in {
         ("compile=eager",): "compile: compile=eager compiles nothing",
-        ("--updates=0",): "--updates: needs 1 or more",
+        ("--updates=0",): "--updates: needs a whole number of 1 or more",
         ("--fast",): "no flag --fast",
         ("compile.scope=modl", "--no-timing"): "compile.scope: ",
         ("optimizer.lr=-1", "--no-timing"): "optimizer.lr: ",

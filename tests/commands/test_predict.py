@@ -243,7 +243,7 @@ def test_nothing_is_computed_for_a_pipe_that_is_closed(
         (["val", f"task.nope={'long' * 99}"], "task.nope"),
         (["val", "--out", "a.txt"], "--out: unknown ending '.txt'. Options: .csv, .jsonl, .npz"),
         (["val", "--out", "file/a.csv"], "--out: file/a.csv cannot be written"),
-        (["val", "--batch-size", "0"], "--batch-size: needs a number above 0, not 0"),
+        (["val", "--batch-size", "0"], "--batch-size: needs a whole number of 1 or more or null, not 0"),
         (["val", "--weights", "bset"], "--weights: unknown weights 'bset'; did you mean 'best'?"),
     ],
 )

@@ -219,7 +219,6 @@ def test_a_vocabulary_says_what_tokens_mean(root: Path) -> None:
         ({"train": "."}, ConfigError, "is a folder; add"),
         ({"extra_val": {"a": "b.bin"}}, ConfigError, r"data\.extra_val\.a: .*b\.bin names no file"),
         ({"sequence_length": 100}, ConfigError, r"data\.sequence_length: 100 is too long: data\.val has 100 tokens"),
-        ({"sequence_length": 0}, ConfigError, r"data\.sequence_length: needs 1 or more, not 0"),
         ({"vocab_size": None}, ConfigError, r"data\.vocab_size: .* such as 50257"),
         ({"separator": 50}, ConfigError, r"data\.separator: 50 is no token: they are 0 to 49, by data\.vocab_size"),
         ({"separator": -1}, ConfigError, r"data\.separator: -1 is no token"),

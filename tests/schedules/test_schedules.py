@@ -17,6 +17,7 @@ from torch.optim import lr_scheduler
 
 from hydrant import schedules
 from hydrant.clock import Clock, Steps
+from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError
 from hydrant.schedules import Schedule
 
@@ -475,7 +476,15 @@ def test_the_curve_starts_after_the_warmup() -> None:
 
 
 def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
-    return lambda: getattr(schedules, name)(clock(total), **(FRAME | PLAIN[name] | changed))
+    def build_checked() -> Schedule:
+        arguments = {**FRAME, **PLAIN[name], **changed}
+        if "schedules" not in arguments:  # a config has nodes there
+            check_arguments(
+                "scheduler", {"_target_": f"hydrant.schedules.{name}", "_partial_": True} | arguments
+            )
+        return getattr(schedules, name)(clock(total), **arguments)
+
+    return build_checked
 
 
 @pytest.mark.parametrize(
@@ -488,14 +497,14 @@ def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
         (building("cosine", 10, noise_range=[5, 4]), "noise_range: ends before it begins"),
         (building("wsd", 10), "decay: 20 updates of decay"),
         (building("wsd", 99, decay_shape="sqrt"), "did you mean '1-sqrt'"),
-        (building("wsd", 99, power=0.0), "power: must be above 0"),
+        (building("wsd", 99, power=0.0), "power: needs a number above 0"),
         (building("wsd", 99, min_ratio=0.0), "min_ratio: decay_shape=inverse needs a number above 0"),
         (building("step", 10, step_size=0), "step_size: 0 is less than one update"),
         (building("multistep", 99, milestones=[20, 10]), "milestones: .* are not in rising order"),
         (building("exponential", 99, gamma=0.9), "gamma: give either gamma"),
-        (building("exponential", 99, end_ratio=0.0), "end_ratio: an exponential never reaches"),
+        (building("exponential", 99, end_ratio=0.0), "end_ratio: needs a number above 0"),
         (building("cosine_restarts", 99, first_cycle=5), "first_cycle: give either"),
-        (building("cosine_restarts", 99, num_cycles=0), "num_cycles: needs a number above 0"),
+        (building("cosine_restarts", 99, num_cycles=0), "num_cycles: needs a whole number of 1 or more"),
         (building("cosine_restarts", 99, cycle_mult=0.5), "cycle_mult: needs 1 or more"),
         (building("one_cycle", 99, pct_start=0.6), "pct_start: .* below 0.5"),
         (building("one_cycle", 99, anneal_strategy="cosine"), "anneal_strategy: unknown"),

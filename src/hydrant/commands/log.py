@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
+from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.records.answers import Entry, Log, RunProgress
 from hydrant.runs import folder as files
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("log")
     parser.add_argument("--last", type=int, default=_NUM_SHOWN)
     options, words = parser.split(arguments)
-    check_number("--last", options.last, above=0)
+    check_value("--last", PositiveInt, options.last)
     roots = [named_folder(word) for word in words] or [
         Path(root) for root in files.ROOTS if Path(root).is_dir()
     ]

@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.checks import check_number
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.terminal.console import answer, relative, tell, wants_json
 
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         example = f"hydrant predict {shlex.quote(run)} val --out predictions.csv"
         remedy = f"Give a run, and then files, a folder or a split: {example}"
         raise ConfigError("", "predict what?", remedy=remedy)
-    check_number("--batch-size", options.batch_size, above=0)
+    check_value("--batch-size", PositiveInt | None, options.batch_size)
     from hydrant.runs.load import open_run  # imports torch
     from hydrant.runs.prediction.inputs import find_inputs
     from hydrant.runs.prediction.output import format_of, predictions_of, print_predictions, write_predictions

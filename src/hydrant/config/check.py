@@ -2,13 +2,12 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.checks import check_number
 from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.error_messages import explain_interpolation, unknown_key
@@ -17,7 +16,7 @@ from hydrant.config.groups import check_placed, in_defaults
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
-from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
+from hydrant.files.plain_values import NotNegativeInt, accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
 
@@ -112,12 +111,9 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
-    _check_positive("", resolved, schema.POSITIVE)
     for key in ("seed", "fold_seed", "label_noise_seed"):
         if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
             raise ConfigError(key, needs="a whole number from 0 to 2**64 - 1", got=resolved[key])
-    check_number("label_noise", resolved["label_noise"], least=0, most=1)
-    check_number("max_skipped", resolved["max_skipped"], least=0)
     _check_batch_sizes(resolved["global_batch_size"])
     _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
@@ -181,7 +177,7 @@ def _check_parallel(settings: Mapping[str, Any]) -> None:
     if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
         needs = f"1 to {_MAX_PROCESSES} ranks on this machine"
         raise ConfigError("parallel.num_processes", needs=needs, got=settings["num_processes"])
-    check_number("parallel.max_restarts", settings.get("max_restarts"), least=0)
+    check_value("parallel.max_restarts", NotNegativeInt, settings.get("max_restarts", 0))
     seconds = settings.get("timeout_seconds", 1)
     if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
         raise ConfigError("parallel.timeout_seconds", needs="more than 0 and at most one year", got=seconds)
@@ -209,15 +205,8 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
     return completed
 
 
-def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
-    for key in keys:
-        if settings[key] != "auto":
-            check_number(f"{prefix}{key}", settings[key], above=0)
-
-
 def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
     """Check the ranges of an optimizer's settings, its schedules and the schedules of its param groups."""
-    _check_positive(prefix, settings, schema.OPTIMIZER_POSITIVE)
     if "lr" in settings["schedules"]:
         raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler", remedy="remove it here")
     _check_schedules(f"{prefix}schedules", settings["schedules"])

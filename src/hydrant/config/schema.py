@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, Ratio
 
 DEFAULT_METRIC = "val/loss"
 """The metric of the best checkpoint of a task that declares no `best_metric`."""
@@ -37,11 +38,11 @@ class OptimizerSettings:
     schedules: dict[str, Any]
     param_groups: ParamGroups
     lr_scaling: Literal["linear", "sqrt"] | None
-    lr_base_size: int
+    lr_base_size: PositiveInt
     mup: Literal["adam", "sgd", "muon", "spectral"] | None
-    max_grad_norm: float | None
-    max_grad_value: float | None
-    agc: float | None
+    max_grad_norm: Positive | None
+    max_grad_value: Positive | None
+    agc: Positive | None
 
 
 @dataclass(frozen=True)
@@ -59,27 +60,27 @@ class TrainConfig(OptimizerSettings):
     seed: int
     duration: Any
     global_batch_size: int | Literal["all"] | dict[str, int]
-    micro_batch_size: int | Literal["auto"] | None
-    eval_batch_size: int
+    micro_batch_size: PositiveInt | Literal["auto"] | None
+    eval_batch_size: PositiveInt
     log_every: Any
     eval_every: Any
     save_every: Any
     histogram_every: Any
     pictures: Literal["end", "evaluation"] | None
     save_async: bool
-    keep_last: int
-    keep_best: int
+    keep_last: PositiveInt
+    keep_best: PositiveInt
     keep_every: Any
     best: Best
-    patience: int | None
+    patience: PositiveInt | None
     test_at_end: bool
     optimizers: dict[str, Any]
     skip_non_finite: bool
-    max_skipped: int
-    limit_train_samples: int | None
-    limit_val_samples: int | None
-    limit_test_samples: int | None
-    label_noise: float
+    max_skipped: NotNegativeInt
+    limit_train_samples: PositiveInt | None
+    limit_val_samples: PositiveInt | None
+    limit_test_samples: PositiveInt | None
+    label_noise: Ratio
     label_noise_seed: int
     folds: int | None
     fold: int
@@ -146,10 +147,3 @@ PARTIAL_GROUPS = ("task", "optimizer", "scheduler", "precision", "averaging", "m
 
 GROUPS = ("data", "model", *PARTIAL_GROUPS)
 """Groups of which every run has an option with a `_target_`."""
-
-POSITIVE = ("patience", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
-            "limit_train_samples", "limit_val_samples", "limit_test_samples")  # fmt: skip
-"""Keys whose value must be above 0, `auto` or null."""
-
-OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
-"""The settings of an optimizer whose value must be above 0, `auto` or null."""

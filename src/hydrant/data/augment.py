@@ -12,9 +12,9 @@ from torch.nn.functional import pad
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.checks import check_number
 from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegative, Ratio
 from hydrant.seeding import uniform
 
 
@@ -152,20 +152,16 @@ class MixupCutmix:
         num_classes: int | None,
         micro_batch_size: int,
         *,
-        mixup_alpha: float,
-        cutmix_alpha: float,
+        mixup_alpha: NotNegative,
+        cutmix_alpha: NotNegative,
         cutmix_minmax: list[float] | None,
-        prob: float,
-        switch_prob: float,
+        prob: Ratio,
+        switch_prob: Ratio,
         mode: Literal["batch", "pair", "elem"],
         correct_lam: bool,
     ) -> None:
         from timm.data.mixup import Mixup
 
-        for key, value in {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha}.items():
-            check_number(f"mixing.{key}", value, least=0)
-        for key, value in {"prob": prob, "switch_prob": switch_prob}.items():
-            check_number(f"mixing.{key}", value, least=0, most=1)
         if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
             needs = "two ratios from 0 to 1, the smaller first"
             raise ConfigError("mixing.cutmix_minmax", needs=needs, got=cutmix_minmax)

@@ -15,12 +15,13 @@ import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors
-from hydrant.checks import check_number, no_file, suggestion
+from hydrant.checks import no_file, suggestion
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.plain_values import RatioBelowOne, check_value
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ def cut_rows(num_rows: int, ratios: Mapping[str, float], seed: int) -> dict[str,
         ConfigError: a part has no rows.
     """
     for split, ratio in ratios.items():
-        check_number(f"data.{split}_ratio", ratio, least=0, below=1)
+        check_value(f"data.{split}_ratio", RatioBelowOne, ratio)
     num_val, num_test = (int(np.ceil(ratios[split] * num_rows)) for split in ("val", "test"))
     if num_val + num_test >= num_rows:
         shown = ", ".join(f"data.{split}_ratio={ratio}" for split, ratio in ratios.items())

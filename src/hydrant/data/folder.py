@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.checks import check_known, check_number, unknown_name
+from hydrant.checks import check_known, unknown_name
 from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization, check_shapes
 from hydrant.data.dataset import make_parts
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Ratio
 from hydrant.files.user_files import visible_files
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -35,10 +36,10 @@ class ImageAugment:
 
     scale: Sequence[float]
     ratio: Sequence[float]
-    hflip: float
+    hflip: Ratio
     color_jitter: float | Sequence[float] | None
     auto_augment: str | None
-    re_prob: float
+    re_prob: Ratio
     re_mode: str
 
     def __post_init__(self) -> None:
@@ -46,8 +47,6 @@ class ImageAugment:
             if not 0 < low <= high:
                 message = f"[{low}, {high}] is not a range of positive numbers"
                 raise ConfigError(f"data.augment.{name}", message)
-        for name, value in {"hflip": self.hflip, "re_prob": self.re_prob}.items():
-            check_number(f"data.augment.{name}", value, least=0, most=1)
         if self.re_mode not in ("const", "rand", "pixel"):
             raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
 

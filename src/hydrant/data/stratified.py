@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from hydrant import seeding
-from hydrant.checks import check_number
 from hydrant.data.base import Data, Source, labels_of
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import RatioBelowOne, check_value
 
 
 def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -29,7 +29,7 @@ def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.
     Raises:
         ConfigError: the ratio is out of range, or a part is smaller than the number of classes.
     """
-    check_number(key, ratio, least=0, below=1)
+    check_value(key, RatioBelowOne, ratio)
     if ratio == 0:
         return np.arange(len(labels)), np.arange(0)
     rest, part = _stratified(labels, ratio, seed, key)

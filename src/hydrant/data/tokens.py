@@ -22,7 +22,6 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.checks import check_number
 from hydrant.data.base import Data, Indices, StreamSpec, batch_ranges, select, to_device
 from hydrant.data.dataset import make_parts
 from hydrant.data.in_memory import tensor_reader
@@ -31,6 +30,7 @@ from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.token_splits import splits_of, vocabulary_of, write_corpus
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError, DataError
+from hydrant.files.plain_values import PositiveInt
 from hydrant.files.user_files import raise_limit
 
 
@@ -385,7 +385,7 @@ def tokens(
     test: str | list[str] | None,
     extra_val: Mapping[str, str | list[str]],
     dtype: Literal["uint16", "uint32"] | None,
-    sequence_length: int,
+    sequence_length: PositiveInt,
     sampling: Sampling,
     vocab_size: int | None,
     separator: int | None,
@@ -411,7 +411,6 @@ def tokens(
     if fingerprint is not None and (found := hash_of(files)) != fingerprint:
         message = f"is {fingerprint} in the config, but {found} in {root}: the tokens have changed"
         raise ConfigError("data.fingerprint", message, remedy="restore them, or give data.fingerprint=null")
-    check_number("data.sequence_length", sequence_length, least=1)
     folder = vocabulary_folder(root, files)
     vocabulary = vocabulary_of(folder)
     size = _checked_size(vocab_size, vocabulary, folder)

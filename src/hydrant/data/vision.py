@@ -17,7 +17,6 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.checks import check_number
 from hydrant.data.archive import Archive, IdxImages, Images, Samples
 from hydrant.data.base import (
     Data,
@@ -32,6 +31,7 @@ from hydrant.data.base import (
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_part, cut_val_and_test
 from hydrant.errors import ConfigError, DataError
+from hydrant.files.plain_values import PositiveInt
 
 
 def digits(
@@ -86,9 +86,9 @@ _NUM_OFFSETS = 1 << 16
 def synthetic(
     *,
     input_shape: tuple[int, ...] = (3, 224, 224),
-    num_classes: int = 1000,
-    num_samples: int = 1_000_000,
-    num_val_samples: int = 1000,
+    num_classes: PositiveInt = 1000,
+    num_samples: PositiveInt = 1_000_000,
+    num_val_samples: PositiveInt = 1000,
 ) -> Data:
     """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn.
 
@@ -98,9 +98,6 @@ def synthetic(
     shape = tuple(input_shape)
     if not shape or min(shape) < 1:
         raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
-    counts = {"num_classes": num_classes, "num_samples": num_samples, "num_val_samples": num_val_samples}
-    for key, value in counts.items():
-        check_number(f"data.{key}", value, least=1)
     train = SyntheticSource(range(num_samples), shape, num_classes)
     val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
     return Data(train, val, shape, num_classes, reader=tensor_reader())

@@ -18,7 +18,7 @@ from hydrant.config.groups import group_options
 from hydrant.config.signatures import type_hints_of
 from hydrant.editor.option_files import Key, OptionFile, read_option
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import is_torch_class
+from hydrant.files.plain_values import is_torch_class, limits_of
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project
 
@@ -48,6 +48,7 @@ _HYDRA_KEYS: Schema = {
     "_convert_": {"enum": ["none", "partial", "object", "all"]},
 }
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
+_LIMITS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
 
 def json_schemas() -> dict[str, Schema]:
@@ -121,7 +122,7 @@ def _chooses(group: str, names: Sequence[str]) -> Schema:
 def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
     """Return a schema for each field of a dataclass. Defaults and comments are those of the primary config."""
     properties: Schema = {}
-    for name, hint in typing.get_type_hints(fields).items():
+    for name, hint in typing.get_type_hints(fields, include_extras=True).items():
         key = keys.get(name, Key())
         content = _of_hint(hint)
         if is_dataclass(hint):
@@ -229,6 +230,9 @@ def _plain(hint: Any) -> Schema:
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in _TYPES:
         return {"type": _TYPES[origin]}
+    if origin is typing.Annotated:
+        limits = {_LIMITS[name]: limit for name, limit in limits_of(hint).items()}
+        return {**_plain(arguments[0]), **limits}
     if origin in (typing.Union, types.UnionType):
         parts = [_plain(argument) for argument in arguments if not is_torch_class(argument)]
         return {"anyOf": parts} if all(parts) else {}

@@ -1,11 +1,15 @@
 """Plain values, as JSON, YAML and configs have them: what they contain, and whether they fit a Python type hint."""
 
 import inspect
+import math
+import operator
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Interval
 
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
@@ -19,13 +23,27 @@ _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
 }
 """The names of plain types in messages, in singular and plural."""
 
+Positive = Annotated[float, Gt(0)]
+PositiveInt = Annotated[int, Ge(1)]
+NotNegative = Annotated[float, Ge(0)]
+NotNegativeInt = Annotated[int, Ge(0)]
+Ratio = Annotated[float, Interval(ge=0, le=1)]
+RatioBelowOne = Annotated[float, Interval(ge=0, lt=1)]
+PositiveRatio = Annotated[float, Interval(gt=0, le=1)]
+AtLeastOne = Annotated[float, Ge(1)]
+Shrinking = Annotated[float, Interval(gt=0, lt=1)]
+Growing = Annotated[float, Gt(1)]
+"""Ranges of arguments. What a config builds is checked against such hints, a user's own part too."""
+
+_LIMITS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
+
 _UNIONS = (typing.Union, types.UnionType)
 
 
 @lru_cache(1000)  # the jobs of a sweep have most classes in common
 def hints_of(owner: Any) -> Mapping[str, Any]:
     """Return the type hints of a function or a dataclass, for as many jobs as there are."""
-    return typing.get_type_hints(owner)
+    return typing.get_type_hints(owner, include_extras=True)
 
 
 def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -63,7 +81,8 @@ def check_value(key: str, hint: Any, value: Any) -> None:
         remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
     if value is None and key in _TAKEN_FROM_DATA:
         remedy = f"; give {_TAKEN_FROM_DATA[key]}, which it takes"
-    raise ConfigError(key, needs=describe(hint), got=value, remedy=remedy)
+    needs = describe(hint) + (", and finite" if value == math.inf else "")
+    raise ConfigError(key, needs=needs, got=value, remedy=remedy)
 
 
 _TAKEN_FROM_DATA = {
@@ -82,6 +101,8 @@ def accepts(hint: Any, value: Any) -> bool:
     if isinstance(value, Mapping) and "_target_" in value:
         return True  # instantiate replaces it by an object
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin is Annotated:
+        return accepts(arguments[0], value) and _is_within(limits_of(hint), value)
     if origin in _UNIONS:
         return any(accepts(argument, value) for argument in arguments)
     if origin is typing.Literal:
@@ -96,6 +117,35 @@ def accepts(hint: Any, value: Any) -> bool:
     if hint in (bool, str, type(None)):
         return isinstance(value, hint)
     return not is_torch_class(hint)  # only a _target_ can create its objects
+
+
+def limits_of(hint: Any) -> dict[str, float]:
+    """Return the limits of an annotated hint, by the words of annotated-types.
+
+    >>> limits_of(Ratio), limits_of(float)
+    ({'ge': 0, 'le': 1}, {})
+    """
+    marks = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    limits = {name: getattr(mark, name, None) for mark in marks for name in _LIMITS if hasattr(mark, name)}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _is_within(limits: Mapping[str, float], value: Any) -> bool:
+    if not limits or not isinstance(value, int | float):
+        return True
+    return math.isfinite(value) and all(_LIMITS[name](value, limit) for name, limit in limits.items())
+
+
+def _range_of(limits: Mapping[str, float], number: type) -> str:
+    low = f"{limits['ge']:g}" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
+    high = (
+        f"below {limits['lt']:g}" if "lt" in limits else f"at most {limits['le']:g}" if "le" in limits else ""
+    )
+    if "ge" in limits and not high:
+        return f"{'a whole number of ' * (number is int)}{low} or more"
+    if "ge" in limits:
+        return f"{describe(number)} from {low} to {high.removeprefix('at most ')}"
+    return f"{describe(number)} {' and '.join(filter(None, [low, high]))}"
 
 
 def with_floats(hint: Any, value: Any) -> Any:
@@ -129,10 +179,15 @@ def describe(hint: Any, *, several: bool = False) -> str:
 
     >>> describe(float | None), describe(tuple[float, float]), describe(list[int])
     ('a number or null', 'a list of 2 numbers', 'a list of whole numbers')
+    >>> describe(Positive | None), describe(NotNegative), describe(RatioBelowOne)
+    ('a number above 0 or null', '0 or more', 'a number from 0 to below 1')
     """
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint in _PLAIN_TYPES:
         return _PLAIN_TYPES[hint][several]
+    if origin is Annotated:
+        limits = limits_of(hint)
+        return _range_of(limits, arguments[0]) if limits else describe(arguments[0], several=several)
     if origin in _UNIONS:
         plain = [a for a in arguments if not is_torch_class(a)] or list(arguments)
         return " or ".join(dict.fromkeys(describe(a, several=several) for a in plain))

@@ -14,9 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, in_dtype, map_tensors
-from hydrant.checks import check_number
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt, RatioBelowOne
 from hydrant.tasks.base import eval_mode
 from hydrant.training.splits import limit_samples
 from hydrant.training.trainer import Plan, Trainer
@@ -111,13 +111,9 @@ class GradientNoise:
     Args:
         every: a duration; None: each update.
         decay: of the moving averages, from one measurement to the next, at least 0 and below 1.
-
-    Raises:
-        ConfigError: `decay` is out of its range.
     """
 
-    def __init__(self, *, every: Any, decay: float) -> None:
-        check_number("decay", decay, least=0, below=1)
+    def __init__(self, *, every: Any, decay: RatioBelowOne) -> None:
         self.every, self._decay = every, decay
         self._averages: dict[str, float] = {}
 
@@ -211,16 +207,17 @@ class Sharpness:
         max_iterations: of Lanczos; fewer if the eigenvalue is known to 1e-4.
         float64: compute in double precision.
         preconditioned: measure Adam's preconditioned Hessian too, of `optimizer=adam` and `adamw`.
-
-    Raises:
-        ConfigError: a number is below 1.
     """
 
     def __init__(
-        self, *, every: Any, num_samples: int | None, max_iterations: int, float64: bool, preconditioned: bool
+        self,
+        *,
+        every: Any,
+        num_samples: PositiveInt | None,
+        max_iterations: PositiveInt,
+        float64: bool,
+        preconditioned: bool,
     ) -> None:
-        for key, value in {"num_samples": num_samples, "max_iterations": max_iterations}.items():
-            check_number(key, value, least=1)
         self.every = every
         self._num_samples, self._max_iterations = num_samples, max_iterations
         self._dtype, self._is_preconditioned = torch.float64 if float64 else torch.float32, preconditioned

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import is_inexact, widened
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt, Ratio
 from hydrant.optimizers.ema import each_once
 from hydrant.training.trainer import Plan, Trainer
 
@@ -26,14 +26,9 @@ class Lookahead:
     Args:
         interval: updates between two steps of the average.
         decay: decay of the average at the end of the run, 0..1.
-
-    Raises:
-        ConfigError: a number is out of its range.
     """
 
-    def __init__(self, *, interval: int, decay: float) -> None:
-        check_number("interval", interval, least=1)
-        check_number("decay", decay, least=0, most=1)
+    def __init__(self, *, interval: PositiveInt, decay: Ratio) -> None:
         self._interval, self._decay = interval, decay
         self._average: dict[str, Tensor] = {}
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Outcome
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError, log
+from hydrant.files.plain_values import Growing, RatioBelowOne
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.trainer import Plan, Trainer
 
@@ -26,14 +26,9 @@ class LrFinder:
     Args:
         smoothing: the weight of the earlier losses in their moving average, from 0 to below 1.
         max_growth: end when the loss is this many times its least value; above 1.
-
-    Raises:
-        ConfigError: an argument is out of its range.
     """
 
-    def __init__(self, *, smoothing: float, max_growth: float) -> None:
-        check_number("smoothing", smoothing, least=0, below=1)
-        check_number("max_growth", max_growth, above=1)
+    def __init__(self, *, smoothing: RatioBelowOne, max_growth: Growing) -> None:
         self._smoothing, self._max_growth = smoothing, max_growth
         self._losses: list[Tensor] = []  # of the micro-batches of this update
         self._average = 0.0

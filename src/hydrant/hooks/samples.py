@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hydrant import seeding
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegative, PositiveInt
 from hydrant.tasks.language_modeling import generate
 from hydrant.training.evaluation import eager_evaluation
 from hydrant.training.trainer import Plan, Trainer
@@ -64,14 +64,16 @@ class TextSamples:
     """
 
     def __init__(
-        self, *, prompts: Sequence[str], num_tokens: int, temperature: float, top_k: int | None
+        self,
+        *,
+        prompts: Sequence[str],
+        num_tokens: PositiveInt,
+        temperature: NotNegative,
+        top_k: PositiveInt | None,
     ) -> None:
         if isinstance(prompts, str) or not prompts or not all(prompts):
             message = f"needs the beginnings of texts, such as ['The '], not {prompts!r}"
             raise ConfigError("prompts", message)
-        check_number("num_tokens", num_tokens, above=0)
-        check_number("temperature", temperature, least=0)
-        check_number("top_k", top_k, above=0)
         self._prompts, self._num_tokens = list(prompts), num_tokens
         self._temperature, self._top_k = temperature, top_k
 

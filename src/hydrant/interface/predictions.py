@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from hydrant.checks import check_number
 from hydrant.errors import DataError
+from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.interface.arguments import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.runs.prediction.inputs import Inputs, find_inputs, of_tensors
@@ -63,7 +63,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
         ConfigError: the data of the run cannot read the inputs.
         DataError: a file is damaged, or all are.
     """
-    check_number("batch_size", batch_size, above=0)
+    check_value("batch_size", PositiveInt, batch_size)
     samples = _inputs(saved, inputs)
     if samples.has_targets:
         saved.check_classes()

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.checks import check_number, unknown_name
+from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegative, Positive, PositiveInt, RatioBelowOne
 from hydrant.models.transformer import (
     Activation,
     Attention,
@@ -78,28 +79,28 @@ class GPT(nn.Module):
     def __init__(
         self,
         *,
-        vocab_size: int,
-        sequence_length: int,
-        num_layers: int,
-        width: int,
-        num_heads: int,
-        num_kv_heads: int | None,
-        head_dim: int | None,
-        hidden_width: int | None,
+        vocab_size: PositiveInt,
+        sequence_length: PositiveInt,
+        num_layers: PositiveInt,
+        width: PositiveInt,
+        num_heads: PositiveInt,
+        num_kv_heads: PositiveInt | None,
+        head_dim: PositiveInt | None,
+        hidden_width: PositiveInt | None,
         activation: Activation,
         norm: Norm,
-        norm_eps: float,
+        norm_eps: Positive,
         qk_norm: bool,
         positions: Positions,
-        rope_base: float,
+        rope_base: Positive,
         tie_embeddings: bool,
-        logit_softcap: float | None,
+        logit_softcap: Positive | None,
         zero_init: bool,
-        embedding_std: float,
-        dropout: float,
+        embedding_std: NotNegative,
+        dropout: RatioBelowOne,
         activation_checkpointing: bool,
-        mup_base_width: int | None,
-        mup_base_head_dim: int | None,
+        mup_base_width: PositiveInt | None,
+        mup_base_head_dim: PositiveInt | None,
     ) -> None:
         super().__init__()
         _check_sizes(locals())
@@ -229,13 +230,6 @@ class GPT(nn.Module):
 
 def _check_sizes(arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a number that is out of its range."""
-    positive = ("vocab_size", "sequence_length", "num_layers", "width", "num_heads", "num_kv_heads", "head_dim",
-                "hidden_width", "norm_eps", "rope_base", "logit_softcap", "mup_base_width",
-                "mup_base_head_dim")  # fmt: skip
-    for key in positive:
-        check_number(f"model.{key}", arguments[key], above=0)
-    check_number("model.dropout", arguments["dropout"], least=0, below=1)
-    check_number("model.embedding_std", arguments["embedding_std"], least=0)
     if arguments["mup_base_head_dim"] is not None and arguments["mup_base_width"] is None:
         remedy = "give model.mup_base_width too, or leave it out"
         raise ConfigError("model.mup_base_head_dim", "belongs to muP", remedy=remedy)

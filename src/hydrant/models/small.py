@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt, RatioBelowOne
 
 
 class MLP(nn.Module):
@@ -23,14 +23,18 @@ class MLP(nn.Module):
         dropout: probability of dropping a hidden unit, 0..1.
 
     Raises:
-        ConfigError: `dropout` is out of its range, or a layer has no units.
+        ConfigError: a layer has no units.
     """
 
     def __init__(
-        self, *, input_shape: Sequence[int], num_classes: int | None, hidden: Sequence[int], dropout: float
+        self,
+        *,
+        input_shape: Sequence[int],
+        num_classes: int | None,
+        hidden: Sequence[int],
+        dropout: RatioBelowOne,
     ) -> None:
         super().__init__()
-        check_number("model.dropout", dropout, least=0, below=1)
         if any(width < 1 for width in hidden):
             raise ConfigError(
                 "model.hidden", f"{list(hidden)} has a layer without units", remedy="give 1 or more"
@@ -59,13 +63,17 @@ class ConvNet(nn.Module):
     """
 
     def __init__(
-        self, *, input_shape: Sequence[int], num_classes: int | None, widths: Sequence[int], dropout: float
+        self,
+        *,
+        input_shape: Sequence[int],
+        num_classes: int | None,
+        widths: Sequence[int],
+        dropout: RatioBelowOne,
     ) -> None:
         super().__init__()
         if len(input_shape) != 3:
             message = f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}"
             raise ConfigError("model", message, remedy="use model=mlp")
-        check_number("model.dropout", dropout, least=0, below=1)
         smallest = min(input_shape[1:])
         max_stages = smallest.bit_length()  # each stage but the first halves the image
         if not 1 <= len(widths) <= max_stages:
@@ -108,14 +116,10 @@ class DeepLinear(nn.Module):
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output.
         num_layers: number of layers, 1 or more.
-
-    Raises:
-        ConfigError: `num_layers` is below 1.
     """
 
-    def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:
+    def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: PositiveInt) -> None:
         super().__init__()
-        check_number("model.num_layers", num_layers, above=0)
         widths = [math.prod(input_shape)] * num_layers + [num_classes]
         self.layers = nn.Sequential(
             *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in itertools.pairwise(widths))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import is_inexact, widened
-from hydrant.checks import check_number
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import RatioBelowOne
 from hydrant.optimizers.clipping import local_tensors
 
 PRELOAD = {"Ema": ("timm.utils",)}
@@ -155,16 +155,14 @@ class Ema(ModelAverage):
         self,
         clock: Clock,
         *,
-        decay: float,
-        min_decay: float,
+        decay: RatioBelowOne,
+        min_decay: RatioBelowOne,
         start_after: object,
         warmup: bool,
         warmup_gamma: float,
         warmup_power: float,
         exclude_buffers: bool,
     ) -> None:
-        for key, value in {"decay": decay, "min_decay": min_decay}.items():
-            check_number(f"averaging.{key}", value, least=0, below=1)
         self._settings: dict[str, Any] = {
             "decay": decay,
             "min_decay": min_decay,

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.checks import check_known, check_number, unknown_name
+from hydrant.checks import check_known, unknown_name
 from hydrant.errors import ConfigError, first_line
+from hydrant.files.plain_values import NotNegative
 from hydrant.imports.distribution import require_extra
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
@@ -186,9 +187,8 @@ class Sam(Optimizer):
     """
 
     def __init__(
-        self, params: Any, *, lr: float, rho: float, adaptive: bool, base: Callable[..., Optimizer]
+        self, params: Any, *, lr: float, rho: NotNegative, adaptive: bool, base: Callable[..., Optimizer]
     ) -> None:
-        check_number("optimizer.rho", rho, least=0)
         super().__init__(params, {"lr": lr, "rho": rho, "adaptive": adaptive})
         self._base = base(self.param_groups, lr=lr)
         if needs_closure(self._base) or has_modes(self._base):

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.checks import check_number, suggestion
+from hydrant.checks import suggestion
 from hydrant.errors import ConfigError, quoted
+from hydrant.files.plain_values import PositiveRatio, check_value
 
 _EXPONENTS = {
     "adam": {"hidden": -1.0},
@@ -258,7 +259,7 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
     """Return the scale of the lr by parameter name; nothing if `decay` is None."""
     if decay is None:
         return {}
-    check_number(f"{_KEY}.layer_decay", decay, above=0, most=1)
+    check_value(f"{_KEY}.layer_decay", PositiveRatio, decay)
     from timm.optim import param_groups_layer_decay
 
     groups = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)

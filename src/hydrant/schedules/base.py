@@ -8,9 +8,9 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import torch
 
-from hydrant.checks import check_number
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegative, NotNegativeInt
 
 P = ParamSpec("P")
 
@@ -97,9 +97,6 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
         noise_seed: int,
         **arguments: Any,
     ) -> Schedule:
-        check_not_negative(
-            warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio, noise_seed=noise_seed
-        )
         num_warmup, length = split_run(clock, warmup, cooldown)
         start, end = _range(clock, noise_range)
         noise = Noise(noise_ratio, start, end, noise_seed) if noise_ratio else None
@@ -116,15 +113,15 @@ def _with_signature(schedule: Callable[..., Schedule], make_curve: Any) -> Calla
     curve_parameters = inspect.signature(make_curve, follow_wrapped=False).parameters.values()
     curve = [p for p in curve_parameters if p.kind is p.KEYWORD_ONLY]
     schedule.__signature__ = inspect.Signature([clock, *curve, *frame])  # type: ignore[attr-defined]
-    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make_curve)
+    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make_curve, include_extras=True)
     return schedule
 
 
 _FRAME_HINTS: dict[str, Any] = {
-    "warmup_init_ratio": float,
-    "noise_ratio": float,
+    "warmup_init_ratio": NotNegative,
+    "noise_ratio": NotNegative,
     "noise_range": list,
-    "noise_seed": int,
+    "noise_seed": NotNegativeInt,
 }
 """The types of the frame's arguments, except of durations, which `Duration.parse` checks."""
 
@@ -156,12 +153,6 @@ def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
             "noise_range", f"ends before it begins: {list(bounds)}", remedy="give the start first"
         )
     return start, end
-
-
-def check_not_negative(**ratios: float) -> None:
-    """Raise ConfigError for the first ratio below 0, with its keyword as the key."""
-    for key, ratio in ratios.items():
-        check_number(key, ratio, least=0)
 
 
 def progress(update: int, length: int) -> float:

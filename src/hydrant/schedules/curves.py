@@ -12,45 +12,47 @@ from typing import Any, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from hydrant.checks import check_known, check_number
+from hydrant.checks import check_known
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import Curve, Schedule, check_not_negative, framed, progress, split_run
+from hydrant.files.plain_values import NotNegative, NotNegativeInt, Positive, Shrinking
+from hydrant.schedules.base import Curve, Schedule, framed, progress, split_run
 from hydrant.schedules.torch_schedulers import SteppedScheduler
 
 
 @framed
-def constant(clock: Clock, end: int, *, factor: float, length: object) -> Curve:
+def constant(clock: Clock, end: int, *, factor: NotNegative, length: object) -> Curve:
     """`factor` for the first `length`, a duration, then 1: torch's `ConstantLR`.
 
     With the defaults and a warmup, it is transformers' `get_constant_schedule_with_warmup`.
     """
-    check_not_negative(factor=factor)
     num_updates = clock.updates(length, "length")
     return lambda k: factor if k < num_updates else 1.0
 
 
 @framed
-def linear(clock: Clock, end: int, *, start_ratio: float, end_ratio: float, length: object) -> Curve:
+def linear(
+    clock: Clock, end: int, *, start_ratio: NotNegative, end_ratio: NotNegative, length: object
+) -> Curve:
     """`start_ratio + (end_ratio - start_ratio) * k / length`, then constant: torch's `LinearLR`.
 
     `length` is a duration, or null for the whole curve. With a warmup and `end_ratio=0`, it is transformers'
     `get_linear_schedule_with_warmup`.
     """
-    check_not_negative(start_ratio=start_ratio, end_ratio=end_ratio)
     updates = end if length is None else clock.updates(length, "length")
     return lambda k: start_ratio + (end_ratio - start_ratio) * progress(k, updates)
 
 
 @framed
-def cosine(clock: Clock, end: int, *, min_ratio: float, k_decay: float, num_cycles: float) -> Curve:
+def cosine(
+    clock: Clock, end: int, *, min_ratio: NotNegative, k_decay: NotNegative, num_cycles: NotNegative
+) -> Curve:
     """`min_ratio + (1 - min_ratio) * (1 + cos(2 * pi * num_cycles * t**k_decay)) / 2`: torch's `CosineAnnealingLR`.
 
     `num_cycles=0.5` is the usual cosine decay. It equals transformers' `get_cosine_schedule_with_warmup`, its `min_lr`
     variants, and timm's cosine with `warmup_prefix`. Loshchilov & Hutter, "SGDR", 2017; `k_decay`: Zhang & Li,
     "k-decay", 2020.
     """
-    check_not_negative(min_ratio=min_ratio, k_decay=k_decay, num_cycles=num_cycles)
 
     def curve(k: int) -> float:
         angle = 2.0 * math.pi * num_cycles * progress(k, end) ** k_decay
@@ -60,38 +62,34 @@ def cosine(clock: Clock, end: int, *, min_ratio: float, k_decay: float, num_cycl
 
 
 @framed
-def polynomial(clock: Clock, end: int, *, power: float, end_ratio: float, length: object) -> Curve:
+def polynomial(
+    clock: Clock, end: int, *, power: NotNegative, end_ratio: NotNegative, length: object
+) -> Curve:
     """`end_ratio + (1 - end_ratio) * (1 - k / length) ** power`: torch's `PolynomialLR`, timm's poly.
 
     It is also transformers' `get_polynomial_decay_schedule_with_warmup`. `length` is a duration, or null for the whole
     curve; after it, the ratio stays at `end_ratio`.
     """
-    check_not_negative(power=power, end_ratio=end_ratio)
     updates = end if length is None else clock.updates(length, "length")
     return lambda k: end_ratio + (1.0 - end_ratio) * (1.0 - progress(k, updates)) ** power
 
 
 @framed
-def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float | None) -> Curve:
+def exponential(clock: Clock, end: int, *, gamma: NotNegative | None, end_ratio: Positive | None) -> Curve:
     """Multiplied by the same factor in each update.
 
     The ratio is `gamma ** k`, as of torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is
     null.
 
     Raises:
-        ConfigError: not exactly one of the two is given, or `end_ratio` is not above 0.
+        ConfigError: not exactly one of the two is given.
     """
     if (gamma is None) == (end_ratio is None):
         remedy = "give either gamma, the factor of one update, or end_ratio, not both"
         raise ConfigError("gamma", remedy=remedy)
     if gamma is not None:
-        check_not_negative(gamma=gamma)
         return lambda k: gamma**k
     assert end_ratio is not None
-    if end_ratio <= 0:
-        raise ConfigError(
-            "end_ratio", f"an exponential never reaches {end_ratio}", remedy="give a number above 0"
-        )
     return lambda k: end_ratio ** progress(k, end)
 
 
@@ -106,13 +104,12 @@ def inverse_sqrt(clock: Clock, end: int, *, timescale: object) -> Curve:
 
 
 @framed
-def tanh(clock: Clock, end: int, *, lb: float, ub: float, min_ratio: float) -> Curve:
+def tanh(clock: Clock, end: int, *, lb: float, ub: float, min_ratio: NotNegative) -> Curve:
     """`min_ratio + (1 - min_ratio) * (1 - tanh(lb * (1 - t) + ub * t)) / 2`: timm's tanh.
 
     Hsueh et al., "Stochastic gradient descent with hyperbolic-tangent decay on classification", 2019. It ends
     slightly above `min_ratio`, at `min_ratio + (1 - min_ratio) * (1 - tanh(ub)) / 2`.
     """
-    check_not_negative(min_ratio=min_ratio)
 
     def curve(k: int) -> float:
         t = progress(k, end)
@@ -122,12 +119,11 @@ def tanh(clock: Clock, end: int, *, lb: float, ub: float, min_ratio: float) -> C
 
 
 @framed
-def rex(clock: Clock, end: int, *, min_ratio: float) -> Curve:
+def rex(clock: Clock, end: int, *, min_ratio: NotNegative) -> Curve:
     """`min_ratio + (1 - min_ratio) * (1 - t) / (1 - t / 2)`: slow at first, fast at the end.
 
     Chen et al., "REX: Revisiting budgeted training with an improved schedule", 2021.
     """
-    check_not_negative(min_ratio=min_ratio)
 
     def curve(k: int) -> float:
         t = progress(k, end)
@@ -151,7 +147,9 @@ DECAY_SHAPES: Mapping[str, Callable[[float, float, float], float]] = {
 
 
 @framed
-def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float, min_ratio: float) -> Curve:
+def wsd(
+    clock: Clock, end: int, *, decay: object, decay_shape: str, power: Positive, min_ratio: NotNegative
+) -> Curve:
     """Warmup-stable-decay: constant 1, then a decay to `min_ratio` in the last part of the curve.
 
     `decay` is the duration of that part, `decay_shape` a name in `DECAY_SHAPES`; `power` is that of the shape `power`,
@@ -162,9 +160,6 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
         ConfigError: the decay does not fit into the curve, or an argument is out of its range.
     """
     check_known("decay_shape", "shape", decay_shape, DECAY_SHAPES)
-    check_not_negative(min_ratio=min_ratio)
-    if power <= 0:
-        raise ConfigError("power", f"must be above 0, but is {power}")
     if decay_shape == "inverse" and min_ratio == 0:
         raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
     num_decay, shape = clock.updates_before(end, decay, "decay"), DECAY_SHAPES[decay_shape]
@@ -176,15 +171,14 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
 
 
 @framed
-def step(clock: Clock, end: int, *, step_size: object, gamma: float) -> Curve:
+def step(clock: Clock, end: int, *, step_size: object, gamma: NotNegative) -> Curve:
     """`gamma ** floor(k / step_size)`: torch's `StepLR`, timm's step. `step_size` is a duration."""
-    check_not_negative(gamma=gamma)
     steps = clock.interval(step_size, "step_size")
     return lambda k: gamma ** steps.count(k)
 
 
 @framed
-def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float) -> Curve:
+def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: NotNegative) -> Curve:
     """`gamma ** (number of milestones <= k)`: torch's `MultiStepLR`. The `milestones` are durations, in rising order.
 
     timm's multistep decays one update earlier: it is the same with each `decay_t` one higher.
@@ -192,7 +186,6 @@ def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float
     Raises:
         ConfigError: the milestones are not in rising order.
     """
-    check_not_negative(gamma=gamma)
     updates = [clock.updates(milestone, "milestones") for milestone in milestones]
     if updates != sorted(updates):
         raise ConfigError("milestones", f"{list(milestones)} are not in rising order", remedy="sort them")
@@ -307,18 +300,16 @@ class Plateau:
         *,
         metric: str,
         mode: Literal["auto", "min", "max"],
-        factor: float,
-        patience: int,
+        factor: Shrinking,
+        patience: NotNegativeInt,
         threshold: float,
         threshold_mode: Literal["rel", "abs"],
         cooldown: int,
-        min_ratio: float,
+        min_ratio: NotNegative,
         eps: float,
         warmup: object,
-        warmup_init_ratio: float,
+        warmup_init_ratio: NotNegative,
     ) -> None:
-        check_not_negative(min_ratio=min_ratio, warmup_init_ratio=warmup_init_ratio, patience=patience)
-        check_number("factor", factor, above=0, below=1)
         self.metric = metric
         self._warmup, _ = split_run(clock, warmup, 0)
         self.mode = mode

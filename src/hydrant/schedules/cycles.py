@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-from hydrant.checks import check_known, check_number
+from hydrant.checks import check_known
 from hydrant.clock import Clock, Interval
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import Curve, check_not_negative, framed, progress
+from hydrant.files.plain_values import AtLeastOne, NotNegative, Positive, PositiveInt
+from hydrant.schedules.base import Curve, framed, progress
 
 
 @framed
@@ -18,10 +19,10 @@ def cosine_restarts(
     end: int,
     *,
     first_cycle: object,
-    num_cycles: int | None,
-    cycle_mult: float,
-    cycle_decay: float,
-    min_ratio: float,
+    num_cycles: PositiveInt | None,
+    cycle_mult: AtLeastOne,  # shrinking cycles have no end
+    cycle_decay: NotNegative,
+    min_ratio: NotNegative,
 ) -> Curve:
     """Repeated cosines from 1 to `min_ratio`: torch's `CosineAnnealingWarmRestarts`, timm's cycles.
 
@@ -36,11 +37,6 @@ def cosine_restarts(
         raise ConfigError(
             "first_cycle", remedy="give either first_cycle, a duration, or num_cycles, not both"
         )
-    check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
-    check_number("num_cycles", num_cycles, above=0)
-    if cycle_mult < 1:
-        message = f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
-        raise ConfigError("cycle_mult", message)
     first = Fraction(1) if first_cycle is None else clock.interval(first_cycle, "first_cycle").length
     # Counted in 1 / unit updates, because a cycle may begin between two updates.
     size, unit = first.as_integer_ratio()
@@ -101,8 +97,8 @@ def one_cycle(
     pct_start: float,
     anneal_strategy: str,
     three_phase: bool,
-    div_factor: float,
-    final_div_factor: float,
+    div_factor: Positive,
+    final_div_factor: Positive,
 ) -> Curve:
     """From `1 / div_factor` up to 1, then down to `1 / div_factor / final_div_factor`: torch's `OneCycleLR`.
 
@@ -113,8 +109,6 @@ def one_cycle(
     Raises:
         ConfigError: an argument is out of its range.
     """
-    for key, factor in {"div_factor": div_factor, "final_div_factor": final_div_factor}.items():
-        check_number(key, factor, above=0)
     first = 1.0 / div_factor
     last = first / final_div_factor
     heights = [first, 1.0, first, last] if three_phase else [first, 1.0, last]
@@ -123,13 +117,18 @@ def one_cycle(
 
 @framed
 def one_cycle_momentum(
-    clock: Clock, end: int, *, pct_start: float, anneal_strategy: str, three_phase: bool, base_ratio: float
+    clock: Clock,
+    end: int,
+    *,
+    pct_start: float,
+    anneal_strategy: str,
+    three_phase: bool,
+    base_ratio: NotNegative,
 ) -> Curve:
     """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `OneCycleLR`.
 
     torch's `max_momentum` is the field's base value, and `base_ratio` is `base_momentum / max_momentum`.
     """
-    check_not_negative(base_ratio=base_ratio)
     heights = [1.0, base_ratio, 1.0, 1.0] if three_phase else [1.0, base_ratio, 1.0]
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
@@ -143,11 +142,10 @@ _MODES: Mapping[str, Callable[[float, int, int], float]] = {
 
 
 def _cyclic(
-    clock: Clock, step_size_up: object, step_size_down: object, mode: str, gamma: float
+    clock: Clock, step_size_up: object, step_size_down: object, mode: str, gamma: NotNegative
 ) -> Callable[[int], float]:
     """Return the function `k -> height above the base`, in 0..1."""
     check_known("mode", "mode", mode, _MODES)
-    check_not_negative(gamma=gamma)
     up = clock.interval(step_size_up, "step_size_up")
     down = up if step_size_down is None else clock.interval(step_size_down, "step_size_down")
     cycles = Interval(up.length + down.length, up.rounded)
@@ -175,11 +173,11 @@ def cyclic(
     clock: Clock,
     end: int,
     *,
-    base_ratio: float,
+    base_ratio: NotNegative,
     step_size_up: object,
     step_size_down: object,
     mode: str,
-    gamma: float,
+    gamma: NotNegative,
 ) -> Curve:
     """Repeatedly from `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`: torch's `CyclicLR`.
 
@@ -188,7 +186,6 @@ def cyclic(
     previous one) or exp_range (height `gamma ** k`). `cyclic_momentum` is the matching momentum. Smith, "Cyclical
     learning rates for training neural networks", 2017.
     """
-    check_not_negative(base_ratio=base_ratio)
     height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
     return lambda k: base_ratio + (1.0 - base_ratio) * height(k)
 
@@ -198,13 +195,12 @@ def cyclic_momentum(
     clock: Clock,
     end: int,
     *,
-    base_ratio: float,
+    base_ratio: NotNegative,
     step_size_up: object,
     step_size_down: object,
     mode: str,
-    gamma: float,
+    gamma: NotNegative,
 ) -> Curve:
     """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `CyclicLR`."""
-    check_not_negative(base_ratio=base_ratio)
     height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
     return lambda k: 1.0 - (1.0 - base_ratio) * height(k)

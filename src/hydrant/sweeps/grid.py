@@ -11,7 +11,6 @@ from typing import Any, cast
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.checks import check_number
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import HYDRA_ERRORS, as_config_error, explain
@@ -22,7 +21,7 @@ from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.plain_values import check_value
+from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
@@ -94,10 +93,8 @@ class GridSweeper:
         self, context: Context, *, max_batch_size: int | None = None, params: Mapping[str, Any] | None = None,
         max_runs: int | None = None, max_seconds: float | None = None,
     ) -> None:  # fmt: skip
-        check_value(f"{_KEY}.max_runs", int | None, max_runs)
-        check_value(f"{_KEY}.max_seconds", float | None, max_seconds)
-        for name, limit in (("max_runs", max_runs), ("max_seconds", max_seconds)):
-            check_number(f"{_KEY}.{name}", limit, above=0)
+        check_value(f"{_KEY}.max_runs", PositiveInt | None, max_runs)
+        check_value(f"{_KEY}.max_seconds", Positive | None, max_seconds)
         self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         self.executor: Executor

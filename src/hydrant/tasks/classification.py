@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Ratio
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.losses import (
     Loss,
@@ -88,7 +88,7 @@ class Classification(Task):
         self,
         model: nn.Module,
         *,
-        label_smoothing: float,
+        label_smoothing: Ratio,
         multi_label: bool = False,
         class_weights: Sequence[float] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
@@ -107,7 +107,6 @@ class Classification(Task):
                 "leave it and the model's sigmoid out and write task.multi_label=true, or use task=supervised"
             )
             raise ConfigError("task.loss", message, remedy=remedy)
-        check_number("task.label_smoothing", label_smoothing, least=0, most=1)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
         if numbers is not None and (not numbers or min(numbers) <= 0):

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
-from hydrant.checks import check_number, unknown_name
+from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Positive, Ratio
 from hydrant.tasks.base import Task, are_correct, eval_mode
 from hydrant.tasks.classification import class_predictions
 from hydrant.tasks.losses import cross_entropy
@@ -184,15 +185,13 @@ class Distillation(Task):
         *,
         teacher: nn.Module,
         loss: Literal["kl", "mse", "features"],
-        temperature: float,
-        share: float,
+        temperature: Positive,
+        share: Ratio,
         layers: Sequence[tuple[str, str]],
         input_shape: Sequence[int],
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
-        check_number("task.temperature", temperature, above=0)
-        check_number("task.share", share, least=0, most=1)
         if layers and loss != "features":
             raise ConfigError(
                 "task.layers", f"task.loss={loss} uses no layers", remedy="use task.loss=features"

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegative, Positive
 from hydrant.tasks.base import Task, check_single_model, tensor_targets
 from hydrant.tasks.losses import MetricOfSums
 
@@ -54,20 +54,20 @@ class LanguageModeling(Task):
         ignore_index: targets of this number do not count; None: all count.
         max_logits_gib: memory of float32 logits: the loss is computed for a part of the tokens at a time; None: at
             once.
-
-    Raises:
-        ConfigError: an argument is out of its range.
     """
 
     best_metric: ClassVar[str] = "val/loss"
 
     def __init__(
-        self, model: nn.Module, *, z_loss: float, ignore_index: int | None, max_logits_gib: float | None
+        self,
+        model: nn.Module,
+        *,
+        z_loss: NotNegative,
+        ignore_index: int | None,
+        max_logits_gib: Positive | None,
     ) -> None:
         super().__init__(model)
         check_single_model(model)
-        check_number("task.z_loss", z_loss, least=0)
-        check_number("task.max_logits_gib", max_logits_gib, above=0)
         self._z_loss, self.ignore_index = z_loss, ignore_index
         self._ignored = _NO_TARGET if ignore_index is None else ignore_index
         self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None

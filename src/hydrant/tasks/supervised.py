@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
-from hydrant.checks import check_number, unknown_name
+from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Positive
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.classification import class_predictions
 from hydrant.tasks.losses import (
@@ -124,10 +125,9 @@ class Regression(Supervised):
         model: nn.Module,
         *,
         loss: Literal["mse", "mae", "huber"] | Loss,
-        delta: float,
+        delta: Positive,
         metrics: Mapping[str, nn.Module],
     ) -> None:
-        check_number("task.delta", delta, above=0)
         losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)

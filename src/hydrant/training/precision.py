@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, in_dtype, map_tensors
-from hydrant.checks import check_number
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Growing, Positive, PositiveInt, Shrinking
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -56,10 +56,10 @@ class Precision:
         parameters: Literal["float32", "bfloat16", "float64"],
         fp8: Literal["tensorwise", "rowwise"] | None,
         emulate: bool,
-        init_scale: float,
-        growth_factor: float,
-        backoff_factor: float,
-        growth_interval: int,
+        init_scale: Positive,
+        growth_factor: Growing,
+        backoff_factor: Shrinking,
+        growth_interval: PositiveInt,
     ) -> None:
         if scale_loss and parameters != "float32":
             raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
@@ -68,10 +68,6 @@ class Precision:
             raise ConfigError("precision.autocast", message, remedy="use precision.autocast=null")
         if emulate and fp8 is None:
             raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
-        check_number("precision.init_scale", init_scale, above=0)
-        check_number("precision.growth_factor", growth_factor, above=1)
-        check_number("precision.backoff_factor", backoff_factor, above=0, below=1)
-        check_number("precision.growth_interval", growth_interval, above=0)
         self.uses_bf16 = uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)

@@ -200,7 +200,7 @@ def test_all_files_contain_the_same_results(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--repeats", "0"), "--repeats: needs 1 or more, not 0"),
+        (("--repeats", "0"), "--repeats: needs a whole number of 1 or more, not 0"),
         (("--speed",), "has no flag --speed"),
         (("compile=default", "compile.cache_dir=here"), "compile.cache_dir: each cell has"),
         ((*MLP, "precision=fp32", "compile=blocks,eager", "duration=2"), "duration: the run has 2 updates, but 13 are"),

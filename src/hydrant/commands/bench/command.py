@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.checks import check_number
 from hydrant.config.command_line import Flags
+from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,6 +26,6 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--png", type=Path)
     parser.add_argument("--wandb", action="store_true")
     options, overrides = parser.split(arguments)
-    for flag, least in {"repeats": 1, "updates": 1, "warmup": 0}.items():
-        check_number(f"--{flag}", getattr(options, flag), least=least)
+    for flag, hint in {"repeats": PositiveInt, "updates": PositiveInt, "warmup": NotNegativeInt}.items():
+        check_value(f"--{flag}", hint, getattr(options, flag))
     return options, overrides

@@ -12,12 +12,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.checks import check_number
 from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags
 from hydrant.config.compose import compose, uncompiled
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.terminal.console import notice, tell
 
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-timing", action="store_true")
     parser.add_argument("--updates", type=int, default=10)
     options, overrides = parser.split(arguments)
-    check_number("--updates", options.updates, least=1)
+    check_value("--updates", PositiveInt, options.updates)
     import torch
 
     variants = make_variants(overrides, on_cuda=torch.cuda.is_available())

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from hydrant.checks import check_number, near_folders
+from hydrant.checks import near_folders
 from hydrant.commands.sync.upload import inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.records.answers import Sync, UploadResult
 from hydrant.runs.folder import ROOTS
 from hydrant.terminal.console import notice, relative, tell
@@ -41,8 +42,8 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--timeout", type=float, default=3600.0)
     parser.add_argument("--dry-run", action="store_true")
     options, words = parser.split(arguments)
-    check_number("--jobs", options.jobs, least=1)
-    check_number("--timeout", options.timeout, above=0)
+    check_value("--jobs", PositiveInt, options.jobs)
+    check_value("--timeout", Positive, options.timeout)
     return options, words
 
 

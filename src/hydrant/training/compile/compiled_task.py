@@ -12,8 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome, tensors_of
-from hydrant.checks import check_number
 from hydrant.errors import CompileError, ConfigError, log
+from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models.timm import repeated_blocks
 from hydrant.training.compile.base import (
     FAILURE_REMEDY,
@@ -144,8 +144,8 @@ class Compile(Compilation):
         check: bool,
         same_random: bool,
         cache_dir: str | None,
-        max_recompiles: int | None,
-        max_graph_breaks: int | None,
+        max_recompiles: NotNegativeInt | None,
+        max_graph_breaks: NotNegativeInt | None,
         over_budget: OverBudget,
         on_failure: OnFailure,
     ) -> None:
@@ -156,8 +156,6 @@ class Compile(Compilation):
             message = f"torch.compile takes options or mode={mode}, not both"
             raise ConfigError("compile.options", message, remedy="use compile=default")
         check_backend(backend, options)
-        check_number("compile.max_recompiles", max_recompiles, least=0)
-        check_number("compile.max_graph_breaks", max_graph_breaks, least=0)
         # torch accepts mode or options, and takes mode="default" for none.
         arguments: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)

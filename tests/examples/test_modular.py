@@ -64,9 +64,6 @@ def test_the_parts_depend_on_the_split_seed_and_the_ratio() -> None:
     ("key", "changes"),
     [
         ("operation", {"operation": "pow"}),
-        ("modulus", {"modulus": 1}),
-        ("modulus", {"modulus": -5}),
-        ("modulus", {"modulus": 10**6}),
         ("modulus", {"operation": "div", "modulus": 9}),
         ("vocab_size", {"vocab_size": 99}),
         ("train_ratio", {"train_ratio": 0.0}),

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
@@ -50,7 +51,6 @@ from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
-from hydrant.training.early_stopping import Target
 
 _WORKLOAD = ("data", "model", "task", "experiment")
 """The config groups that define what is trained, not how."""
@@ -71,14 +71,11 @@ class Comparison:
     groups: Sequence[Group]
     winner: Group | None
     runner_up: Group | None
-    lead: Difference | None  # of the winner over the runner-up
     baseline: Group | None  # the winner, if none is asked for
     warnings: Sequence[ComparisonWarning]
     num_cells: int  # combinations of the groups' labels
     missing: Sequence[Mapping[str, str]]  # combinations without a run
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
-    group_times: Mapping[str, GroupTime]  # by group
-    profiles: Mapping[str, Profile]  # by unit
     repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
     choice: Choice  # of `--best-over`
     verdicts: Verdicts
@@ -86,6 +83,20 @@ class Comparison:
     factorial: Factorial | None  # for a sweep over several keys, unless `by` asks for some
     num_looks: int  # at the results while seeds were added; 1: none were
     study: StudyVerdict | None  # if all runs are those of a study
+
+    @property
+    def lead(self) -> Difference | None:
+        """The winner minus the runner-up."""
+        return self.winner and self.runner_up and difference(self.winner, self.runner_up)
+
+    @cached_property
+    def group_times(self) -> Mapping[str, GroupTime]:
+        return {group.name: group_time(group.runs, self.times) for group in self.groups} if self.times else {}
+
+    @cached_property
+    def profiles(self) -> Mapping[str, Profile]:
+        """The performance profiles by unit."""
+        return _profiles([run for run in self.runs if run.state != SEVERAL], self.by, self.times)
 
     @property
     def moment(self) -> str:
@@ -116,98 +127,67 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    compared, every_key = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    asked, every_key = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
     marked = mark_repeats(mark_several_configs(runs), [*every_key, *(question.by or ())])
-    runs, study = tested_runs(marked, find_study(runs))
-    keys = differing_keys(runs)
-    over = _known_keys("--best-over", runs, question.best_over or (), keys)
-    if study is not None and study.num_tuning:
-        over = []  # the study has chosen them
-    by = (
-        [key for key in keys if key not in (*REPETITIONS, *over)]
-        if question.by is None
-        else _known_keys("--by", runs, question.by, keys)
-    )
-    target, baseline = question.goal, question.baseline
-    if (fixed := question.fixed_target) is not None:
-        _check_metric(runs, "--against", fixed.metric)
-    every = [run for run in marked if run.state != SEVERAL]
-    validation = _choose_metric(runs, None, None) if over and compared.is_test else compared
-    choice = choose_best(runs, by, over, keys, compared, validation)
-    given, asked = runs, compared
-    runs, compared = choice.runs, choice.metric
-    grouped = [run for run in runs if run.state != SEVERAL]
-    times = _times(runs, target)
+    given, study = tested_runs(marked, find_study(runs))
+    keys = differing_keys(given)
+    by, over = _asked_keys(given, question, keys, study)
+    validation = _choose_metric(given, None, None) if over and asked.is_test else asked
+    choice = choose_best(given, by, over, keys, asked, validation)
+    metric, looks = choice.metric, count_looks(marked)
+    counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
-    groups = group_runs(grouped, by, other_keys, compared)
-    winner = find_winner(groups, compared)
-    runner_up = find_winner([group for group in groups if group is not winner], compared)
-    base = winner if baseline is None else find_baseline(groups, baseline)
-    looks = count_looks(marked)
-    groups = groups if base is None else with_differences(groups, base, choice.num_tried * looks**2)
-    by_name = {group.name: group for group in groups}  # with their differences
-    num_cells, missing = missing_cells(groups)
-    repetitions = (
-        " and ".join(
-            f"{key.rpartition('.')[2].replace('_', ' ')}s" for key in REPETITIONS if key in other_keys
-        )
-        or "seeds"
-    )
-    best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
-    factorial = (
-        find_factorial(grouped, by, other_keys, compared, repetitions, choice.num_tried, looks)
-        if question.by is None and study is None
-        else None
-    )
-    num_comparisons = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
-    num_comparisons = num_comparisons if factorial is None else factorial.num_comparisons // looks**2
+    groups, baseline = _groups(counted, by, other_keys, choice, looks, question.baseline)
+    winner = find_winner(groups, metric)
+    runner_up = find_winner([group for group in groups if group is not winner], metric)
+    names = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in other_keys]
+    repetitions = " and ".join(f"{name}s" for name in names or ["seed"])
+    terms = metric, repetitions, choice.num_tried, looks
+    is_factorial = question.by is None and study is None
+    factorial = find_factorial(counted, by, other_keys, *terms) if is_factorial else None
+    num_compared = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
     verdicts = find_verdicts(
-        every,
-        groups,
-        best,
-        every_key,
-        compared,
-        repetitions,
-        question,
-        num_comparisons=num_comparisons,
-        num_looks=looks,
-    )
-    verdict = (
-        find_verdict(groups, verdicts.noise, compared, repetitions, choice.num_tried, looks)
-        if factorial is None
-        else factorial.verdict
-    )
-    answered = verdict
-    for of_runs, by_metric in ((grouped, compared), *([(given, validation)] if over else [])):
-        verdict = of_one_quantity(verdict, of_runs, by_metric)
+        [run for run in marked if run.state != SEVERAL], groups, [g for g in (winner, runner_up) if g], every_key,
+        metric, repetitions, question, num_looks=looks,
+        num_comparisons=factorial.num_comparisons // looks**2 if factorial else num_compared,
+    )  # fmt: skip
+    answer = factorial.verdict if factorial else find_verdict(groups, verdicts.noise, *terms)
+    verdict = of_one_quantity(answer, counted, metric)
+    verdict = of_one_quantity(verdict, given, validation) if over else verdict
+    times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
+    warnings = find_warnings(given, groups, other_keys, asked, factorial.left_out if factorial else ())
     return Comparison(
-        question=question,
-        metric=compared,
-        runs=runs,
-        keys=keys,
-        by=by,
-        groups=groups,
-        winner=None if winner is None else by_name[winner.name],
-        runner_up=None if runner_up is None else by_name[runner_up.name],
-        lead=None if winner is None or runner_up is None else difference(winner, runner_up),
-        baseline=None if base is None else by_name[base.name],
-        warnings=find_warnings(
-            given, groups, other_keys, asked, () if factorial is None else factorial.left_out
-        )
-        + find_unknown_times(runs, times),
-        num_cells=num_cells,
-        missing=missing,
-        times=times,
-        group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
-        profiles=_profiles(grouped, by, times),
-        repetitions=repetitions,
-        choice=choice,
-        verdicts=verdicts,
-        verdict=limited(verdict, study, asked.name),
-        factorial=factorial if verdict is answered else None,
-        num_looks=looks,
-        study=study,
-    )
+        question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline,
+        warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, repetitions, choice, verdicts,
+        limited(verdict, study, asked.name), factorial if verdict is answer else None, looks, study,
+    )  # fmt: skip
+
+
+def _asked_keys(
+    runs: Sequence[Run], question: Question, keys: Sequence[str], study: StudyVerdict | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the grouping keys and those of `--best-over`. Raises as `compare` does, for targets too."""
+    for flag, target in (("--against", question.fixed_target), ("--target", question.goal)):
+        if target is not None:
+            _check_metric(runs, flag, target.metric)
+    over = _known_keys("--best-over", runs, question.best_over or (), keys)
+    over = [] if study is not None and study.num_tuning else over  # the study has chosen them
+    if question.by is None:
+        return [key for key in keys if key not in (*REPETITIONS, *over)], over
+    return _known_keys("--by", runs, question.by, keys), over
+
+
+def _groups(
+    runs: Sequence[Run], by: Sequence[str], other_keys: Sequence[str], choice: Choice, num_looks: int,
+    baseline: str | None,
+) -> tuple[Sequence[Group], Group | None]:  # fmt: skip
+    """Return the groups with their differences from the baseline: the winner, if none is asked for."""
+    groups = group_runs(runs, by, other_keys, choice.metric)
+    base = find_winner(groups, choice.metric) if baseline is None else find_baseline(groups, baseline)
+    if base is None:
+        return groups, None
+    compared = with_differences(groups, base, choice.num_tried * num_looks**2)
+    return compared, next(new for new, group in zip(compared, groups, strict=True) if group is base)
 
 
 def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> Metric:
@@ -244,14 +224,6 @@ def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequ
             raise unknown_name(flag, "key", key, keys or config_keys)
         check_repeats(flag, key, runs)
     return list(given)
-
-
-def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, float]]:
-    """Return the times to the target by run and unit."""
-    if target is None:
-        return {}
-    _check_metric(runs, "--target", target.metric)
-    return {run.name: time_to_target(run, target) for run in runs}
 
 
 def _profiles(

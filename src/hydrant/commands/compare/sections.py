@@ -303,11 +303,9 @@ def _legend(c: Comparison) -> list[str]:
 
 
 def _missing(c: Comparison) -> list[str]:
-    if not c.missing:
-        return []
     cells = "; ".join(" ".join(f"{k}={v}" for k, v in cell.items()) for cell in c.missing[:_MAX_CELLS])
-    more = "; ..." if len(c.missing) > _MAX_CELLS else ""
-    return [f"missing: {len(c.missing)} of {c.num_cells} combinations have no run: {cells}{more}"]
+    text = f"missing: {len(c.missing)} of {c.num_cells} combinations have no run: {cells}"
+    return [f"{text}{'; ...' * (len(c.missing) > _MAX_CELLS)}"] if c.missing else []
 
 
 def _target(c: Comparison) -> list[Section]:

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import msgspec
+
 from hydrant.records.files import Interval, Reason, Verdict
 from hydrant.sweeps.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
 
@@ -190,65 +192,74 @@ def find_verdict(
         why_failed: what happened to contenders in the test, where that is known better than `failed with fresh seed 2`.
     """
     ended = standing.ended_by or (why_ended[0] if why_ended else None)
-    means = {name: _mean(results[name], standing.num_seeds) for name in results}
-    leader = _best({name: means[name] for name in standing.active}, rule)
-    silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
+    leader, rival = _leader_and_rival(standing, results, rule)
     failed = {name: f"failed with fresh seed {n}" for name, n in standing.failed.items()} | dict(
         why_failed or {}
     )
+    silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
     silent += "".join(f"; {name} {what}" for name, what in failed.items())
+    why = "" if why_ended is None else f"; {why_ended[1]}"
+    if leader is None or rival is None:
+        text = _nothing(leader, standing, rule, ended, why)
+        return Verdict(ended, None, "undecided", f"Undecided: {text}{silent}.", None, leader)
+    undecided = Verdict(ended, None, "undecided", "", None, leader, rival.names[1], rival.estimate)
+    if lucky := _better_but_failed(leader, standing, results, rule):
+        text = f"{lucky} had a better mean of {rule.metric} than {leader} before it failed"
+        return msgspec.structs.replace(undecided, sentence=f"Undecided: {text}{silent}.")
+    if standing.ended_by and (obstacle := _obstacle(standing, results)):
+        text = f"Undecided: {_shown_so_far(rival, standing, rule)}{obstacle}{silent}."
+        return msgspec.structs.replace(undecided, sentence=text, ended_by="failures")
+    beaten = {name: by for name, (by, _) in standing.beaten.items() if by not in standing.failed}
+    out = "".join(f" {name} is ruled out (beaten by {by})." for name, by in beaten.items())
+    match ended:
+        case "decision":
+            among = ", among those that trained" * bool(without)
+            text = f"Decided{among}: {_better(rival, standing, rule)}{silent}."
+            return msgspec.structs.replace(undecided, status="decided", sentence=text, winner=leader)
+        case "no_difference":
+            text = f"No difference: {_no_difference(standing, rule)}{silent}.{out}"
+            return msgspec.structs.replace(undecided, status="no_difference", sentence=text)
+        case _:
+            seeds = _seeds_needed(rival, rule) if ended else None
+            advice = _advice(seeds, rival) if ended else ""
+            text = f"{_undecided(rival, rule)}{why}{silent}.{advice}{out}"
+            return msgspec.structs.replace(undecided, sentence=text, seeds_needed=seeds)
+
+
+def _nothing(leader: str | None, standing: Standing, rule: Rule, ended: Reason | None, why: str) -> str:
+    """Return why no two contenders can be compared."""
+    if leader is not None:
+        return f"only {leader} has results of {rule.metric}, so there is nothing to compare it with"
+    if why:
+        few = f"; a decision needs {min_pairs(rule.pair_alpha)} fresh seeds of each" * (ended == "budget")
+        return f"no result{why}{few}"
+    return "no contender has results with fresh seeds" if standing.failed else "no result yet"
+
+
+def _shown_so_far(rival: Comparison, standing: Standing, rule: Rule) -> str:
+    """Return what the results show although failed contenders leave the question open; "" if nothing."""
+    if len(standing.active) > 1:
+        return f"{_no_difference(standing, rule)}, but "
+    return f"{_better(rival, standing, rule)}, but " if rival.is_clear else ""
+
+
+def _leader_and_rival(
+    standing: Standing, results: Results, rule: Rule
+) -> tuple[str | None, Comparison | None]:
+    """Return the best contender, and its comparison with the one that is the hardest to beat; None if there is none."""
+    means = {name: _mean(results[name], standing.num_seeds) for name in results}
+    leader = _best({name: means[name] for name in standing.active}, rule)
     if leader is None and len(standing.active) == 1:
         leader = standing.active[0]
     if leader is None:
-        why = "no contender has results with fresh seeds" if standing.failed else "no result yet"
-        why = why if why_ended is None else f"no result; {why_ended[1]}"
-        if ended == "budget":
-            why += f"; a decision needs {min_pairs(rule.pair_alpha)} fresh seeds of each"
-        return Verdict(ended, None, "undecided", f"Undecided: {why}{silent}.")
-    rival = _rival(leader, standing, means, rule)
-    if rival is None:
-        text = f"Undecided: only {leader} has results of {rule.metric}, so there is nothing to compare it with{silent}."
-        return Verdict(ended, None, "undecided", text, None, leader)
-    if lucky := _better_but_failed(leader, standing, results, rule):
-        text = (
-            f"Undecided: {lucky} had a better mean of {rule.metric} than {leader} before it failed{silent}."
-        )
-        return Verdict(ended, None, "undecided", text, None, leader, rival.names[1], rival.estimate)
-    lead, seeds = rival.estimate, None
-    if standing.ended_by and (obstacle := _obstacle(standing, results)):
-        found = f"{_no_difference(standing, rule)}, but " if len(standing.active) > 1 else ""
-        if not found and rival.is_clear:
-            found = f"{_better(rival, standing, rule)}, but "
-        text = f"Undecided: {found}{obstacle}{silent}."
-        return Verdict("failures", None, "undecided", text, None, leader, rival.names[1], lead)
-    if ended == "decision":
-        among = ", among those that trained" if without else ""
-        status, text, winner = "decided", f"Decided{among}: {_better(rival, standing, rule)}", leader
-    elif ended == "no_difference":
-        status, text, winner = "no_difference", f"No difference: {_no_difference(standing, rule)}", None
-    else:
-        status, winner, seeds = "undecided", None, _seeds_needed(rival, rule) if ended else None
-        text = f"{_undecided(rival, rule)}{'' if why_ended is None else f'; {why_ended[1]}'}"
-    advice = _advice(seeds, rival) if status == "undecided" and ended else ""
-    beaten = () if status == "decided" else standing.beaten.items()
-    out = "".join(
-        f" {name} is ruled out (beaten by {by})." for name, (by, _) in beaten if by not in standing.failed
-    )
-    sentence = f"{text}{silent}.{advice}{out}"
-    return Verdict(ended, seeds, status, sentence, winner, leader, rival.names[1], lead)
-
-
-def _rival(
-    leader: str, standing: Standing, means: Mapping[str, float | None], rule: Rule
-) -> Comparison | None:
-    """Return the comparison of the leader with the contender that is the hardest to beat; None if there is none."""
+        return None, None
     others = {*standing.active} - {leader} or standing.beaten.keys()
     found = [c.seen_from(leader) for c in standing.comparisons if leader in c.names and others & {*c.names}]
     if len(standing.active) == 1:  # of those that the leader has beaten, the last ones
-        latest = max((c.is_clear, c.estimate.num_pairs) for c in found) if found else None
+        latest = max(((c.is_clear, c.estimate.num_pairs) for c in found), default=None)
         found = [c for c in found if (c.is_clear, c.estimate.num_pairs) == latest]
     name = _best({c.names[1]: means[c.names[1]] for c in found}, rule)
-    return next((c for c in found if c.names[1] == name), None)
+    return leader, next((c for c in found if c.names[1] == name), None)
 
 
 def _better(found: Comparison, standing: Standing, rule: Rule) -> str:

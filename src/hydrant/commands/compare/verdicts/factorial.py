@@ -6,7 +6,7 @@ most 5 of 100 cases. `tests/commands/compare/test_factorial.py` counts them.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs
@@ -74,44 +74,38 @@ def find_factorial(
         pair: _interaction(group_runs(runs, pair, keys, metric), metric)
         for pair in itertools.combinations(by, 2)
     }
-    tested = {
-        pair: p for pair, found in pairs.items() if found is not None and (p := found.change.p) is not None
-    }
-    compared = {key: _best_first(groups[key], metric) for key in by}
-    ps = {
-        key: [p for rival in rivals if (p := difference(rival, leader).p) is not None]
-        for key, (leader, *rivals) in compared.items()
-    }
-    num = factor * max(sum(map(len, ps.values())) + len(tested), 1)
+    ranked = {key: _best_first(groups[key], metric) for key in by}
+    ps = {key: _known(difference(rival, first).p for rival in rest) for key, (first, *rest) in ranked.items()}
+    of_pairs = _known(found and found.change.p for found in pairs.values())
+    num = factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
     effects, verdicts = list[Effect](), dict[str, Verdict]()
-    for key, (leader, *rivals) in compared.items():
-        beside = [*(p for other in by if other != key for p in ps[other]), *tested.values()]
-        noise = measured_noise(groups[key], compared[key][:2])
+    for key, (leader, *rivals) in ranked.items():
+        beside = [*(p for other in by if other != key for p in ps[other]), *of_pairs]
+        noise = measured_noise(groups[key], ranked[key][:2])
         verdicts[key] = find_verdict(groups[key], noise, metric, repetitions, num_tried, num_looks, beside)
         for rival in with_differences(rivals, leader, factor, beside):
-            lead, best, other = (
-                corrected_lead(rival, leader, metric, num),
-                leader.labels[key],
-                rival.labels[key],
-            )
-            effects.append(Effect(key, best, other, lead, is_beaten(rival, leader, metric)))
-    corrected = holm([*tested.values(), *itertools.chain(*ps.values())])
-    interactions = [
-        _judged(found, min(1.0, factor * p), num)
-        for pair, p in zip(tested, corrected, strict=False)
-        if (found := pairs[pair]) is not None
-    ]
+            of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
+            effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
+    corrected = iter(holm([*of_pairs, *itertools.chain(*ps.values())]))
+    tested = {
+        pair: found for pair, found in pairs.items() if found is not None and found.change.p is not None
+    }
+    interactions = [_judged(found, min(1.0, factor * next(corrected)), num) for found in tested.values()]
     untested = [pair for pair in pairs if pair not in tested]
     decided = [key for key in by if verdicts[key].status == "decided"]
     left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]
     return Factorial(effects, interactions, untested, decided, num, _clearest(verdicts, decided), left_out)
 
 
+def _known(ps: Iterable[float | None]) -> list[float]:
+    return [p for p in ps if p is not None]
+
+
 def _best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
     """Return the groups with a result: the winner, then the others by their means."""
     winner = find_winner(groups, metric)
-    others = [group for group in groups if group is not winner and group.results]
-    return [*([] if winner is None else [winner]), *best_first(others, metric)]
+    with_result = best_first([group for group in groups if group.results], metric)
+    return sorted(with_result, key=lambda group: group is not winner)
 
 
 def _are_crossed(groups: Sequence[Group], key: str, by: Sequence[str]) -> bool:

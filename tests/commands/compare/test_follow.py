@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from reports import column, data_of
 
 from hydrant import cli
-from hydrant.commands.compare import follow as follow_module
+from hydrant.commands.compare import page as follow_module
 from hydrant.commands.compare.question import Question
 from hydrant.runs.lock import exclusive
 

@@ -15,13 +15,12 @@ from planted import Compare, many_runs, write_run
 from playwright.sync_api import Page, expect
 from reports import description, figure
 
-from hydrant.commands.compare import numbers
 from hydrant.commands.compare.comparison import compare
 from hydrant.commands.compare.curves import MAX_POINTS, curves
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.text_report import to_text
-from hydrant.terminal.text import digits_of
+from hydrant.terminal.text import digits_of, number
 
 
 def test_curves_of_one_run_have_its_name(
@@ -59,7 +58,7 @@ def test_small_differences_of_values_of_any_size_are_shown(
     assert len(set(results)) == 3
     assert page.locator("#runs-table tbody tr td:nth-child(3)").first.inner_text() == "10,000,020"
     shown = to_text(comparison, None)
-    assert all(numbers.number(values[-1], 7) in shown for values in planted.values())
+    assert all(number(values[-1], 7) in shown for values in planted.values())
 
 
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
@@ -137,7 +136,7 @@ def test_the_page_tells_numbers_apart_as_the_tables_do(values: list[float | None
     digits, written = digits_of(values), json.dumps(values)
     assert scripted(page, f"digitsOf({written})") == digits
     shown = scripted(page, f"{written}.map((value) => number(value, {digits}))")
-    expected = [numbers.number(value, digits).replace("-", "\N{EN DASH}") for value in values]
+    expected = [number(value, digits).replace("-", "\N{EN DASH}") for value in values]
     assert [text.replace(",", "") for text in shown] == expected
 
 
@@ -310,10 +309,10 @@ def test_bars_show_what_the_colours_mean(page: Page) -> None:
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
     assert len(figures) == 8
-    for number, holder in enumerate(figures):
+    for place, holder in enumerate(figures):
         with page.expect_download() as waiting:
             holder.get_by_role("button", name=re.compile(f"^Save .* as {kind}$")).click()
-        saved = tmp_path / f"{number}.{kind.lower()}"
+        saved = tmp_path / f"{place}.{kind.lower()}"
         waiting.value.save_as(saved)
         assert waiting.value.suggested_filename == f"{holder.get_attribute('data-figure')}.{kind.lower()}"
         if kind == "PNG":

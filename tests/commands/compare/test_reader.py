@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from planted import write_run
 
-from hydrant.commands.compare.follow import have_changed
+from hydrant.commands.compare.page import have_changed
 from hydrant.commands.compare.sources import RunReader, read_runs
 from hydrant.errors import RecordError
 from hydrant.runs import folder as folder_module

@@ -10,7 +10,12 @@ from planted import MEANS, Compare, expected_results, group_of
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from hydrant.commands.compare.statistics import balanced, estimate, holm, independent, paired
+from hydrant.commands.compare.groups import balanced, independent
+from hydrant.commands.compare.statistics import (
+    estimate,
+    holm,
+    paired,
+)
 
 
 def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, comparing: Compare) -> None:

@@ -20,8 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
     options, words = _parse(arguments)
     from hydrant.commands.compare.comparison import compare  # slow: imports scipy
-    from hydrant.commands.compare.follow import follow
-    from hydrant.commands.compare.page import write_page
+    from hydrant.commands.compare.page import follow, write_page
     from hydrant.commands.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text

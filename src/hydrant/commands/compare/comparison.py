@@ -10,10 +10,8 @@ from hydrant.commands.compare.comparability import ComparisonWarning, find_unkno
 from hydrant.commands.compare.config_keys import (
     check_repeats,
     differing_keys,
-    label,
     mark_repeats,
     mark_several_configs,
-    repetition,
 )
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
@@ -25,7 +23,7 @@ from hydrant.commands.compare.ranking import (
     find_winner,
     with_differences,
 )
-from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
+from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.studied import (
     LOOKED_OFTEN,
@@ -35,26 +33,13 @@ from hydrant.commands.compare.studied import (
     limited,
     tested_runs,
 )
-from hydrant.commands.compare.time_to_target import (
-    UNITS,
-    GroupTime,
-    Profile,
-    group_time,
-    profile,
-    runs_without_time,
-    time_to_target,
-    workload_time,
-)
+from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
-
-_WORKLOAD = ("data", "model", "task", "experiment")
-"""The config groups that define what is trained, not how."""
-
 
 LAST_UPDATE = "after the last update"
 
@@ -96,7 +81,7 @@ class Comparison:
     @cached_property
     def profiles(self) -> Mapping[str, Profile]:
         """The performance profiles by unit."""
-        return _profiles([run for run in self.runs if run.state != SEVERAL], self.by, self.times)
+        return profiles([run for run in self.runs if run.state != SEVERAL], self.by, self.times)
 
     @property
     def moment(self) -> str:
@@ -224,41 +209,3 @@ def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequ
             raise unknown_name(flag, "key", key, keys or config_keys)
         check_repeats(flag, key, runs)
     return list(given)
-
-
-def _profiles(
-    runs: Sequence[Run], by: Sequence[str], times: Mapping[str, Mapping[str, float]]
-) -> dict[str, Profile]:
-    """Return the performance profiles by unit.
-
-    The values of the grouping keys are the submissions, those of data, model, task and experiment among them the
-    workloads, the seeds and folds the studies, and all other differences the trials. A unit has no profile if the time
-    of a run that reached the target is unknown.
-    """
-    if not times:
-        return {}
-    workload_keys = [key for key in by if key in _WORKLOAD]
-    submission_keys = [key for key in by if key not in _WORKLOAD]
-    if not submission_keys:
-        workload_keys, submission_keys = [], list(by)
-    profiles: dict[str, Profile] = {}
-    for unit in UNITS:
-        if runs_without_time(times, unit):
-            continue
-        # by submission, workload and study: the times of the trials
-        submissions: dict[str, dict[str, dict[str, list[float]]]] = {}
-        for run in (run for run in runs if run.state != REPEAT):
-            workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
-            studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
-            studies.setdefault(repetition(run), []).append(times[run.name][unit])
-        profiles[unit] = profile(
-            {
-                submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
-                for submission, workloads in submissions.items()
-            }
-        )
-    return profiles
-
-
-def _joined_labels(run: Run, keys: Sequence[str]) -> str:
-    return " ".join(f"{key}={label(run, key)}" for key in keys) or "all"

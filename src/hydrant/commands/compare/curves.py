@@ -11,9 +11,12 @@ import numpy.typing as npt
 from scipy import stats
 
 from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.groups import bounds_of
+from hydrant.commands.compare.groups import bounds_of, unit_weights
 from hydrant.commands.compare.run import FloatArray, Run, Series
-from hydrant.commands.compare.statistics import CONFIDENCE, Bounds, unit_weights
+from hydrant.commands.compare.statistics import (
+    CONFIDENCE,
+    Bounds,
+)
 from hydrant.config.metric_keys import mode_by_name
 
 MAX_POINTS = 75_000

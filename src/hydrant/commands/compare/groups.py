@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -15,15 +16,13 @@ from hydrant.commands.compare.config_keys import (
     label,
     repetition,
 )
-from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.run import REPEAT, FloatArray, Run
 from hydrant.commands.compare.statistics import (
     UNBOUNDED,
     Bounds,
     Difference,
     Estimate,
-    balanced,
     estimate,
-    independent,
 )
 from hydrant.config import metric_keys
 from hydrant.config.schema import REPETITIONS
@@ -299,6 +298,79 @@ def _group(
         labels, runs, counted, results, estimate(independent(results), metric.bounds),
         metric.best([*results.values()]), states, 1, varied, cells, left_out,
     )  # fmt: skip
+
+
+def independent(results: Mapping[str, float]) -> list[float]:
+    """Return independent numbers with the mean of the results, as many as the key with the fewest values has.
+
+    Args:
+        results: by their labels, with a word for each key that repeats a run. Without crossed keys all are independent.
+
+    >>> independent({"0 0": 1.0, "0 1": 2.0, "1 0": 3.0, "1 1": 4.0})  # two seeds, each with the same two folds
+    [1.0, 4.0]
+    """
+    weights, values = unit_weights(tuple(results)), [*results.values()]
+    return values if weights is None else (weights @ values).tolist()
+
+
+@cache
+def unit_weights(labels: tuple[str, ...]) -> FloatArray | None:
+    """Return what each result counts in each independent number, (numbers, results); None if all are independent.
+
+    Number i is the mean of all, plus what the i-th part of each key's values differs from it. With S seeds and L folds,
+    settings differ by a random part of each seed, each fold and each run. The variance of their mean difference is
+    `s / S + f / L + r / (S * L)`, and that of these numbers over their count is `r / (S * L)` more: so a t-test of them
+    errs at most as often as it says.
+    """
+    kept = balanced(labels)
+    axes = _axes(kept)
+    num = min((max(axis) + 1 for axis in axes), default=len(kept))
+    if num == len(labels):
+        return None
+    weights = np.full((num, len(kept)), 1 / len(kept))
+    for axis in axes:
+        part = (np.array(axis) * num // (max(axis) + 1) == np.arange(num)[:, None]).astype(float)
+        part /= part.sum(axis=1, keepdims=True)
+        weights += part - part.mean(axis=0)
+    of_all = np.zeros((num, len(labels)))
+    of_all[:, [labels.index(label) for label in kept]] = weights
+    return of_all
+
+
+def balanced(labels: Sequence[str]) -> list[str]:
+    """Return the labels without the rarest values of crossed keys, until each value of a key is equally frequent.
+
+    >>> balanced(["0 0", "0 1", "0 2", "1 0"])  # three folds of seed 0, and one of another seed
+    ['0 0', '0 1', '0 2']
+    """
+    kept = [*labels]
+    while len(axes := _axes(kept)) > 1:
+        counts = [Counter(axis) for axis in axes]
+        uneven = [
+            (num, n, level)
+            for n, of in enumerate(counts)
+            if len({*of.values()}) > 1
+            for level, num in of.items()
+        ]
+        if not uneven:
+            break
+        _, n, rarest = min(uneven)
+        kept = [label for label, level in zip(kept, axes[n], strict=True) if level != rarest]
+    return kept
+
+
+def _axes(labels: Sequence[str]) -> list[list[int]]:
+    """Return the number of each label's value for each key that has several, unless it determines another key."""
+    columns = [
+        [*map([*dict.fromkeys(words)].index, words)] for words in zip(*map(str.split, labels), strict=True)
+    ]
+    axes: list[list[int]] = []
+    for key in sorted(
+        filter(any, columns), key=max
+    ):  # only one with as many values, or more, determines another
+        if all(len({*zip(key, other, strict=True)}) > max(key) + 1 for other in axes):
+            axes.append(key)
+    return axes
 
 
 def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:

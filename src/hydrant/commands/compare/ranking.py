@@ -7,9 +7,14 @@ from dataclasses import dataclass, replace
 
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import equals_label, label, repetition
-from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
+from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
-from hydrant.commands.compare.statistics import Difference, holm, independent, paired, unpaired
+from hydrant.commands.compare.statistics import (
+    Difference,
+    holm,
+    paired,
+    unpaired,
+)
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, quoted
 from hydrant.runs.folder import choices_in

@@ -1,23 +1,29 @@
 """What a comparison says, as one list of sections: the terminal, JSON and the page show each."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.config_keys import differing_settings, label
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.numbers import corrected_for, p_value, signed
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.ranking import best_first, passed_over
-from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
-from hydrant.commands.compare.statistics import Difference
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.statistics import (
+    Difference,
+    corrected_for,
+    p_value,
+    signed,
+)
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
 from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import LR, Line, Sensitivity, Tuning
+from hydrant.sweeps.optuna.objectives import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
 
@@ -380,3 +386,60 @@ def _averaged(c: Comparison) -> list[str]:
         return []
     each = f"Each of the {c.repetitions} counts once, by its mean over {num} settings of {', '.join(keys)}"
     return [f"{each}: runs that share it may be near-copies, which are no evidence of their own."]
+
+
+FIGURES = {
+    "updates_per_second": ("perf", "updates/s"),
+    "samples_per_second": ("perf", "samples/s"),
+    "peak_memory_gib": ("perf", "GiB"),
+    "mfu": ("perf", "MFU"),
+    "graphs": ("compile", "graphs"),
+    "graph_breaks": ("compile", "breaks"),
+    "recompiles": ("compile", "recompiles"),
+    "compile_seconds": ("compile", "compile s"),
+}
+"""Speed, memory and compilation, each with its section of the summary ("": it is a field of its own) and its title."""
+
+
+def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
+    """Return the labels, state, results and figures of a run."""
+    metric, summary = comparison.metric, run.summary
+    return {
+        "name": run.name,
+        "labels": {key: label(run, key) for key in comparison.keys},
+        "state": run.state,
+        "error": run.error,
+        "num_updates": summary.get("num_updates"),
+        "total_updates": summary.get("total_updates"),
+        "final": metric.final(run),
+        "measured_at": metric.measured_at(run),
+        "best": metric.best_of(run),
+        "figures": {name: figure(summary, name) for name in FIGURES},
+        "to_target": comparison.times.get(run.name),
+        "stretches": summary.get("stretches") or [],
+        "trial": (summary.get("trial") or {}).get("number"),
+        "objectives": {o.metric: o.value(summary, _rows(run, o.metric)) for o in objectives([run])},
+    }
+
+
+def objectives(runs: Iterable[Run]) -> list[Objective]:
+    """Return the objectives of the studies whose trials are among the runs."""
+    entries = [entry for run in runs for entry in (run.summary.get("trial") or {}).get("objectives", ())]
+    return list(dict.fromkeys(Objective(entry["metric"], entry["mode"]) for entry in entries))
+
+
+def _rows(run: Run, metric: str) -> list[dict[str, float]]:
+    """Return the rows of metrics.jsonl that hold a metric."""
+    if (series := run.series.get(metric)) is None:
+        return []
+    pairs = zip(series.updates.tolist(), series.values.tolist(), strict=True)
+    return [{"num_updates": num_updates, metric: value} for num_updates, value in pairs]
+
+
+def figure(summary: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure of a summary; None if it is unknown or nothing was compiled."""
+    section = FIGURES[name][0]
+    values = (summary.get(section) or {}) if section else summary
+    if section == "compile" and not values.get("graphs"):
+        return None
+    return values.get(name.removeprefix("compile_"))

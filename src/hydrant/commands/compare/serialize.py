@@ -9,8 +9,7 @@ from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.ranking import passed_over
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.run_values import FIGURES, objectives, run_to_dict
-from hydrant.commands.compare.sections import RUNS, Section, sections_of
+from hydrant.commands.compare.sections import FIGURES, RUNS, Section, objectives, run_to_dict, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial

@@ -7,15 +7,15 @@ t-tests is by the noncentral t distribution.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
+
+from hydrant.terminal.text import format_metric, number
 
 CONFIDENCE = 0.95
 
@@ -97,79 +97,6 @@ def estimate(values: Sequence[float], bounds: Bounds = UNBOUNDED) -> Estimate:
     std = float(np.std(values, ddof=1))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num - 1)) * std / num**0.5
     return Estimate(num, mean, std, max(mean - half, bounds[0]), min(mean + half, bounds[1]), median)
-
-
-def independent(results: Mapping[str, float]) -> list[float]:
-    """Return independent numbers with the mean of the results, as many as the key with the fewest values has.
-
-    Args:
-        results: by their labels, with a word for each key that repeats a run. Without crossed keys all are independent.
-
-    >>> independent({"0 0": 1.0, "0 1": 2.0, "1 0": 3.0, "1 1": 4.0})  # two seeds, each with the same two folds
-    [1.0, 4.0]
-    """
-    weights, values = unit_weights(tuple(results)), [*results.values()]
-    return values if weights is None else (weights @ values).tolist()
-
-
-@cache
-def unit_weights(labels: tuple[str, ...]) -> npt.NDArray[np.float64] | None:
-    """Return what each result counts in each independent number, (numbers, results); None if all are independent.
-
-    Number i is the mean of all, plus what the i-th part of each key's values differs from it. With S seeds and L folds,
-    settings differ by a random part of each seed, each fold and each run. The variance of their mean difference is
-    `s / S + f / L + r / (S * L)`, and that of these numbers over their count is `r / (S * L)` more: so a t-test of them
-    errs at most as often as it says.
-    """
-    kept = balanced(labels)
-    axes = _axes(kept)
-    num = min((max(axis) + 1 for axis in axes), default=len(kept))
-    if num == len(labels):
-        return None
-    weights = np.full((num, len(kept)), 1 / len(kept))
-    for axis in axes:
-        part = (np.array(axis) * num // (max(axis) + 1) == np.arange(num)[:, None]).astype(float)
-        part /= part.sum(axis=1, keepdims=True)
-        weights += part - part.mean(axis=0)
-    of_all = np.zeros((num, len(labels)))
-    of_all[:, [labels.index(label) for label in kept]] = weights
-    return of_all
-
-
-def balanced(labels: Sequence[str]) -> list[str]:
-    """Return the labels without the rarest values of crossed keys, until each value of a key is equally frequent.
-
-    >>> balanced(["0 0", "0 1", "0 2", "1 0"])  # three folds of seed 0, and one of another seed
-    ['0 0', '0 1', '0 2']
-    """
-    kept = [*labels]
-    while len(axes := _axes(kept)) > 1:
-        counts = [Counter(axis) for axis in axes]
-        uneven = [
-            (num, n, level)
-            for n, of in enumerate(counts)
-            if len({*of.values()}) > 1
-            for level, num in of.items()
-        ]
-        if not uneven:
-            break
-        _, n, rarest = min(uneven)
-        kept = [label for label, level in zip(kept, axes[n], strict=True) if level != rarest]
-    return kept
-
-
-def _axes(labels: Sequence[str]) -> list[list[int]]:
-    """Return the number of each label's value for each key that has several, unless it determines another key."""
-    columns = [
-        [*map([*dict.fromkeys(words)].index, words)] for words in zip(*map(str.split, labels), strict=True)
-    ]
-    axes: list[list[int]] = []
-    for key in sorted(
-        filter(any, columns), key=max
-    ):  # only one with as many values, or more, determines another
-        if all(len({*zip(key, other, strict=True)}) > max(key) + 1 for other in axes):
-            axes.append(key)
-    return axes
 
 
 def paired(values: Sequence[float], baseline: Sequence[float], overlap: float = 0.0) -> Difference:
@@ -501,3 +428,36 @@ def detectable_difference(std: float, num_seeds: int, num_comparisons: int = 1) 
     # two pairs need 11.5 standard deviations, times the number of comparisons
     ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0 * num_comparisons)
     return std * float(ratio)
+
+
+def two_digits(value: float) -> str:
+    """Return a number of a sentence, where more than two digits say nothing.
+
+    >>> two_digits(-0.05152), two_digits(-0.0000584), two_digits(12345.6)
+    ('-0.052', '-0.000058', '12000')
+    """
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.7f}".rstrip("0") if 1e-6 <= abs(rounded) < 1e-4 else number(rounded)
+
+
+def signed(value: float | None) -> str:
+    return "-" if value is None else format_metric(value, sign="+")
+
+
+def corrected_for(num_comparisons: int) -> str:
+    """Return the end of a phrase about a test or an interval; "" if there is one comparison.
+
+    >>> corrected_for(2), corrected_for(1)
+    (', corrected for 2 comparisons', '')
+    """
+    return f", corrected for {num_comparisons} comparisons" if num_comparisons > 1 else ""
+
+
+def looks_text(num_looks: int) -> str:
+    """Return what earlier looks at results cost."""
+    cost = f"each comparison counts {num_looks**2} times"
+    return f"Seeds came after results, so this is look {num_looks} at them: {cost}."
+
+
+def p_value(value: float | None) -> str:
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydrant.commands.compare.config_keys import repetition
+from hydrant.commands.compare.config_keys import label, repetition
 from hydrant.commands.compare.run import REPEAT, FloatArray, Run
 from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
+
+_WORKLOAD = ("data", "model", "task", "experiment")
+"""The config groups that define what is trained, not how."""
 
 MAX_TAU = 4.0
 NUM_POINTS = 100
@@ -99,3 +102,41 @@ def _slowdown(time: float, fastest: float) -> float:
     if not math.isfinite(time):
         return math.inf
     return 1.0 if time == fastest else time / fastest if fastest else math.inf
+
+
+def profiles(
+    runs: Sequence[Run], by: Sequence[str], times: Mapping[str, Mapping[str, float]]
+) -> dict[str, Profile]:
+    """Return the performance profiles by unit.
+
+    The values of the grouping keys are the submissions, those of data, model, task and experiment among them the
+    workloads, the seeds and folds the studies, and all other differences the trials. A unit has no profile if the time
+    of a run that reached the target is unknown.
+    """
+    if not times:
+        return {}
+    workload_keys = [key for key in by if key in _WORKLOAD]
+    submission_keys = [key for key in by if key not in _WORKLOAD]
+    if not submission_keys:
+        workload_keys, submission_keys = [], list(by)
+    found: dict[str, Profile] = {}
+    for unit in UNITS:
+        if runs_without_time(times, unit):
+            continue
+        # by submission, workload and study: the times of the trials
+        submissions: dict[str, dict[str, dict[str, list[float]]]] = {}
+        for run in (run for run in runs if run.state != REPEAT):
+            workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
+            studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
+            studies.setdefault(repetition(run), []).append(times[run.name][unit])
+        found[unit] = profile(
+            {
+                submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
+                for submission, workloads in submissions.items()
+            }
+        )
+    return found
+
+
+def _joined_labels(run: Run, keys: Sequence[str]) -> str:
+    return " ".join(f"{key}={label(run, key)}" for key in keys) or "all"

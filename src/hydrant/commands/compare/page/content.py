@@ -14,7 +14,7 @@ from typing import Any
 
 from hydrant.commands.compare.config_keys import as_text
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
-from hydrant.commands.compare.run_values import figure
+from hydrant.commands.compare.sections import figure
 from hydrant.runs.folder import PICTURES, SWEEP_PLAN, RunFolder, RunStatus
 from hydrant.runs.lock import is_in_use
 from hydrant.sweeps.plan import usable_plan

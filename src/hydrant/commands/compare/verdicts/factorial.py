@@ -9,10 +9,15 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs
+from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs, independent
 from hydrant.commands.compare.ranking import best_first, difference, find_winner, overlap_of, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import SIGNIFICANCE, Difference, holm, independent, paired
+from hydrant.commands.compare.statistics import (
+    SIGNIFICANCE,
+    Difference,
+    holm,
+    paired,
+)
 from hydrant.commands.compare.verdicts.noise_floor import measured_noise
 from hydrant.commands.compare.verdicts.verdict import Verdict, corrected_lead, find_verdict, is_beaten
 

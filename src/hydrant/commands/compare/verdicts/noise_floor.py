@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.numbers import corrected_for, p_value
+from hydrant.commands.compare.groups import Group, independent
 from hydrant.commands.compare.ranking import difference
 from hydrant.commands.compare.statistics import (
     MAX_SEEDS,
     SIGNIFICANCE,
     Spread,
     bartlett,
+    corrected_for,
     detectable_difference,
-    independent,
+    p_value,
     paired_spread,
     seeds_needed,
     spread,

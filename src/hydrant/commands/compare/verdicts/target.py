@@ -5,10 +5,16 @@ from dataclasses import dataclass, replace
 
 from scipy import stats
 
-from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs
-from hydrant.commands.compare.numbers import looks_text, p_value
+from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.statistics import SIGNIFICANCE, TargetTest, beats_target, holm, independent
+from hydrant.commands.compare.statistics import (
+    SIGNIFICANCE,
+    TargetTest,
+    beats_target,
+    holm,
+    looks_text,
+    p_value,
+)
 from hydrant.errors import first_few
 from hydrant.terminal.text import number
 

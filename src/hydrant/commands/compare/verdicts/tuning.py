@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 
 from hydrant.checks import unknown_name
 from hydrant.commands.compare.config_keys import label
-from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, name_of
+from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import Basin, BestOfN, best_of_n, find_basin, independent, spread
+from hydrant.commands.compare.statistics import (
+    Basin,
+    BestOfN,
+    best_of_n,
+    find_basin,
+    spread,
+)
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
 from hydrant.terminal.text import number

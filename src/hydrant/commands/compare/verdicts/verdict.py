@@ -13,10 +13,19 @@ from typing import Literal
 
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.numbers import corrected_for, looks_text, p_value, two_digits
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import MAX_SEEDS, SIGNIFICANCE, Difference, are_equal, seeds_needed
+from hydrant.commands.compare.statistics import (
+    MAX_SEEDS,
+    SIGNIFICANCE,
+    Difference,
+    are_equal,
+    corrected_for,
+    looks_text,
+    p_value,
+    seeds_needed,
+    two_digits,
+)
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.terminal.text import digits_of, interval, number

@@ -1,7 +1,7 @@
 """Warnings about what makes a comparison unfair or incomplete. They are shown after the verdict, before the tables."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.clock import Duration
@@ -37,6 +37,24 @@ def find_warnings(
         other_keys: those that differ between runs but form no groups.
         of_effects: what the effects of a factorial leave out.
     """
+    warnings = [*_excluded(runs), *_conditions(runs, metric), *_unbalanced(groups, of_effects)]
+    if twice := [run for run in runs if run.is_read_twice]:
+        warnings.append(
+            ("runs", f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used")
+        )
+    missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
+    if missing:
+        warnings.append(("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
+    warnings += [*_ended_by_hooks(runs, metric), *_without_result(runs, metric)]
+    return [ComparisonWarning(about, text) for about, text in warnings]
+
+
+_Found = Iterator[tuple[str, str]]
+"""What a warning is about, and its text."""
+
+
+def _conditions(runs: Sequence[Run], metric: Metric) -> _Found:
+    """Yield the conditions in which the runs differ, and whether their code is that of a commit."""
     begun = [run for run in runs if run.summary.get("environment")]
     defining = differing_definitions(metric.name, [run.config for run in begun if metric.has_result(run)])
     conditions: dict[str, Callable[[Run], str]] = {
@@ -48,80 +66,55 @@ def find_warnings(
         "data": _data(begun),
         "budget": _budget,
     }
-    warnings = [*_repeats(runs), *_several_configs(runs)]
     for about, value in conditions.items():
-        warnings += _differing(about, begun, value)
+        yield from _differing(about, begun, value)
     chose = [run for run in begun if run.summary.get("orthogonalized_in")]
-    warnings += _differing(
+    yield from _differing(
         "number format of Muon's products", chose, lambda run: str(run.summary["orthogonalized_in"])
     )
     if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
-        text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
-        warnings.append(ComparisonWarning("code commit", text))
-    warnings += _unbalanced(groups, of_effects)
-    if twice := [run for run in runs if run.is_read_twice]:
-        text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
-        warnings.append(ComparisonWarning("runs", text))
-    missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
-    if missing:
-        warnings.append(ComparisonWarning("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
-    return warnings + _ended_by_hooks(runs, metric) + _without_result(runs, metric)
+        yield "code commit", f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
 
 
-def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> list[ComparisonWarning]:
-    """Return warnings if results are means over different settings of other keys, or if settings are left out."""
+def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> _Found:
+    """Yield whether results are means over different settings of other keys, or settings are left out."""
     keys = ", ".join(next((group.averaged_over for group in groups), ()))
-    warnings: list[ComparisonWarning] = []
     if not are_balanced(groups):
         text = f"the groups share no setting of {keys}, so the result of each is its mean over settings of its own"
-        remedy = (
-            f"a difference may be due to these; --best-over {keys.replace(' ', '')} compares the best of each"
-        )
-        warnings.append(ComparisonWarning("groups", f"{text}: {remedy}"))
+        remedy = f"--best-over {keys.replace(' ', '')} compares the best of each"
+        yield "groups", f"{text}: a difference may be due to these; {remedy}"
     if left_out := list(dict.fromkeys([cell for group in groups for cell in group.left_out] + [*of_effects])):
-        text = f"not in the means, which take what all groups and seeds have: {_listed(left_out, _MAX_NAMES)}"
-        warnings.append(ComparisonWarning("groups", text))
-    return warnings
+        named = _listed(left_out, _MAX_NAMES)
+        yield "groups", f"not in the means, which take what all groups and seeds have: {named}"
 
 
-def _repeats(runs: Sequence[Run]) -> list[ComparisonWarning]:
-    pairs = [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]
-    if not pairs:
-        return []
-    text = f"several runs of the same job with the same seed: {_listed(pairs, _MAX_NAMES)}"
-    return [ComparisonWarning("repeats", f"{text}; only the newest finished run of a job counts")]
+def _excluded(runs: Sequence[Run]) -> _Found:
+    """Yield which runs are in no group."""
+    if pairs := [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]:
+        text = f"several runs of the same job with the same seed: {_listed(pairs, _MAX_NAMES)}"
+        yield "repeats", f"{text}; only the newest finished run of a job counts"
+    if described := [f"{run.name}: {run.error}" for run in runs if run.state == SEVERAL]:
+        yield "groups", f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
 
 
-def _several_configs(runs: Sequence[Run]) -> list[ComparisonWarning]:
-    described = [f"{run.name}: {run.error}" for run in runs if run.state == SEVERAL]
-    if not described:
-        return []
-    text = f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
-    return [ComparisonWarning("groups", text)]
+def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> _Found:
+    """Yield whether results are those where a hook, such as `stop_at`, has ended the run."""
+    if ended := [run for run in runs if metric.has_result(run) and run.summary.get("end_reason")]:
+        updates = sorted({run.summary.get("num_updates", 0) for run in ended})
+        after = " to ".join(f"{num:,}" for num in dict.fromkeys((updates[0], updates[-1])))
+        reasons = _listed(sorted({str(run.summary["end_reason"]) for run in ended}), _MAX_VALUES)
+        text = f"a hook has ended {_names(ended, runs)} after {after} updates ({reasons})"
+        remedy = "the results are those of this moment; --target compares when runs reach a value"
+        yield "budget", f"{text}: {remedy}"
 
 
-def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:
-    """Return a warning about results that are those where a hook, such as `stop_at`, has ended the run."""
-    ended = [run for run in runs if metric.has_result(run) and run.summary.get("end_reason")]
-    if not ended:
-        return []
-    updates = sorted(run.summary.get("num_updates", 0) for run in ended)
-    after = f"{updates[0]:,} to {updates[-1]:,}" if updates[0] != updates[-1] else f"{updates[0]:,}"
-    reasons = _listed(sorted({str(run.summary["end_reason"]) for run in ended}), _MAX_VALUES)
-    text = f"a hook has ended {_names(ended, runs)} after {after} updates ({reasons})"
-    remedy = "the results are those of this moment; --target compares when runs reach a value"
-    return [ComparisonWarning("budget", f"{text}: {remedy}")]
-
-
-def _without_result(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:
+def _without_result(runs: Sequence[Run], metric: Metric) -> _Found:
     by_reason: dict[str, list[Run]] = {}
     for run in runs:
         if not metric.has_result(run) and not run.repeats and run.state != SEVERAL:
             by_reason.setdefault(_reason(run, metric), []).append(run)
-    return [
-        ComparisonWarning("results", f"{reason}: {_names(affected, runs)}; not included in any mean")
-        for reason, affected in by_reason.items()
-    ]
+    for reason, affected in by_reason.items():
+        yield "results", f"{reason}: {_names(affected, runs)}; not included in any mean"
 
 
 def _reason(run: Run, metric: Metric) -> str:
@@ -137,26 +130,27 @@ def find_unknown_times(
     runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]
 ) -> list[ComparisonWarning]:
     """Return a warning for each unit without an AlgoPerf score, because a run reached the target at an unknown time."""
-    warnings: list[ComparisonWarning] = []
-    for unit in UNITS:
-        if names := runs_without_time(times, unit):
-            affected = _names([run for run in runs if run.name in names], runs)
-            text = f"no AlgoPerf score in {unit}, because it is unknown when these runs reached the target: {affected}"
-            warnings.append(ComparisonWarning("target", text))
-    return warnings
+    unknown = {unit: runs_without_time(times, unit) for unit in UNITS}
+    text = "no AlgoPerf score in {}, because it is unknown when these runs reached the target: {}"
+    return [
+        ComparisonWarning(
+            "target", text.format(unit, _names([run for run in runs if run.name in names], runs))
+        )
+        for unit, names in unknown.items()
+        if names
+    ]
 
 
-def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> list[ComparisonWarning]:
-    """Return a warning if the runs differ in a value. It names the values, the most frequent first, with their runs."""
+def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> _Found:
+    """Yield whether the runs differ in a value: the values, the most frequent first, with their runs."""
     by_value: dict[str, list[Run]] = {}
     for run in runs:
         by_value.setdefault(value(run), []).append(run)
-    if len(by_value) < 2:
-        return []
-    (most_frequent, most), *others = sorted(by_value.items(), key=lambda item: -len(item[1]))
-    values = [f"{most_frequent} ({len(most)} of {len(runs)} runs)"]
-    values += [f"{text} ({_names(affected, runs)})" for text, affected in others]
-    return [ComparisonWarning(about, f"the {about} differs: {_listed(values, _MAX_VALUES)}")]
+    if len(by_value) > 1:
+        (most_frequent, most), *others = sorted(by_value.items(), key=lambda item: -len(item[1]))
+        values = [f"{most_frequent} ({len(most)} of {len(runs)} runs)"]
+        values += [f"{text} ({_names(affected, runs)})" for text, affected in others]
+        yield about, f"the {about} differs: {_listed(values, _MAX_VALUES)}"
 
 
 def _listed(texts: Sequence[str], limit: int) -> str:

@@ -6,10 +6,10 @@ continues it after a kill, and ends with the same answer.
 | module | what it does |
 | --- | --- |
 | `protocol.py` | what is fixed before the first run: contenders, ranges, the rule of the test; in words too |
-| `ranges.py` | the values of a tuned key: the first ones, and finer ones around the best |
-| `budget.py` | limits in runs, updates, wall seconds or processor seconds, and what the study has used |
+| `ranges.py` | the values of a tuned key, the first and the finer ones; the budget in runs, updates and seconds |
 | `sequential.py` | the test of paired differences that may be looked at after every pair |
-| `verdict.py` | the rounds of fresh seeds: who is beaten, when the study is decided, and the sentence |
+| `rounds.py` | the tuning, and the rounds of fresh seeds |
+| `verdict.py` | who is beaten, when the study is decided, and the sentence |
 | `trials.py` | the jobs of a study: composed, trained within the budget, and their results |
 | `sweeper.py` | the order of all this: a sweep like any other, which `status` and `compare` read |
 | `record.py`, `report.py` | study.json and study.md |

@@ -17,7 +17,6 @@ from hydrant.records.files import StudyFile
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.sweeps.study.answer import RESULT, read_study
 from hydrant.sweeps.study.contenders import also_differing, key_of
-from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import CPU, WALL, first_settings
 from hydrant.sweeps.study.report import (
@@ -29,9 +28,9 @@ from hydrant.sweeps.study.report import (
     result_digits,
     results_table,
 )
+from hydrant.sweeps.study.rounds import FreshSeeds, Tuned, Tuning
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
-from hydrant.sweeps.study.tuning import Tuned, Tuning
 from hydrant.sweeps.study.verdict import Standing
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import align_columns, shell_line

@@ -28,7 +28,6 @@ from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
-from hydrant.sweeps.study.fresh import FreshSeeds
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import RUNS, first_settings, read_budget
 from hydrant.sweeps.study.record import (
@@ -39,8 +38,8 @@ from hydrant.sweeps.study.record import (
     used_before,
     write_record,
 )
+from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
-from hydrant.sweeps.study.tuning import Tuning
 from hydrant.sweeps.study.verdict import Rule
 from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import shell_line

@@ -1,6 +1,6 @@
 """The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -45,7 +45,17 @@ from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import shell_line
 
 _KEY = "hydra.sweeper"
-_LEAST = {"rounds": 0, "first_seed": 0, "seeds": 1, "seeds_at_once": 1}
+_POSSIBLE: Mapping[str, tuple[Any, Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("contenders", "tune"), (list[str], lambda _: True, "")),
+    **dict.fromkeys(("budget", "judge"), (str | None, lambda _: True, "")),
+    "min_difference": (float | None, lambda size: size is None or size > 0, "a number above 0, or null"),
+    **dict.fromkeys(
+        ("alpha", "power"), (float, lambda share: 0 < share < 1, "a probability between 0 and 1")
+    ),
+    **dict.fromkeys(("rounds", "first_seed"), (int, lambda num: num >= 0, "0 or more")),
+    **dict.fromkeys(("seeds", "seeds_at_once"), (int, lambda num: num >= 1, "1 or more")),
+}
+"""The type of each argument, its values, and these in words."""
 
 
 class StudySweeper(GridSweeper):
@@ -60,14 +70,15 @@ class StudySweeper(GridSweeper):
         seeds_at_once: int,
     ) -> None:  # fmt: skip
         super().__init__(context, params=params)
-        self._contenders, self._tune, self._budget, self._judge = contenders, tune, budget, judge
-        self._min_difference, self._alpha, self._power = min_difference, alpha, power
+        self._contenders, self._tune = contenders, tune
         self._counts = {
             "rounds": rounds,
             "first_seed": first_seed,
             "seeds": seeds,
             "seeds_at_once": seeds_at_once,
         }
+        self._of_rule: dict[str, Any] = {"min_difference": min_difference, "alpha": alpha, "power": power}
+        self._flags: dict[str, Any] = {"budget": budget, "judge": judge, **self._of_rule, **self._counts}
 
     def run(self) -> None:
         """Check the study, and run what is left of it.
@@ -126,8 +137,7 @@ class StudySweeper(GridSweeper):
         """Return the command of this study with these arguments changed, without flags that have their default."""
         flags = [word for text in self._contenders for word in ("--contender", text)]
         flags += [word for text in self._tune for word in ("--tune", text)]
-        values = {"budget": self._budget, "judge": self._judge, "min_difference": self._min_difference}
-        values |= {"alpha": self._alpha, "power": self._power, **self._counts} | changes
+        values = self._flags | changes
         defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
         own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
         flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
@@ -180,13 +190,15 @@ class StudySweeper(GridSweeper):
         parts = [Contender(name, own, r) for name, own, r in zip(names, contenders, ranges, strict=True)]
         self._check_keys(common, parts)
         rule, choice = self._rule(common, parts)
-        protocol = Protocol(parts, common, rule, choice, **self._counts, budget=read_budget(self._budget))
+        protocol = Protocol(
+            parts, common, rule, choice, **self._counts, budget=read_budget(self._flags["budget"])
+        )
         limit = protocol.budget.limits.get(RUNS)
         if limit is not None and limit < protocol.least_runs:
             few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
             raise ConfigError(f"{_KEY}.budget", few, remedy=f"give {protocol.least_runs} or more")
         if protocol.seeds < protocol.least_seeds:
-            few = f"{protocol.seeds} can decide nothing at an alpha of {self._alpha:g}"
+            few = f"{protocol.seeds} can decide nothing at an alpha of {rule.alpha:g}"
             raise ConfigError(f"{_KEY}.seeds", few, remedy=f"give {protocol.least_seeds} or more")
         return protocol
 
@@ -222,6 +234,30 @@ class StudySweeper(GridSweeper):
         Raises:
             ConfigError: the contenders disagree about it, are the same config, or nothing says what is better.
         """
+        configs = self._first_configs(common, contenders)
+        best, *others = (config["best"] for config in configs)
+        for one, other in zip(contenders[1:], others, strict=True):
+            if other != best:
+                where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
+                raise ConfigError("best.metric", f"is {where}", remedy="give --metric")
+        if best["mode"] == "auto":
+            raise unknown_mode("best.mode", best["metric"])
+        judge, asked = best, self._flags["judge"]
+        if asked not in (None, best["metric"]):
+            judge = resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
+        if judge["mode"] == "auto":
+            message = f"nothing says whether a higher or a lower {asked} is better"
+            remedy = f"to tune and judge by it, give --metric {asked} and best.mode=max or min"
+            raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
+        for config in configs:
+            check_logged(best["metric"], config)
+            check_logged(judge["metric"], config)
+        _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
+        rule = Rule(judge["metric"], judge["mode"], num_contenders=len(contenders), **self._of_rule)
+        return rule, Objective(best["metric"], best["mode"])
+
+    def _first_configs(self, common: Sequence[str], contenders: Sequence[Contender]) -> list[Any]:
+        """Return the config of the first setting of each contender. Raises as `_rule` does."""
         configs = list[Any]()
         for one in contenders:
             setting = [f"{r.key}={r.values[0]}" for r in one.ranges]
@@ -232,30 +268,7 @@ class StudySweeper(GridSweeper):
                 message = f"{one.name} is the same config as another contender"
                 raise ConfigError(f"{_KEY}.contenders", message)
             configs.append(jobs[0].config)
-        best, *others = (config["best"] for config in configs)
-        for one, other in zip(contenders[1:], others, strict=True):
-            if other != best:
-                where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
-                raise ConfigError("best.metric", f"is {where}", remedy="give --metric")
-        if best["mode"] == "auto":
-            raise unknown_mode("best.mode", best["metric"])
-        judge = (
-            best
-            if self._judge in (None, best["metric"])
-            else resolve_best({**configs[0], "best": {"metric": self._judge, "mode": "auto"}})
-        )
-        if judge["mode"] == "auto":
-            message = f"nothing says whether a higher or a lower {self._judge} is better"
-            remedy = f"to tune and judge by it, give --metric {self._judge} and best.mode=max or min"
-            raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
-        for config in configs:
-            check_logged(best["metric"], config)
-            check_logged(judge["metric"], config)
-        _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
-        rule = Rule(
-            judge["metric"], judge["mode"], self._alpha, self._power, self._min_difference, len(contenders)
-        )
-        return rule, Objective(best["metric"], best["mode"])
+        return configs
 
     def _check_first_jobs(self, protocol: Protocol) -> None:
         """Raise ConfigError if a job of the first batch cannot run on this machine."""
@@ -287,22 +300,11 @@ class StudySweeper(GridSweeper):
 
     def _check_arguments(self) -> None:
         """Raise ConfigError for an argument that is not possible."""
-        for name, value in self._counts.items():
-            check_value(f"{_KEY}.{name}", int, value)
-            if value < _LEAST[name]:
-                raise ConfigError(f"{_KEY}.{name}", needs=f"{_LEAST[name]} or more", got=value)
-        for name, value in (("contenders", self._contenders), ("tune", self._tune)):
-            check_value(f"{_KEY}.{name}", list[str], value)
-        check_value(f"{_KEY}.budget", str | None, self._budget)
-        check_value(f"{_KEY}.judge", str | None, self._judge)
-        check_value(f"{_KEY}.min_difference", float | None, self._min_difference)
-        if self._min_difference is not None and not self._min_difference > 0:
-            needs = "a number above 0, or null"
-            raise ConfigError(f"{_KEY}.min_difference", needs=needs, got=self._min_difference)
-        for name, value in (("alpha", self._alpha), ("power", self._power)):
-            check_value(f"{_KEY}.{name}", float, value)
-            if not 0 < value < 1:
-                raise ConfigError(f"{_KEY}.{name}", needs="a probability between 0 and 1", got=value)
+        arguments = {"contenders": self._contenders, "tune": self._tune, **self._flags}
+        for name, (kind, is_possible, needs) in _POSSIBLE.items():
+            check_value(f"{_KEY}.{name}", kind, arguments[name])
+            if not is_possible(arguments[name]):
+                raise ConfigError(f"{_KEY}.{name}", needs=needs, got=arguments[name])
 
 
 def _check_one_quantity(

@@ -65,7 +65,7 @@ def test_the_page_is_written_when_a_run_has_new_rows_until_all_have_ended(
     assert pages[0] == "", "no metric yet"
     assert 'data-reload="5"' in pages[1] == pages[2] != pages[3]
     assert [data_of(text)["runs"][0]["final"] for text in pages[1:]] == [0.5, 0.5, 0.75]
-    assert len(written) == 3
+    assert len(written) == 4, "three while it follows, and the last one of the command"
     assert 'data-reload="0"' in page.read_text()
     assert data_of(page)["runs"][0]["state"] == "finished"
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "page.html"}

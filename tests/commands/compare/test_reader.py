@@ -22,7 +22,9 @@ def test_only_changed_files_and_new_rows_are_read(tmp_path: Path, monkeypatch: p
     configs, rows = list[Path](), list[bytes]()
     read_yaml, parse_row = folder_module.read_yaml, rows_module.parse_row
     monkeypatch.setattr(
-        folder_module, "read_yaml", lambda path, kind: (configs.append(path), read_yaml(path, kind))[1]
+        folder_module,
+        "read_yaml",
+        lambda path, *args, **options: (configs.append(path), read_yaml(path, *args, **options))[1],
     )
     monkeypatch.setattr(rows_module, "parse_row", lambda line: (rows.append(line), parse_row(line))[1])
     reader = RunReader()

@@ -115,7 +115,7 @@ def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -
     # Checking the jobs imports torch in another process.
     monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
     monkeypatch.setattr(sweeper, "find_config_errors", lambda configs: [None] * len(configs))
-    monkeypatch.setattr(StudySweeper, "_start_server", lambda self, *arguments: None)
+    monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
     monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)
     monkeypatch.setattr(JobComposer, "_load", load_once)

@@ -12,7 +12,7 @@ from training_runs import DIGITS, Train, whole_and_resumed
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks.gradients import estimates
+from hydrant.hooks.diagnostics import estimates
 from hydrant.training.prepare.build import prepare
 
 WORDS = (*DIGITS, "model.hidden=[8]", "model.dropout=0", "limit_train_samples=60", "global_batch_size=60", "duration=4",

@@ -15,7 +15,7 @@ from run_folders import assert_close_rows, assert_same_state, rows, summary, tra
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant.hooks import StopAt
-from hydrant.hooks.lr_finder import steepest_lr
+from hydrant.hooks.stop import steepest_lr
 from hydrant.training.checkpoint.weights import find_weights
 
 RUN = (*DIGITS, "duration=6", "log_every=1", "eval_every=2", "save_every=1", "keep_last=9", "model.hidden=[16,8]",

@@ -14,7 +14,7 @@ from training_runs import DIGITS, Train
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks.gradients import largest_eigenvalue
+from hydrant.hooks.diagnostics import largest_eigenvalue
 from hydrant.training.prepare.build import prepare
 from hydrant.training.trainer import Plan
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hydrant.errors import ConfigError
 from hydrant.models import GPT
-from hydrant.models.timm import repeated_blocks
+from hydrant.models.small import repeated_blocks
 from hydrant.optimizers.param_groups import mup_scales
 
 CHOICES: dict[str, dict[str, Any]] = {

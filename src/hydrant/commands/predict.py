@@ -28,8 +28,13 @@ def main(arguments: Sequence[str]) -> int:
     check_value("--batch-size", PositiveInt | None, options.batch_size)
     from hydrant.runs.load import open_run  # imports torch
     from hydrant.runs.prediction.inputs import find_inputs
-    from hydrant.runs.prediction.output import format_of, predictions_of, print_predictions, write_predictions
-    from hydrant.runs.prediction.prediction import Prediction
+    from hydrant.runs.prediction.prediction import (
+        Prediction,
+        format_of,
+        predictions_of,
+        print_predictions,
+        write_predictions,
+    )
 
     if options.out is not None:
         format_of(options.out)  # before the run is opened, which takes a while

@@ -10,13 +10,13 @@ from hydrant.imports.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
+    from hydrant.hooks.diagnostics import GradientNoise as GradientNoise
+    from hydrant.hooks.diagnostics import Sharpness as Sharpness
     from hydrant.hooks.freeze import Freeze as Freeze
-    from hydrant.hooks.gradients import GradientNoise as GradientNoise
-    from hydrant.hooks.gradients import Sharpness as Sharpness
-    from hydrant.hooks.lookahead import Lookahead as Lookahead
-    from hydrant.hooks.lr_finder import LrFinder as LrFinder
+    from hydrant.hooks.freeze import Lookahead as Lookahead
     from hydrant.hooks.samples import Samples as Samples
     from hydrant.hooks.samples import TextSamples as TextSamples
+    from hydrant.hooks.stop import LrFinder as LrFinder
     from hydrant.hooks.stop import StopAt as StopAt
     from hydrant.hooks.stop import StopIf as StopIf
 

@@ -5,4 +5,4 @@ from hydrant.models.small import MLP as MLP
 from hydrant.models.small import AllReduceNet as AllReduceNet
 from hydrant.models.small import ConvNet as ConvNet
 from hydrant.models.small import DeepLinear as DeepLinear
-from hydrant.models.timm import timm_model as timm_model
+from hydrant.models.small import timm_model as timm_model

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.errors import CompileError, ConfigError, log
 from hydrant.files.plain_values import NotNegativeInt
-from hydrant.models.timm import repeated_blocks
+from hydrant.models.small import repeated_blocks
 from hydrant.training.compile.base import (
     FAILURE_REMEDY,
     Compilation,

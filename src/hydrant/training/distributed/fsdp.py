@@ -11,7 +11,7 @@ from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hydrant.errors import ConfigError
-from hydrant.models.timm import repeated_blocks
+from hydrant.models.small import repeated_blocks
 from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 

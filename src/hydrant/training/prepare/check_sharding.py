@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
-from hydrant.models.timm import repeated_blocks
+from hydrant.models.small import repeated_blocks
 from hydrant.optimizers.clipping import exceeds_distance, full_tensor
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.scheduled_fields import config_prefix

@@ -19,16 +19,7 @@ from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log
 from hydrant.imports.lazy import import_without_gc
 from hydrant.runs.log_setup import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
-from hydrant.terminal.console import (
-    FLAG,
-    answer_status,
-    begin_activity,
-    json_output,
-    output_status,
-    say_error,
-    standard_streams,
-    wants_json,
-)
+from hydrant.terminal import console
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -41,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_about_hydrant = arguments[:1] in (["help"], ["version"], ["--version"])
     if is_about_hydrant:
-        arguments = [word for word in arguments if word != FLAG]
-    wants_text = FLAG not in arguments or not {"-h", "--help"}.isdisjoint(arguments)
-    output = nullcontext() if wants_text else json_output(arguments[0])
-    with process_settings(), standard_streams(), output:
+        arguments = [word for word in arguments if word != console.FLAG]
+    wants_text = console.FLAG not in arguments or not {"-h", "--help"}.isdisjoint(arguments)
+    output = nullcontext() if wants_text else console.json_output(arguments[0])
+    with process_settings(), console.standard_streams(), output:
         return _run(arguments)
 
 
@@ -65,9 +56,9 @@ def _run(arguments: list[str]) -> int:
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
-        return say_error("stopped by SIGINT", 128 + signal.SIGINT)
+        return console.say_error("stopped by SIGINT", 128 + signal.SIGINT)
     except Stopped as request:
-        return say_error(f"stopped by {signal_name(request.exit_status - 128)}", request.exit_status)
+        return console.say_error(f"stopped by {signal_name(request.exit_status - 128)}", request.exit_status)
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
@@ -80,10 +71,10 @@ def _run(arguments: list[str]) -> int:
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
-            if not wants_json():
+            if not console.wants_json():
                 raise
             traceback.print_exc()
-            return say_error(typed_line(error), 1)
+            return console.say_error(typed_line(error), 1)
         return _report(explain(error))
 
 
@@ -121,7 +112,7 @@ def _call(command: str, *arguments: str) -> int:
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
-        begin_activity(f"hydrant {command}")
+        console.begin_activity(f"hydrant {command}")
     if known.runs_own_code:
         _allow_own_code(arguments)
     with import_without_gc():
@@ -130,12 +121,12 @@ def _call(command: str, *arguments: str) -> int:
         function = _function_of(command)
     with preserve_loggers():
         status = function(list(arguments))
-    return status if known.writes else status or answer_status()
+    return status if known.writes else status or console.answer_status()
 
 
 def _print(text: str) -> int:
     print(text)
-    return output_status()
+    return console.output_status()
 
 
 def _check_working_folder() -> None:
@@ -159,7 +150,7 @@ def _function_of(command: str) -> Callable[[list[str]], int]:
 
 
 def _report(error: HydrantError) -> int:
-    return say_error(str(error), error.exit_status, error.key, error.advice)
+    return console.say_error(str(error), error.exit_status, error.key, error.advice)
 
 
 def _complete(arguments: list[str]) -> int:

@@ -145,7 +145,7 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
     jobs = [tiny_job(tmp_path / "failing" / seed, *words, seed) for seed in SEEDS]
     whole = [tiny_job(tmp_path / "whole" / seed, *words, seed) for seed in SEEDS]
     run(whole)
-    begin_update, begun = train.begin_update, list[int]()
+    begin_update, begun = train.loop.begin_update, list[int]()
 
     def failing(trainer: Trainer, *, is_last: bool) -> Due:
         begun.append(trainer.state.num_updates)
@@ -153,7 +153,7 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
             raise ValueError("a hook failed")
         return begin_update(trainer, is_last=is_last)
 
-    monkeypatch.setattr(train, "begin_update", failing)
+    monkeypatch.setattr(train.loop, "begin_update", failing)
     assert [result.exit_status for result in run(jobs)] == [0, 1, 0]
     assert begun == asked
     for job, same in ((jobs[0], whole[0]), (jobs[2], whole[2])):

@@ -8,16 +8,9 @@ from typing import Any
 import yaml
 
 from hydrant.checks import check_known, unknown_name
+from hydrant.config import groups as config_groups
 from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
-from hydrant.config.groups import (
-    conf_dir,
-    group_options,
-    included_options,
-    option_content,
-    option_path,
-    options_with,
-)
 from hydrant.editor.option_files import Key, first_comment, read_option
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.user_files import read_marked
@@ -81,18 +74,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _groups() -> dict[str, list[str]]:
-    files = (conf_dir() / _WANDB_SWEEPS).glob("*.yaml")
-    return group_options() | {_WANDB_SWEEPS: sorted(path.stem for path in files)}
+    files = (config_groups.conf_dir() / _WANDB_SWEEPS).glob("*.yaml")
+    return config_groups.group_options() | {_WANDB_SWEEPS: sorted(path.stem for path in files)}
 
 
 def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
     group, equals, option = word.partition("=")
     if word == _PRIMARY:
-        return _Explained([option_path("", _PRIMARY)])
+        return _Explained([config_groups.option_path("", _PRIMARY)])
     if group not in groups or "." in group:
         return _Explained(keys=_key(group, groups))
     if not equals:
-        comments = {name: first_comment(_text(option_path(group, name))) for name in groups[group]}
+        comments = {
+            name: first_comment(_text(config_groups.option_path(group, name))) for name in groups[group]
+        }
         without_examples = {name: comment.partition("    ")[0] for name, comment in comments.items()}
         return _Explained(group=group, options=without_examples)
     check_known("", f"{group} option", option, groups[group])
@@ -106,8 +101,8 @@ def _text(path: Path) -> str:
 
 def _with_bases(group: str, option: str) -> Iterator[Path]:
     """Yield the file of an option, and those of its group that it includes and that are no options themselves."""
-    yield option_path(group, option)
-    for name in included_options(option_content(group, option)):
+    yield config_groups.option_path(group, option)
+    for name in config_groups.included_options(config_groups.option_content(group, option)):
         if name.startswith("_"):
             yield from _with_bases(group, name)
 
@@ -127,7 +122,11 @@ def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
     keys = {option: read_option(*file).keys for option, file in files.items()}
     path = inner if "" not in files else key
     found = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
-    if not found and key == top and (having := [group for group in groups if options_with(group, top)]):
+    if (
+        not found
+        and key == top
+        and (having := [group for group in groups if config_groups.options_with(group, top)])
+    ):
         return [row for group in having for row in _key(f"{group}.{top}", groups)]
     if not found and (words := own_words(key, "<value>")):
         raise ConfigError("", f"no key {key!r}", remedy=words)

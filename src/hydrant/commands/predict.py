@@ -27,30 +27,24 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", "predict what?", remedy=remedy)
     check_value("--batch-size", PositiveInt | None, options.batch_size)
     from hydrant.runs.load import open_run  # imports torch
+    from hydrant.runs.prediction import prediction as prediction_module
     from hydrant.runs.prediction.inputs import find_inputs
-    from hydrant.runs.prediction.prediction import (
-        Prediction,
-        format_of,
-        predictions_of,
-        print_predictions,
-        write_predictions,
-    )
 
     if options.out is not None:
-        format_of(options.out)  # before the run is opened, which takes a while
+        prediction_module.format_of(options.out)  # before the run is opened, which takes a while
     saved = open_run(words[0], overrides, weights=options.weights)
     samples = find_inputs(saved.plan, inputs)
     if samples.has_targets:
         saved.check_classes()
     batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
-    prediction = Prediction(saved, samples, batch_size, options.probabilities)
+    prediction = prediction_module.Prediction(saved, samples, batch_size, options.probabilities)
     if options.out is None and wants_json():
-        columns, rows = predictions_of(prediction)
+        columns, rows = prediction_module.predictions_of(prediction)
         answer({"checkpoint": relative(saved.checkpoint), "columns": columns, "rows": rows})
         return 0
     if options.out is None:
-        return print_predictions(prediction)
-    count = write_predictions(prediction, options.out)
+        return prediction_module.print_predictions(prediction)
+    count = prediction_module.write_predictions(prediction, options.out)
     left_out = samples.source.num_samples - count
     checkpoint, more = relative(saved.checkpoint), f", without {left_out:,} damaged" if left_out else ""
     noun = "prediction" if count == 1 else "predictions"

@@ -14,16 +14,7 @@ from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_fol
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import is_running, sweep_progress
 from hydrant.sweeps.results_table import live_display, most_urgent, render_table, styled
-from hydrant.terminal.console import (
-    answer,
-    console,
-    has_style,
-    is_terminal,
-    notice,
-    relative,
-    say,
-    wants_json,
-)
+from hydrant.terminal import console as terminal_console
 
 _WATCH_SECONDS = 1
 _MAX_LISTED = 10  # runs of a sweep in the answer for programs
@@ -39,19 +30,19 @@ def main(arguments: Sequence[str]) -> int:
     if not folders:
         example = newest_folders("hydrant status multirun/lr_study")
         raise ConfigError("FOLDER", remedy=f"give a sweep or a run{example}")
-    if options.watch and (wants_json() or not is_terminal(sys.stdout)):
+    if options.watch and (terminal_console.wants_json() or not terminal_console.is_terminal(sys.stdout)):
         remedy = "leave it out, or call status --json repeatedly"
         raise ConfigError("--watch", "draws in a terminal", remedy=remedy)
     if options.watch:
         _watch(folders)
     for folder in folders:
         if damage := usable_plan(folder)[1]:
-            notice(damage)
-    progress = {relative(folder): sweep_progress(folder) for folder in folders}
-    if wants_json():
+            terminal_console.notice(damage)
+    progress = {terminal_console.relative(folder): sweep_progress(folder) for folder in folders}
+    if terminal_console.wants_json():
         states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
         listed = {f: runs if options.all else _urgent(runs) for f, runs in progress.items()}
-        answer(Status(states, listed))
+        terminal_console.answer(Status(states, listed))
     else:
         _print_tables(progress, lists_all=options.all)
     return 0
@@ -65,13 +56,18 @@ def _urgent(runs: Sequence[RunProgress]) -> list[RunProgress]:
 
 def _print_tables(progress: Mapping[str, Sequence[RunProgress]], *, lists_all: bool) -> None:
     """Print the runs of each folder: on a terminal as many as fit, with room for blank lines and the prompt."""
-    has_colours, fits = has_style(sys.stdout), is_terminal(sys.stdout) and not lists_all
-    width = console().width if has_colours else sys.maxsize
-    height = (console().height - 1) // len(progress) - 1 if fits else None
+    has_colours, fits = (
+        terminal_console.has_style(sys.stdout),
+        terminal_console.is_terminal(sys.stdout) and not lists_all,
+    )
+    width = terminal_console.console().width if has_colours else sys.maxsize
+    height = (terminal_console.console().height - 1) // len(progress) - 1 if fits else None
     for n, (folder, runs) in enumerate(progress.items()):
         lines = render_table(folder, runs, width, height, reasons_below=True, rest=" (--all lists them)")
         lines = [*[""] * (n > 0), *lines]
-        console().print(styled(lines)) if has_colours else say("\n".join(lines))
+        terminal_console.console().print(styled(lines)) if has_colours else terminal_console.say(
+            "\n".join(lines)
+        )
 
 
 def _folders(word: str) -> list[Path]:
@@ -98,7 +94,10 @@ def _watch(folders: Sequence[Path]) -> None:
 
     def lines(width: int, height: int) -> list[str]:
         room = height // len(folders)
-        tables = (render_table(relative(folder), sweep_progress(folder), width, room) for folder in folders)
+        tables = (
+            render_table(terminal_console.relative(folder), sweep_progress(folder), width, room)
+            for folder in folders
+        )
         return list(islice(chain.from_iterable(tables), height))
 
     with live_display(lines):

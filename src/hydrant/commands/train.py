@@ -20,15 +20,7 @@ from hydrant.imports.lazy import import_without_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
 from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
-from hydrant.terminal.console import (
-    FLAG,
-    answer,
-    output_status,
-    relative,
-    say_error,
-    show_activity,
-    wants_json,
-)
+from hydrant.terminal import console
 from hydrant.training.distributed.env import is_started_as_rank
 
 
@@ -36,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train with these overrides and return the exit status."""
     if is_started_as_rank():
         return _train_as_rank(arguments)
-    show_activity("composing the config")
+    console.show_activity("composing the config")
     flags = parse_flags(arguments)
     try:
         with composing(flags.overrides, primary_of(flags)) as composer:
@@ -48,13 +40,13 @@ def main(arguments: Sequence[str]) -> int:
             job, _, logs = _job(config)
         return _ended(job, _execute(job, logs))
     except KeyboardInterrupt:
-        return say_error("stopped by SIGINT before anything was started", 130)
+        return console.say_error("stopped by SIGINT before anything was started", 130)
 
 
 def _ended(job: Job, result: RunResult) -> int:
     """Print how a run ended, and return the exit status."""
-    if wants_json() and result.exit_status != ConfigError.exit_status:
-        answer(_plain(RunFolder(job.folder)))
+    if console.wants_json() and result.exit_status != ConfigError.exit_status:
+        console.answer(_plain(RunFolder(job.folder)))
     return report(result)
 
 
@@ -62,17 +54,19 @@ def _plain(run: RunFolder) -> dict[str, Any]:
     """Return what a run has come to, in plain types."""
     summary = run.summary
     fields = ("num_updates", "total_updates", "metrics", "best", "error")
-    return {"folder": relative(run.path), "status": run.status} | {key: summary.get(key) for key in fields}
+    return {"folder": console.relative(run.path), "status": run.status} | {
+        key: summary.get(key) for key in fields
+    }
 
 
 def _show(flags: Namespace, composer: Composer) -> int:
-    if wants_json():
+    if console.wants_json():
         remedy = "the config is YAML, so leave the flag out"
-        raise ConfigError(FLAG, "is for a command that trains", remedy=remedy)
+        raise ConfigError(console.FLAG, "is for a command that trains", remedy=remedy)
     from hydrant.config.hydra_main import show
 
     show(flags, composer)
-    return output_status()
+    return console.output_status()
 
 
 def _job(config: DictConfig) -> tuple[Job, dict[str, str], Any]:
@@ -95,7 +89,7 @@ def _execute(job: Job, logs: Any) -> RunResult:
         _make(job.folder)
         logging, verbose = logs
         configure_log(DictConfig(logging), verbose)
-        show_activity("importing PyTorch")
+        console.show_activity("importing PyTorch")
         with import_without_gc():
             from hydrant.runs.execute import execute  # imports torch
 
@@ -137,11 +131,11 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     has_failed = sweep.close(folder, is_stopped=stop_status != 0)
     if sweep.is_out_of_time:
         stop_status = 0  # as it was asked to
-    if wants_json():
-        answer(sweep.plain(folder))
+    if console.wants_json():
+        console.answer(sweep.plain(folder))
         if stop_status:
             name = signal_name(stop_status - 128)
-            say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
+            console.say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)
     if failure and not stop_status:
         report(RunResult.failed(str(failure), remedy=failure.advice))
     return stop_status or int(has_failed or failure is not None)
@@ -155,7 +149,7 @@ def _make(folder: Path) -> None:
 
 
 def _no_folder(key: str, folder: Path, error: OSError) -> ConfigError:
-    where = why_no_folder(Path(relative(folder)), error)
+    where = why_no_folder(Path(console.relative(folder)), error)
     return ConfigError(key, where, remedy=f"give a folder that can be written: {key}=<folder>")
 
 

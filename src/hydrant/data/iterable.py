@@ -18,18 +18,11 @@ from torch.utils.data import IterableDataset
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
 from hydrant.clock import Steps
+from hydrant.data import workers
 from hydrant.data.base import Data, Indices, StreamSpec
 from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.in_memory import copies_to
 from hydrant.data.loader import Collate, LoaderSource, collated
-from hydrant.data.workers import (
-    WorkerLoader,
-    WorkerProgress,
-    iterate_loader,
-    preserve_rngs,
-    reading,
-    seed_rngs,
-)
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 
 _END = object()
@@ -67,7 +60,7 @@ class IterableItems:
 
     def first(self, count: int) -> list[Any]:
         """Return the first items of a pass, or all if there are fewer."""
-        with preserve_rngs():
+        with workers.preserve_rngs():
             items = self._seeded(self._restarted(self.first_state), seed=0, start=0)
             return list(itertools.islice(items, count))
 
@@ -100,8 +93,8 @@ class IterableItems:
 
     def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
         for number in itertools.count(start):
-            seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
-            with reading(f"item {number} of {self.key}", "global_batch_size"):
+            workers.seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
+            with workers.reading(f"item {number} of {self.key}", "global_batch_size"):
                 item = next(items, _END)
             if item is _END:
                 return
@@ -244,7 +237,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
     """Reads the updates of one rank in order, from a position on."""
 
     def __init__(
-        self, source: IterableSource, spec: StreamSpec, begin: _Position, progress: WorkerProgress
+        self, source: IterableSource, spec: StreamSpec, begin: _Position, progress: workers.WorkerProgress
     ) -> None:
         super().__init__()
         self._source, self._spec, self._begin, self._progress = source, spec, begin, progress
@@ -254,7 +247,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
         first = spec.batch_sizes.total(self._begin.num_updates)
         items = source.items.endless(self._begin.state, seed=spec.seed, start=first)
         for num_updates in itertools.count(self._begin.num_updates):
-            with preserve_rngs():
+            with workers.preserve_rngs():
                 update = self._read(items, num_updates)
             yield update
 
@@ -290,7 +283,7 @@ class IterableStream:
             key = source.items.key
             log.warning("%s has no state_dict and load_state_dict: this run cannot be resumed", key)
         self._source, self._spec, self._copies = source, spec, copies_to(spec.device)
-        self._progress = WorkerProgress(source.num_workers)
+        self._progress = workers.WorkerProgress(source.num_workers)
         self._begin = _Position(0, source.items.first_state)
         self._num_readings = 0  # of the items, when an update was last read
         self.close()
@@ -346,5 +339,5 @@ class IterableStream:
 
     def _updates_from(self, begin: _Position) -> Iterator[_Update | HydrantError]:
         updates = _Updates(self._source, self._spec, begin, self._progress)
-        loader = WorkerLoader(updates, self._source.num_workers, self._spec.device)
-        return iterate_loader(loader, self._progress, f"item {{}} of {self._source.items.key}".format)
+        loader = workers.WorkerLoader(updates, self._source.num_workers, self._spec.device)
+        return workers.iterate_loader(loader, self._progress, f"item {{}} of {self._source.items.key}".format)

@@ -17,28 +17,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
-from hydrant.data.base import (
-    MAX_DAMAGED_IN_A_ROW,
-    DamagedSamples,
-    Indices,
-    SampleOrder,
-    Source,
-    StreamSpec,
-    as_labels,
-    batch_ranges,
-    rounded,
-)
+from hydrant.data import base, workers
 from hydrant.data.in_memory import Copies, copies_to
-from hydrant.data.workers import (
-    ReusedFloats,
-    WorkerLoader,
-    WorkerProgress,
-    full_shared_memory,
-    iterate_loader,
-    preserve_rngs,
-    reading,
-    seed_rngs,
-)
 from hydrant.errors import ConfigError, DataError, HydrantError, location, typed_line
 
 Transform = Callable[[Any], Tensors]
@@ -86,7 +66,7 @@ class LoaderSource:
     std: Sequence[float]
     num_workers: int
     name_of: Callable[[int], str] = "sample {} of the data set".format
-    damaged: DamagedSamples = field(default_factory=DamagedSamples)
+    damaged: base.DamagedSamples = field(default_factory=base.DamagedSamples)
     collate: Collate = default_collate
     names_are_files: bool = False
     rounds_doubles: bool = False  # to the format of the run, float32 unless it trains in float64
@@ -103,15 +83,15 @@ class LoaderSource:
     @property
     def labels(self) -> np.ndarray | None:
         """The attribute `targets` of the samples, as in torchvision's data sets, if it holds classes."""
-        return as_labels(getattr(self.samples, "targets", None), self.num_samples)
+        return base.as_labels(getattr(self.samples, "targets", None), self.num_samples)
 
-    def stream(self, spec: StreamSpec) -> LoaderStream:
+    def stream(self, spec: base.StreamSpec) -> LoaderStream:
         return LoaderStream(self, spec)
 
-    def batches(self, spec: StreamSpec, batch_size: int) -> LoaderBatches:
+    def batches(self, spec: base.StreamSpec, batch_size: int) -> LoaderBatches:
         return LoaderBatches(self, spec, batch_size)
 
-    def subset(self, indices: Indices) -> LoaderSource:
+    def subset(self, indices: base.Indices) -> LoaderSource:
         chosen = _Chosen(self.samples, self.name_of, indices)
         return replace(self, samples=chosen, name_of=chosen.name)
 
@@ -122,7 +102,7 @@ class _Chosen:
 
     samples: SampleSet
     name_of: Callable[[int], str]
-    indices: Indices
+    indices: base.Indices
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -132,7 +112,7 @@ class _Chosen:
 
     @property
     def targets(self) -> np.ndarray | None:
-        targets = as_labels(getattr(self.samples, "targets", None), len(self.samples))
+        targets = base.as_labels(getattr(self.samples, "targets", None), len(self.samples))
         return None if targets is None else targets[np.asarray(self.indices)]
 
     def name(self, index: int) -> str:
@@ -147,11 +127,15 @@ class LoaderStream:
     again is read once.
     """
 
-    def __init__(self, source: LoaderSource, spec: StreamSpec) -> None:
+    def __init__(self, source: LoaderSource, spec: base.StreamSpec) -> None:
         self._spec = spec
         self._transfer = _Transfer.of(source, spec.device)
-        self._sampler = _DrawSampler(SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec)
-        self._dataset = _BatchDataset(source, spec, WorkerProgress(source.num_workers), is_training=True)
+        self._sampler = _DrawSampler(
+            base.SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec
+        )
+        self._dataset = _BatchDataset(
+            source, spec, workers.WorkerProgress(source.num_workers), is_training=True
+        )
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -162,7 +146,7 @@ class LoaderStream:
         """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
         self._iterator: Iterator[_HostBatch] = iter(())
         num_workers = self._dataset.progress.num_workers
-        self._loader = WorkerLoader(
+        self._loader = workers.WorkerLoader(
             self._dataset, num_workers, self._spec.device, self._sampler, persistent=True
         )
         self._num_updates = -1
@@ -186,10 +170,10 @@ class LoaderBatches:
     The workers start with the first pass and wait between passes. A pass that does not reach its end stops them.
     """
 
-    def __init__(self, source: LoaderSource, spec: StreamSpec, batch_size: int) -> None:
+    def __init__(self, source: LoaderSource, spec: base.StreamSpec, batch_size: int) -> None:
         self._device = spec.device
-        self._ranges = list(batch_ranges(source.num_samples, batch_size, spec.rank, spec.world_size))
-        progress = WorkerProgress(min(source.num_workers, len(self._ranges)))
+        self._ranges = list(base.batch_ranges(source.num_samples, batch_size, spec.rank, spec.world_size))
+        progress = workers.WorkerProgress(min(source.num_workers, len(self._ranges)))
         self._dataset = _BatchDataset(source, spec, progress, is_training=False)
         self.close()
 
@@ -207,15 +191,15 @@ class LoaderBatches:
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later pass starts new ones."""
         dataset, num_workers = self._dataset, self._dataset.progress.num_workers
-        self._loader = WorkerLoader(dataset, num_workers, self._device, self._ranges, persistent=True)
+        self._loader = workers.WorkerLoader(dataset, num_workers, self._device, self._ranges, persistent=True)
 
 
 @dataclass
 class _DrawSampler:
     """The sampler of a DataLoader: the draws of each micro-batch of a rank from update `start` on, without end."""
 
-    order: SampleOrder
-    spec: StreamSpec
+    order: base.SampleOrder
+    spec: base.StreamSpec
     start: int = 0
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -233,14 +217,14 @@ class _BatchDataset(Dataset[_HostBatch]):
     """
 
     source: LoaderSource
-    spec: StreamSpec
-    progress: WorkerProgress
+    spec: base.StreamSpec
+    progress: workers.WorkerProgress
     is_training: bool
 
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
         damaged: dict[str, str] = {}
-        with preserve_rngs():
+        with workers.preserve_rngs():
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
                 self.progress.set(-1)
@@ -254,13 +238,13 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def iterate(self, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
         """Iterate over a loader of this data set."""
-        return iterate_loader(loader, self.progress, self.source.name_of)
+        return workers.iterate_loader(loader, self.progress, self.source.name_of)
 
     def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensors, Tensors]]:
         """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples
-        num_tries = min(MAX_DAMAGED_IN_A_ROW, source.num_samples) if self.is_training else 1
+        num_tries = min(base.MAX_DAMAGED_IN_A_ROW, source.num_samples) if self.is_training else 1
         for offset in range(num_tries):
             index = (first + offset) % source.num_samples
             try:
@@ -278,10 +262,10 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
-        seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, draw))
+        workers.seed_rngs(seeding.hash_of(self.spec.seed, seeding.SAMPLE, draw))
         source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
-        with reading(source.name_of(index), "data.num_workers or micro_batch_size"):
+        with workers.reading(source.name_of(index), "data.num_workers or micro_batch_size"):
             raw, target = source.samples[index]
             return transform(raw), target
 
@@ -296,14 +280,14 @@ def collated(
         OutOfMemory: /dev/shm is full, where a worker puts the batch.
     """
     try:
-        batch: Any = rounded(collate(samples), doubles)
+        batch: Any = base.rounded(collate(samples), doubles)
         if get_worker_info() is not None:  # else a thread of its own would fail to, for which nobody waits
             for tensor in tensors_of(batch):
                 if type(tensor) is Tensor and tensor.layout is torch.strided:  # else without storage
                     tensor.share_memory_()
     except Exception as error:  # a user's function raises anything
         if "</torch_" in str(error) and "No space left on device" in str(error):  # the name of such memory
-            raise full_shared_memory(samples) from error
+            raise workers.full_shared_memory(samples) from error
         message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
         remedy = "set a function that pads them, for example"
         raise ConfigError("data.collate", message, remedy=remedy) from error
@@ -321,8 +305,8 @@ class _Transfer:
     copies: Copies
     shift: Tensor  # (C, 1, 1), for bytes
     scale: Tensor  # (C, 1, 1)
-    damaged: DamagedSamples
-    reused: ReusedFloats = field(default_factory=ReusedFloats)
+    damaged: base.DamagedSamples
+    reused: workers.ReusedFloats = field(default_factory=workers.ReusedFloats)
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
@@ -355,7 +339,9 @@ class _Transfer:
         return floats
 
 
-def numbered_batches(source: Source, spec: StreamSpec, batch_size: int) -> Iterator[tuple[Tensor, Batch]]:
+def numbered_batches(
+    source: base.Source, spec: base.StreamSpec, batch_size: int
+) -> Iterator[tuple[Tensor, Batch]]:
     """Yield every evaluation batch and the numbers of its samples in the source, int64 (B,) on the host.
 
     Raises:

@@ -17,17 +17,8 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.data import base
 from hydrant.data.archive import Archive, IdxImages, Images, Samples
-from hydrant.data.base import (
-    Data,
-    Indices,
-    SampleOrder,
-    StreamSpec,
-    check_normalization,
-    check_shapes,
-    labels_of,
-    select,
-)
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_part, cut_val_and_test
 from hydrant.errors import ConfigError, DataError
@@ -44,14 +35,14 @@ def digits(
     mean: Sequence[float] = (0.3053,),
     std: Sequence[float] = (0.3760,),
     augment: Augment | None = None,
-) -> Data:
+) -> base.Data:
     """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
 
     The validation set has the ratio `val_ratio` of each class, and the test set the ratio `test_ratio`. Which samples
     these are depends only on `split_seed`, so that replicates with other seeds are evaluated on the same samples.
     Pixels are scaled from 0..16 to 0..1, and then normalized by `mean` and `std`.
     """
-    check_normalization(mean, std, num_channels=1)
+    base.check_normalization(mean, std, num_channels=1)
     table = _table()
     inputs, targets = table[:, :-1].float().view(-1, 1, 8, 8) / 16, table[:, -1]
     train, val, test = cut_val_and_test(targets.numpy(), val_ratio, test_ratio, split_seed)
@@ -60,7 +51,7 @@ def digits(
         chosen = torch.from_numpy(indices)
         return InMemorySource(inputs[chosen], targets[chosen], mean, std, augment)
 
-    data = Data(
+    data = base.Data(
         part(train, augment),
         part(val, None),
         (1, 8, 8),
@@ -69,7 +60,7 @@ def digits(
         reader=tensor_reader(mean, std),
         class_names=tuple(map(str, range(10))),
     )
-    return check_shapes(data, input_shape, num_classes)
+    return base.check_shapes(data, input_shape, num_classes)
 
 
 def _table() -> Tensor:
@@ -89,7 +80,7 @@ def synthetic(
     num_classes: PositiveInt = 1000,
     num_samples: PositiveInt = 1_000_000,
     num_val_samples: PositiveInt = 1000,
-) -> Data:
+) -> base.Data:
     """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn.
 
     Raises:
@@ -100,14 +91,14 @@ def synthetic(
         raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
     train = SyntheticSource(range(num_samples), shape, num_classes)
     val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
-    return Data(train, val, shape, num_classes, reader=tensor_reader())
+    return base.Data(train, val, shape, num_classes, reader=tensor_reader())
 
 
 @dataclass(frozen=True)
 class SyntheticSource:
     """Sample `i` is a window into one block of noise. Its offset and its label are hashes of `i`."""
 
-    samples: Indices
+    samples: base.Indices
     input_shape: tuple[int, ...]
     num_classes: int
 
@@ -115,15 +106,15 @@ class SyntheticSource:
     def num_samples(self) -> int:
         return len(self.samples)
 
-    def stream(self, spec: StreamSpec) -> DeviceStream:
-        order = SampleOrder(spec.seed, self.num_samples, spec.device)
+    def stream(self, spec: base.StreamSpec) -> DeviceStream:
+        order = base.SampleOrder(spec.seed, self.num_samples, spec.device)
         return DeviceStream(_SyntheticReader.load(self, spec), order, spec)
 
-    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+    def batches(self, spec: base.StreamSpec, batch_size: int) -> Iterable[Batch]:
         return device_batches(_SyntheticReader.load(self, spec), self.num_samples, spec, batch_size)
 
-    def subset(self, indices: Indices) -> SyntheticSource:
-        return replace(self, samples=select(self.samples, indices))
+    def subset(self, indices: base.Indices) -> SyntheticSource:
+        return replace(self, samples=base.select(self.samples, indices))
 
 
 @dataclass(frozen=True)
@@ -133,7 +124,7 @@ class _SyntheticReader:
     samples: range | Tensor
 
     @classmethod
-    def load(cls, source: SyntheticSource, spec: StreamSpec) -> _SyntheticReader:
+    def load(cls, source: SyntheticSource, spec: base.StreamSpec) -> _SyntheticReader:
         size = math.prod(source.input_shape)
         generator = torch.Generator().manual_seed(seeding.SYNTHETIC)
         noise = torch.randn(size + _NUM_OFFSETS - 1, generator=generator).to(spec.device)
@@ -175,7 +166,7 @@ def mnist(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
     augment: Augment | None,
-) -> Data:
+) -> base.Data:
     """Return MNIST (LeCun, Cortes & Burges, 1998) or a data set in its format: gray images of 28 x 28 pixels.
 
     The files, plain or `.gz`, are in `root` or in the folder below it where torchvision puts them. Pixels in 0..1 are
@@ -184,22 +175,22 @@ def mnist(
     archive = IdxImages(variant, Path(root)).archive()
     read = archive.read(download)
 
-    def data_with(measured: Mapping[str, Sequence[float]]) -> Data:
+    def data_with(measured: Mapping[str, Sequence[float]]) -> base.Data:
         data = _build(archive, read, augment, mean or measured["mean"], std or measured["std"])
         data = replace(data, statistics=measured, with_statistics=data_with if measured else None)
-        return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
+        return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
     if mean is not None and std is not None:
         return data_with({})
 
-    def measured_on(images: Tensor) -> Data:
+    def measured_on(images: Tensor) -> base.Data:
         return data_with(dict(zip(("mean", "std"), map(list, statistics(images)), strict=True)))
 
     train = data_with({"mean": [0.0], "std": [1.0]}).train
     assert isinstance(train, InMemorySource) and isinstance(train.inputs, Tensor)
     images = train.inputs  # without the validation part
 
-    def measured_on_part(part: Indices) -> Data:
+    def measured_on_part(part: base.Indices) -> base.Data:
         return measured_on(images[torch.as_tensor(part)])
 
     return replace(measured_on(images), with_statistics_of=measured_on_part)
@@ -216,7 +207,7 @@ def cifar10(
     mean: Sequence[float],
     std: Sequence[float],
     augment: Augment | None,
-) -> Data:
+) -> base.Data:
     """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
 
     Pixels in 0..1 are normalized per channel by `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 is the
@@ -226,7 +217,7 @@ def cifar10(
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
     data = _build(archive, archive.read(download), augment, mean, std)
-    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
+    return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
 def cifar100(
@@ -240,7 +231,7 @@ def cifar100(
     mean: Sequence[float],
     std: Sequence[float],
     augment: Augment | None,
-) -> Data:
+) -> base.Data:
     """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
 
     Pixels in 0..1 are normalized per channel by `mean` and `std`.
@@ -249,7 +240,7 @@ def cifar100(
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
     data = _build(archive, archive.read(download), augment, mean, std)
-    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
+    return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
 def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
@@ -283,10 +274,10 @@ def _channels_first(part: Any) -> Samples:
 
 def _build(
     archive: Archive, read: Images, augment: Augment | None, mean: Sequence[float], std: Sequence[float]
-) -> Data:
+) -> base.Data:
     """Return the data with both parts in memory."""
     num_classes = len(read.class_names)
-    check_normalization(mean, std, read.train[0].shape[1])
+    base.check_normalization(mean, std, read.train[0].shape[1])
 
     def source(samples: Samples, augment: Augment | None) -> InMemorySource:
         images, targets = samples
@@ -295,7 +286,7 @@ def _build(
             raise DataError(f"{archive.name} in {archive.folder}: {message}")
         return InMemorySource(images, targets, mean, std, augment)
 
-    return Data(
+    return base.Data(
         source(read.train, augment),
         source(read.val, None),
         tuple(read.train[0].shape[1:]),
@@ -319,14 +310,14 @@ def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def _cut_val(data: Data, val_ratio: float, split_seed: int) -> Data:
+def _cut_val(data: base.Data, val_ratio: float, split_seed: int) -> base.Data:
     """Return data whose validation set is this ratio of each class of the training set, and whose test set is `val`.
 
     With a ratio of 0, return the data unchanged.
     """
     if val_ratio == 0:
         return data
-    labels = labels_of(data.train)
+    labels = base.labels_of(data.train)
     assert labels is not None
     train, val = cut_part(labels, val_ratio, split_seed, "data.val_ratio")
     return replace(data, train=data.train.subset(train), val=data.train.subset(val), test=data.val)

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError
 from hydrant.interface.arguments import data_frame, known_arguments, list_of_texts
-from hydrant.runs.folder import (
-    CHECKPOINTS,
-    CURVES_PICTURE,
-    PICTURES,
-    SCHEDULE_PICTURE,
-    RunFolder,
-    is_run_folder,
-)
+from hydrant.runs import folder as run_folder
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.log_setup import process_settings
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative
@@ -97,8 +91,10 @@ class Run:
     @property
     def pictures(self) -> dict[str, Path]:
         """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; the schedules; the curves."""
-        drawn = {file.parent.name: file for file in sorted((self.folder / PICTURES).glob("*/*.png"))}
-        of_run = [self.folder / SCHEDULE_PICTURE, self.folder / CURVES_PICTURE]
+        drawn = {
+            file.parent.name: file for file in sorted((self.folder / run_folder.PICTURES).glob("*/*.png"))
+        }
+        of_run = [self.folder / run_folder.SCHEDULE_PICTURE, self.folder / run_folder.CURVES_PICTURE]
         return drawn | {file.stem: file for file in of_run if file.exists()}
 
     @known_arguments
@@ -198,7 +194,7 @@ class Run:
             from hydrant.training.passed_objects import nodes_of, passing
 
         check_known("weights", "weights", weights, _CHECKPOINT)
-        checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
+        checkpoint = self.folder / run_folder.CHECKPOINTS / _CHECKPOINT[weights]
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
             part = "ema" if weights == "ema" else None
@@ -226,7 +222,7 @@ def load_run(
     Raises:
         ConfigError: the folder holds no run, or `allow_targets` is no list of texts.
     """
-    if not is_run_folder(Path(folder)):
+    if not run_folder.is_run_folder(Path(folder)):
         remedy = "give a run folder, such as outputs/lr_study"
         raise ConfigError("folder", f"{folder} holds no run", remedy=remedy)
     trusted = list_of_texts("allow_targets", allow_targets)

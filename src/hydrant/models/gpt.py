@@ -13,16 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Positive, PositiveInt, RatioBelowOne
-from hydrant.models.transformer import (
-    Activation,
-    Attention,
-    Block,
-    FeedForward,
-    Norm,
-    RMSNorm,
-    positions_in_documents,
-    rotation,
-)
+from hydrant.models import transformer
+from hydrant.models.transformer import Block
 
 Positions = Literal["rope", "learned", "none"]
 
@@ -87,8 +79,8 @@ class GPT(nn.Module):
         num_kv_heads: PositiveInt | None,
         head_dim: PositiveInt | None,
         hidden_width: PositiveInt | None,
-        activation: Activation,
-        norm: Norm,
+        activation: transformer.Activation,
+        norm: transformer.Norm,
         norm_eps: Positive,
         qk_norm: bool,
         positions: Positions,
@@ -118,7 +110,9 @@ class GPT(nn.Module):
             self._head_ratio = head_size / (mup_base_head_dim or head_size / self._width_ratio)
             attention_scale = (head_size * self._head_ratio) ** -0.5
         self._is_mup = mup_base_width is not None
-        make_norm = partial(RMSNorm if norm == "rms" else partial(nn.LayerNorm, bias=False), eps=norm_eps)
+        make_norm = partial(
+            transformer.RMSNorm if norm == "rms" else partial(nn.LayerNorm, bias=False), eps=norm_eps
+        )
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(sequence_length, width) if positions == "learned" else None
         self.dropout = nn.Dropout(dropout)
@@ -126,7 +120,7 @@ class GPT(nn.Module):
             Block(
                 width,
                 make_norm,
-                Attention(
+                transformer.Attention(
                     width,
                     num_heads=num_heads,
                     num_kv_heads=num_kv_heads or num_heads,
@@ -135,7 +129,7 @@ class GPT(nn.Module):
                     qk_norm=make_norm if qk_norm else None,
                     dropout=dropout,
                 ),
-                FeedForward(width, hidden_size, activation),
+                transformer.FeedForward(width, hidden_size, activation),
                 dropout,
             )
             for _ in range(num_layers)
@@ -157,14 +151,16 @@ class GPT(nn.Module):
         """
         if isinstance(inputs, Mapping):
             tokens, documents = inputs["tokens"], inputs["documents"]
-            places = positions_in_documents(documents)
+            places = transformer.positions_in_documents(documents)
         else:
             tokens, documents = inputs, None
             places = torch.arange(tokens.shape[1], device=tokens.device)
         if (length := tokens.shape[1]) > self._sequence_length:
             message = f"is {self._sequence_length}, but a sequence has {length} tokens"
             raise ConfigError("model.sequence_length", message)
-        turned = None if self._rope_base is None else rotation(places, self._head_dim, self._rope_base)
+        turned = (
+            None if self._rope_base is None else transformer.rotation(places, self._head_dim, self._rope_base)
+        )
         x = self.embedding(tokens)
         x = self.dropout(x if self.positions is None else x + self.positions(places))
         for block in self.blocks:
@@ -237,8 +233,8 @@ def _check_sizes(arguments: Mapping[str, Any]) -> None:
 
 def _check_names(activation: str, norm: str, positions: str) -> None:
     for key, kind, name, options in (
-        ("activation", "activation", activation, get_args(Activation)),
-        ("norm", "norm", norm, get_args(Norm)),
+        ("activation", "activation", activation, get_args(transformer.Activation)),
+        ("norm", "norm", norm, get_args(transformer.Norm)),
         ("positions", "kind of positions", positions, get_args(Positions)),
     ):
         if name not in options:

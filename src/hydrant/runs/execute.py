@@ -22,15 +22,9 @@ from hydrant.runs.summary_lines import next_commands
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.several import trackers_warmed_up
+from hydrant.training import data_identity
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
-from hydrant.training.data_identity import (
-    DataIdentity,
-    check_batch_sizes,
-    check_ranks,
-    check_stream,
-    loaded_parts,
-)
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
@@ -161,24 +155,24 @@ def prepare_start(plan: Plan, start: Start) -> None:
     """
     config = plan.config
     _prepare_weights(start, plan.task, config)
-    learned = loaded_parts(config)
+    learned = data_identity.loaded_parts(config)
     if start.weights is not None and (source := start.weights.checkpoint) is not None:
         learned["init_from"] = source
-    identity = DataIdentity.of(plan)
+    identity = data_identity.DataIdentity.of(plan)
     for key, checkpoint in learned.items():
-        DataIdentity.saved(SavedCheckpoint(checkpoint)).warn_of_learned(identity, key)
+        data_identity.DataIdentity.saved(SavedCheckpoint(checkpoint)).warn_of_learned(identity, key)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-        check_ranks(plan.train, start.checkpoint, plan.world.world_size)
-        saved = DataIdentity.saved(start.checkpoint)
+        data_identity.check_ranks(plan.train, start.checkpoint, plan.world.world_size)
+        saved = data_identity.DataIdentity.saved(start.checkpoint)
         saved.check_unchanged(identity, is_strict=config["resume_strict"])
         was = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
-        check_batch_sizes(start.checkpoint, was, plan.clock)
-    check_stream(plan.train, is_continued=start.checkpoint is not None)
+        data_identity.check_batch_sizes(start.checkpoint, was, plan.clock)
+    data_identity.check_stream(plan.train, is_continued=start.checkpoint is not None)
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:

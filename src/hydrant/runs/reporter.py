@@ -14,6 +14,7 @@ from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
 from hydrant.runs import folder as files
+from hydrant.runs import summary_lines
 from hydrant.runs.folder import RunStatus, performance_text
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
@@ -22,14 +23,6 @@ from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.pictures import draw_run, draw_schedules, schedule_points
 from hydrant.runs.record import History, Record, last_values, read_metrics
 from hydrant.runs.resume import stretches_of
-from hydrant.runs.summary_lines import (
-    describe_environment,
-    end_lines,
-    figures,
-    is_shown,
-    measurements,
-    result_text,
-)
 from hydrant.terminal.console import log_fields, show_activity
 from hydrant.terminal.progress_bar import ProgressBar, show_picture
 from hydrant.terminal.text import format_metric
@@ -95,7 +88,7 @@ class RunReporter(RunLogger, Rows):
             self._record.update_summary(
                 **begun,
                 total_updates=total_updates,
-                environment=environment or describe_environment(world.device, world.world_size),
+                environment=environment or summary_lines.describe_environment(world.device, world.world_size),
                 host=platform.node(),
                 wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
@@ -125,7 +118,7 @@ class RunReporter(RunLogger, Rows):
         self._num_updates = int(row["num_updates"])
         # Rows are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
-        row = dict(row) | figures(self._plan, row) | {"time": self._logged_at}
+        row = dict(row) | summary_lines.figures(self._plan, row) | {"time": self._logged_at}
         with self._optional(files.METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)
@@ -135,7 +128,7 @@ class RunReporter(RunLogger, Rows):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {format_metric(v)}" for k, v in values.items())
-            is_for_all = is_shown(self._plan, self._num_updates)  # else only train.log has it
+            is_for_all = summary_lines.is_shown(self._plan, self._num_updates)  # else only train.log has it
             level = logging.INFO if is_for_all else logging.DEBUG
             log.log(level, "update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
 
@@ -224,7 +217,10 @@ class RunReporter(RunLogger, Rows):
         self._record.sync()
         rows = read_metrics(self._folder)
         # If this process only completes files, the figures are those of the process that made the last update.
-        measured, recorded = measurements(plan, rows), {} if self._has_trained else self._record.summary
+        measured, recorded = (
+            summary_lines.measurements(plan, rows),
+            {} if self._has_trained else self._record.summary,
+        )
         has_reason = state.end_reason or "end_reason" in self._record.summary
         self._record.update_summary(
             status=RunStatus.RUNNING if is_finished else result.status,
@@ -239,14 +235,14 @@ class RunReporter(RunLogger, Rows):
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if is_finished:
-            log.info("finished: %s", result_text(state, plan.clock.total_updates, rows))
+            log.info("finished: %s", summary_lines.result_text(state, plan.clock.total_updates, rows))
             if plan.compilation.is_on:
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
                 log.info("here: %s", performance_text(self._record.summary))
             seconds, summary = time.monotonic() - self._began, self._record.summary
-            log_fields(end_lines(self._job, seconds, summary, rows, self._first_update))
+            log_fields(summary_lines.end_lines(self._job, seconds, summary, rows, self._first_update))
 
     def close(self, result: RunResult) -> None:
         """Write the plots and reports and finish the trackers, even if one of them fails.

@@ -26,18 +26,12 @@ from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
 from hydrant.runs.lock import is_in_use, shared
+from hydrant.sweeps import preflight
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.preflight import (
-    check_same_config,
-    describe_start,
-    find_config_errors,
-    is_finished,
-    trained_elsewhere,
-)
 from hydrant.sweeps.results_table import sweep_files_locked
 from hydrant.sweeps.stack_plan import Lanes, check_lanes
 from hydrant.sweeps.sweep import Sweep
@@ -125,14 +119,14 @@ class GridSweeper:
         register_resolvers(JobFolders(swept, recorded))
         job_words = grid(overrides)
         jobs, faults = self._compose_all(job_words)
-        unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
+        unfinished = [job for job in jobs if not preflight.is_finished(job.config, RunFolder(job.folder))]
         faults = faults or self._find_faults(unfinished)
         if faults:
             raise _refusal(faults, job_words)
         self.sweep.files.keeps_plan = is_in_use(self.folder)
         self.sweep.files.adds_seeds = _add_seeds(self.folder, recorded, [job.job.overrides for job in jobs])
         finished = {job.folder: job not in unfinished for job in jobs}
-        say(describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
+        say(preflight.describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         self._launch(jobs)
 
@@ -146,14 +140,14 @@ class GridSweeper:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
         if not jobs or self.executor.is_remote:
             return []
-        reasons = [(trained_elsewhere(job.folder), job.words) for job in jobs]
+        reasons = [(preflight.trained_elsewhere(job.folder), job.words) for job in jobs]
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
         if self.lanes != 1:
             plan = self.sweep.plan_stacks({job.folder: job.config for job in jobs}, self.executor, self.lanes)
             return [(plan.errors[job.folder], job.words) for job in jobs if job.folder in plan.errors]
         show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
-        errors = find_config_errors([job.config for job in jobs])
+        errors = preflight.find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
 
     def _launch(self, jobs: Sequence[ComposedJob]) -> None:
@@ -201,7 +195,7 @@ class GridSweeper:
                     message = f"another job has the same folder, {job.folder.name}"
                     raise ConfigError("", message, remedy="give each value once")
                 composed[job.folder] = job
-                check_same_config(job.config, job.folder)
+                preflight.check_same_config(job.config, job.folder)
             except (ConfigError, *HYDRA_ERRORS) as raised:
                 error = explain(raised)
                 faults.append(

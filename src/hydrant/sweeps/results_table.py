@@ -26,16 +26,8 @@ from hydrant.files.atomic_write import locked, replace_file
 from hydrant.files.redaction import public, redacted
 from hydrant.files.user_files import as_csv
 from hydrant.records.answers import RunProgress
-from hydrant.runs.folder import (
-    SWEEP_LOCK,
-    SWEEP_PICTURE,
-    SWEEP_PLAN,
-    SWEEP_TABLE,
-    RunFolder,
-    RunStatus,
-    performance_text,
-    runs_of_sweep,
-)
+from hydrant.runs import folder as run_folder
+from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import note_no_lock
@@ -236,7 +228,7 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
             + [values.get(m, "") for m in metrics]
             + [run.error]
         )
-    replace_file(folder / SWEEP_TABLE, as_csv(table))
+    replace_file(folder / run_folder.SWEEP_TABLE, as_csv(table))
 
 
 def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], mode: str) -> None:
@@ -258,11 +250,11 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str], 
     places: Sequence[int] = range(len(runs))
     if len(runs) > MAX_PRINTED:
         places = most_urgent(list(zip(states, values, strict=True)), MAX_PRINTED, mode)
-    say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
+    say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / run_folder.SWEEP_TABLE}")
     for place in places:
         run, value, best = runs[place], values[place], runs[place].summary.get("best") or {}
         details = [] if value is None else [_best_text(best, values)]
-        details += [performance_text(run.summary)] if claims else []
+        details += [run_folder.performance_text(run.summary)] if claims else []
         say(f"  {labels[place]:<{width}}  {states[place]:<11} {'; '.join(filter(None, details))}".rstrip())
         if run.error:
             say(f"    {run.error}")
@@ -287,9 +279,9 @@ def closing_fields(folder: Path, runs: Sequence[RunFolder], seconds: float, mode
         best, run = (max if mode == "max" else min)(results, key=lambda result: result[0]["value"])
         label = labels_of(runs)[list(runs).index(run)]
         fields["best run"] = f"{label}: {_best_text(best, values)}"
-    fields |= {"duration": format_duration(seconds), "results": f"{name}/{SWEEP_TABLE}"}
-    if (folder / SWEEP_PICTURE).exists():
-        fields["curves"] = f"{name}/{SWEEP_PICTURE}"
+    fields |= {"duration": format_duration(seconds), "results": f"{name}/{run_folder.SWEEP_TABLE}"}
+    if (folder / run_folder.SWEEP_PICTURE).exists():
+        fields["curves"] = f"{name}/{run_folder.SWEEP_PICTURE}"
     return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if len(results) > 1 else {})
 
 
@@ -320,10 +312,10 @@ def sweep_files_locked(folder: Path) -> Generator[None]:
     """Let one command at a time write the files of a sweep."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / SWEEP_LOCK))
+            stack.enter_context(locked(folder / run_folder.SWEEP_LOCK))
         except OSError as error:
             consequence = "if the sweep is started twice at once, some seconds may not be counted"
-            note_no_lock(folder / SWEEP_LOCK, error.strerror or str(error), consequence)
+            note_no_lock(folder / run_folder.SWEEP_LOCK, error.strerror or str(error), consequence)
         yield
 
 
@@ -357,11 +349,11 @@ class SweepFiles:
     def runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""
         runs = [RunFolder(job.folder, job.overrides, job.refused) for job in self.jobs.values()]
-        return runs + runs_of_sweep(folder, without=self.jobs)
+        return runs + run_folder.runs_of_sweep(folder, without=self.jobs)
 
     def write_plan(self, folder: Path) -> None:
         """Write what the sweep plans, with what other commands at work have planned, and what all starts have used."""
-        with print_write_errors(folder / SWEEP_PLAN), sweep_files_locked(folder):
+        with print_write_errors(folder / run_folder.SWEEP_PLAN), sweep_files_locked(folder):
             file, used = usable_plan(folder)[0], (self.wall_seconds, self.processor_seconds)
             wall, cpu = self.total = (  # of this start too, if somebody has damaged the file
                 max(file.wall_seconds, self.total[0]) + used[0] - self._counted[0],
@@ -379,7 +371,7 @@ class SweepFiles:
         self.write_table(folder, self.runs(folder))
 
     def write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
-        with print_write_errors(folder / SWEEP_TABLE), sweep_files_locked(folder):
+        with print_write_errors(folder / run_folder.SWEEP_TABLE), sweep_files_locked(folder):
             write_sweep_csv(folder, runs)
 
 

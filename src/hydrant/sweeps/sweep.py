@@ -14,14 +14,8 @@ from typing import Any
 
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
-from hydrant.runs.folder import (
-    CHECKPOINTS,
-    SWEEP_PICTURE,
-    RunFolder,
-    RunStatus,
-    mark_failed,
-    remove_if_empty,
-)
+from hydrant.runs import folder as run_folder
+from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
@@ -34,15 +28,7 @@ from hydrant.sweeps.plan import check_is_of_a_sweep
 from hydrant.sweeps.preflight import call_before_jobs, is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
 from hydrant.sweeps.stack_plan import Lanes, StackPlan, program_of
-from hydrant.terminal.console import (
-    console,
-    is_terminal,
-    relative,
-    say,
-    say_fields,
-    show_activity,
-    wants_json,
-)
+from hydrant.terminal import console as terminal_console
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _OUTCOMES: Mapping[str, str] = {
@@ -66,7 +52,7 @@ class Sweep:
         self._mode = ""  # `best.mode` of the jobs
         self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
         self._has_table = False
-        self._is_brief = wants_json()  # a program reads what is printed at the end
+        self._is_brief = terminal_console.wants_json()  # a program reads what is printed at the end
         self.has_run = False
         self.max_seconds: float | None = None  # since this process began; then the jobs save and stop
         self.ended_by = ""  # the limit that has ended the sweep, for its users
@@ -91,7 +77,7 @@ class Sweep:
         check_is_of_a_sweep(folder)
         self.files.jobs |= {path: table.planned(path, overrides) for path, overrides in jobs.items()}
         self.files.write_plan(folder)
-        self._has_table = is_terminal(sys.stdout)
+        self._has_table = terminal_console.is_terminal(sys.stdout)
         with table.live_display(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 
@@ -138,9 +124,9 @@ class Sweep:
                         results[sweep_job.number] = result
                         has_printed = isinstance(executor, Sequential) or self._has_table or self._is_brief
                         if not (result.exit_status or has_printed):
-                            say(f"job {sweep_job.number}: finished")
+                            terminal_console.say(f"job {sweep_job.number}: finished")
         finally:
-            remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
+            run_folder.remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
         if signals.signum is not None:
             raise Stopped(128 + signals.signum)
         if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
@@ -182,7 +168,7 @@ class Sweep:
         Raises:
             Stopped: a signal arrived.
         """
-        show_activity(f"trying which of {len(configs):,} jobs train together")
+        terminal_console.show_activity(f"trying which of {len(configs):,} jobs train together")
         groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
         for folder, config in configs.items():
             groups[program_of(config)][folder] = config
@@ -217,7 +203,7 @@ class Sweep:
             numbers: those of the jobs, by folder.
         """
         for line in [] if self._is_brief else self._stacks.describe(numbers):
-            say(line)
+            terminal_console.say(line)
 
     def earlier(self, job: Job) -> float:
         """Return when the summary of a job was written before this start, in unix seconds; 0: never."""
@@ -228,7 +214,7 @@ class Sweep:
         for sweep_job, result in ended:
             job = sweep_job.job
             if result.exit_status == ConfigError.exit_status:
-                remove_if_empty([job.folder])
+                run_folder.remove_if_empty([job.folder])
                 path = job.folder.resolve()
                 self.files.jobs[path] = replace(self.files.jobs[path], refused=result.message)
                 self.files.write_plan(job.sweep_folder or path.parent)
@@ -248,13 +234,16 @@ class Sweep:
         runs = self.files.runs(folder)
         if not any(run.has_begun for run in runs):
             for line in self.closing_lines:
-                say(line)
+                terminal_console.say(line)
             return False
         self.files.write_table(folder, runs)
         self.files.write_plan(folder)
         from hydrant.sweeps.picture import draw_curves_of
 
-        with log_errors(SWEEP_PICTURE), table.print_write_errors(folder / SWEEP_PICTURE):
+        with (
+            log_errors(run_folder.SWEEP_PICTURE),
+            table.print_write_errors(folder / run_folder.SWEEP_PICTURE),
+        ):
             draw_curves_of(folder, runs, self._mode)
         if self._is_brief or not self.has_best:
             pass
@@ -263,16 +252,16 @@ class Sweep:
         else:
             table.print_table(folder, runs, list(self._claims), self._mode)
         if is_stopped:
-            say(self._stopped_text(runs))
+            terminal_console.say(self._stopped_text(runs))
         elif not self._is_brief:
-            say("")
-            say_fields(
+            terminal_console.say("")
+            terminal_console.say_fields(
                 table.closing_fields(
                     folder, runs, self.files.wall_seconds, self._mode if self.has_best else ""
                 )
             )
         for line in self.closing_lines:
-            say(line)
+            terminal_console.say(line)
         has_refused = any(job.refused for job in self.files.jobs.values())
         has_failed = any(r.status == RunStatus.FAILED and r.path.resolve() in self._failed for r in runs)
         return not self.may_fail and (has_refused or has_failed)
@@ -289,7 +278,7 @@ class Sweep:
         of_jobs = {"best": best, "ended_by": self.ended_by}
         return {
             "result": self.result,
-            "folder": relative(folder),
+            "folder": terminal_console.relative(folder),
             "states": dict(Counter(str(run.state) for run in runs)),
             **(of_jobs if self.has_best else {}),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[: table.MAX_PRINTED]],
@@ -298,12 +287,18 @@ class Sweep:
         }
 
     def _print_styled_table(self, folder: Path) -> None:
-        name, runs = relative(folder), sweep_progress(folder)
+        name, runs = terminal_console.relative(folder), sweep_progress(folder)
         rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
         lines = table.render_table(
-            name, runs, console().width, table.MAX_PRINTED + 3, self._mode, reasons_below=True, rest=rest
+            name,
+            runs,
+            terminal_console.console().width,
+            table.MAX_PRINTED + 3,
+            self._mode,
+            reasons_below=True,
+            rest=rest,
         )
-        console().print(table.styled(lines))
+        terminal_console.console().print(table.styled(lines))
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
@@ -327,9 +322,11 @@ def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
         return
     # Not if another start of this sweep has begun to train it.
     with table.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
-        if newest_checkpoint(job.folder / CHECKPOINTS) is None:  # else the config of what trained it stays
+        if (
+            newest_checkpoint(job.folder / run_folder.CHECKPOINTS) is None
+        ):  # else the config of what trained it stays
             write_records(job)
-        mark_failed(job.folder, result.message)
+        run_folder.mark_failed(job.folder, result.message)
 
 
 def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
@@ -338,12 +335,14 @@ def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
     if not is_finished(job.config, RunFolder(job.folder)):
         return None
     if not sweep_job.in_table:
-        say(f"job {sweep_job.number}: already finished: {relative(job.folder)}")
+        terminal_console.say(
+            f"job {sweep_job.number}: already finished: {terminal_console.relative(job.folder)}"
+        )
     return result_from_folder(job, "")
 
 
 def _table(folder: Path, width: int, height: int) -> list[str]:
-    return table.render_table(relative(folder), sweep_progress(folder), width, height)
+    return table.render_table(terminal_console.relative(folder), sweep_progress(folder), width, height)
 
 
 def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:

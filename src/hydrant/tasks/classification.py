@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import Ratio
+from hydrant.tasks import losses
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
-from hydrant.tasks.losses import (
-    Loss,
-    MeanOfValid,
-    binary_cross_entropy,
-    check_weight,
-    checked_loss,
-    cross_entropy,
-)
 
 
 def class_predictions(logits: Tensor) -> dict[str, Tensor]:
@@ -93,12 +86,12 @@ class Classification(Task):
         class_weights: Sequence[float] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
-        loss: Loss | None = None,
+        loss: losses.Loss | None = None,
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
         check_single_model(model)
-        own_loss = None if loss is None else checked_loss(loss)
+        own_loss = None if loss is None else losses.checked_loss(loss)
         if isinstance(own_loss, nn.BCELoss):
             message = (
                 "BCELoss takes probabilities, but task=classification takes what the model gives for logits"
@@ -122,7 +115,7 @@ class Classification(Task):
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
-        self._ignored = own_loss.ignore_index if isinstance(own_loss, MeanOfValid) else ignore_index
+        self._ignored = own_loss.ignore_index if isinstance(own_loss, losses.MeanOfValid) else ignore_index
         if ignore_index not in (None, self._ignored):
             remedy = f"leave it out here, and write task.loss.ignore_index={ignore_index}"
             message = f"{ignore_index} is not the {self._ignored} of task.loss"
@@ -176,7 +169,7 @@ class Classification(Task):
 
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
-            check_weight(self._own_loss, targets)
+            losses.check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
         if (weights := self.class_weights) is not None:
             if len(weights) != (num_classes := logits.shape[1]):
@@ -184,9 +177,9 @@ class Classification(Task):
                 raise ConfigError("task.class_weights", message)
             weights = weights.to(logits.dtype)
         if self._is_multi_label:
-            loss = binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+            loss = losses.binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
             return "binary_cross_entropy", loss
-        return "cross_entropy", cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+        return "cross_entropy", losses.cross_entropy(logits, targets, weights, self._label_smoothing, valid)
 
     def _measurements(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> dict[str, Tensor]:
         is_right = (logits > 0) == (targets > 0.5) if self._is_multi_label else are_correct(logits, targets)

@@ -17,17 +17,9 @@ from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
 from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import Positive
+from hydrant.tasks import losses as task_losses
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.classification import class_predictions
-from hydrant.tasks.losses import (
-    Loss,
-    MeanOfValid,
-    MetricOfSums,
-    check_weight,
-    checked_loss,
-    cross_entropy,
-    is_of_torch,
-)
 
 
 class Supervised(Task):
@@ -44,13 +36,18 @@ class Supervised(Task):
     """
 
     def __init__(
-        self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module], loss_of_batch: bool = False
+        self,
+        model: nn.Module,
+        *,
+        loss: task_losses.Loss,
+        metrics: Mapping[str, nn.Module],
+        loss_of_batch: bool = False,
     ) -> None:
         super().__init__(model, metrics)
         self.loss_of_batch = loss_of_batch
         check_single_model(model)
-        self.loss = checked_loss(loss)
-        self._is_of_torch = is_of_torch(self.loss)
+        self.loss = task_losses.checked_loss(loss)
+        self._is_of_torch = task_losses.is_of_torch(self.loss)
 
     def forward(self, batch: Batch) -> Outcome:
         return self.assess(self.model(batch.inputs), batch)
@@ -63,7 +60,7 @@ class Supervised(Task):
         """
         raw = map_tensors(widened, outputs)
         outputs = fitted(raw, batch.targets)
-        check_weight(self.loss, batch.targets)
+        task_losses.check_weight(self.loss, batch.targets)
         if self._is_of_torch:
             losses = self.loss(outputs, _in_dtype(batch.targets, outputs))
         else:
@@ -77,7 +74,7 @@ class Supervised(Task):
                 )
                 raise ConfigError("task.loss", message)
         predictions = map_tensors(Tensor.detach, outputs)
-        valid = self.loss.valid(batch.targets) if isinstance(self.loss, MeanOfValid) else None
+        valid = self.loss.valid(batch.targets) if isinstance(self.loss, task_losses.MeanOfValid) else None
         num_targets = batch.num_samples if valid is None else valid.sum()
         return Outcome(
             losses, self.measure(outputs, batch) if self.measures else {}, predictions, num_targets
@@ -124,11 +121,15 @@ class Regression(Supervised):
         self,
         model: nn.Module,
         *,
-        loss: Literal["mse", "mae", "huber"] | Loss,
+        loss: Literal["mse", "mae", "huber"] | task_losses.Loss,
         delta: Positive,
         metrics: Mapping[str, nn.Module],
     ) -> None:
-        losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
+        losses: dict[str, task_losses.Loss] = {
+            "mse": F.mse_loss,
+            "mae": F.l1_loss,
+            "huber": nn.HuberLoss(delta=delta),
+        }
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)
         if _takes_logarithms(loss):
@@ -166,7 +167,7 @@ def _takes_logarithms(loss: object) -> bool:
     return isinstance(loss, nn.PoissonNLLLoss) and loss.log_input
 
 
-class R2(MetricOfSums):
+class R2(task_losses.MetricOfSums):
     """The coefficient of determination of a whole split: 1 - (squared errors) / (squared distances from the mean).
 
     1 is perfect, and 0 is as good as the mean of the targets. With several outputs it is the mean over them. Where all
@@ -220,8 +221,10 @@ class TwoModels(Task):
         first, second = models["first"](batch.inputs), models["second"](batch.inputs)
         logits = widened(2 * first + 3 * second)
         losses = {
-            "loss0": cross_entropy(logits, batch.targets, None, 0.0, None),
-            "loss1": cross_entropy(widened(3 * first - 5 * second), batch.targets, None, 0.0, None),
+            "loss0": task_losses.cross_entropy(logits, batch.targets, None, 0.0, None),
+            "loss1": task_losses.cross_entropy(
+                widened(3 * first - 5 * second), batch.targets, None, 0.0, None
+            ),
         }
         measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))

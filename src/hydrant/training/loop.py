@@ -9,17 +9,10 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
+from hydrant.training import reports
 from hydrant.training.evaluation import evaluate_run
 from hydrant.training.metrics import Pace
 from hydrant.training.nonfinite import check_finite
-from hydrant.training.reports import (
-    log_histograms,
-    log_micro_batch_size,
-    log_pictures,
-    log_row,
-    training_row,
-    with_progress,
-)
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
 
@@ -45,16 +38,16 @@ def begin_training(trainer: Trainer) -> None:
     state = trainer.state
     is_evaluated = state.num_updates == 0 and trainer.plan.intervals.eval_every.is_on
     row = evaluate(trainer) if is_evaluated else {}  # so that every curve starts at the untrained model
-    log_row(trainer, row)
+    reports.log_row(trainer, row)
     if is_evaluated:
-        log_pictures(trainer, is_last=False)
+        reports.log_pictures(trainer, is_last=False)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
 
 
 def end_training(trainer: Trainer) -> None:
     """Do what comes after the last update."""
     trainer.plan.hooks.call("on_end", trainer)
-    log_row(trainer, {})
+    reports.log_row(trainer, {})
 
 
 def train_update(trainer: Trainer, *, is_last: bool) -> None:
@@ -80,7 +73,7 @@ def finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) 
     """
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
-        log_micro_batch_size(trainer)
+        reports.log_micro_batch_size(trainer)
     trainer.logger.advance()
     if due is not NOTHING or update.stop is not None:
         report_and_save(trainer, due, update, is_last=is_last)
@@ -195,9 +188,9 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         due = trainer.plan.intervals.due(state.num_updates, is_last=True)
     if due.log:
         trainer.enter("log")
-        row |= training_row(trainer, update.grad_norms)  # waits for the device
+        row |= reports.training_row(trainer, update.grad_norms)  # waits for the device
     if due.histogram:
-        log_histograms(trainer)
+        reports.log_histograms(trainer)
     if due.eval:
         trainer.enter("evaluation")
         with pace.paused():
@@ -205,7 +198,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         trainer.optimizers.schedules.observe(row)
     new_best = trainer.early_stopping.improved(state.best, row, state.num_updates)
     state.best = new_best or state.best
-    log_row(trainer, row)
+    reports.log_row(trainer, row)
     if due.eval:
         num_evaluations = trainer.plan.intervals.eval_every.count(state.num_updates - 1) + 1
         with pace.paused():
@@ -213,7 +206,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     ends = is_last or ends_early(trainer)
     if due.eval:
         with pace.paused():
-            log_pictures(trainer, is_last=ends)
+            reports.log_pictures(trainer, is_last=ends)
     trainer.enter("other")
     saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
     if saves or update.stop is not None:
@@ -226,7 +219,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
 def evaluate(trainer: Trainer) -> dict[str, float]:
     """Evaluate the task and pass the result to the hooks."""
     row = evaluate_run(trainer)
-    trainer.plan.hooks.call("on_evaluation", trainer, with_progress(trainer, row))
+    trainer.plan.hooks.call("on_evaluation", trainer, reports.with_progress(trainer, row))
     return row
 
 

@@ -6,33 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hydrant.checks import unknown_name
+from hydrant.commands.compare import config_keys as compare_config_keys
+from hydrant.commands.compare import ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.config_keys import (
-    check_repeats,
-    differing_keys,
-    mark_repeats,
-    mark_several_configs,
-)
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.ranking import (
-    Choice,
-    choose_best,
-    difference,
-    find_baseline,
-    find_winner,
-    with_differences,
-)
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
-from hydrant.commands.compare.studied import (
-    LOOKED_OFTEN,
-    StudyVerdict,
-    count_looks,
-    find_study,
-    limited,
-    tested_runs,
-)
 from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
@@ -62,17 +42,17 @@ class Comparison:
     missing: Sequence[Mapping[str, str]]  # combinations without a run
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
     repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
-    choice: Choice  # of `--best-over`
+    choice: ranking.Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
     factorial: Factorial | None  # for a sweep over several keys, unless `by` asks for some
     num_looks: int  # at the results while seeds were added; 1: none were
-    study: StudyVerdict | None  # if all runs are those of a study
+    study: studied.StudyVerdict | None  # if all runs are those of a study
 
     @property
     def lead(self) -> Difference | None:
         """The winner minus the runner-up."""
-        return self.winner and self.runner_up and difference(self.winner, self.runner_up)
+        return self.winner and self.runner_up and ranking.difference(self.winner, self.runner_up)
 
     @cached_property
     def group_times(self) -> Mapping[str, GroupTime]:
@@ -102,7 +82,7 @@ class Comparison:
             "Folds share training samples, so the intervals of means are too small. Differences and p are corrected "
             "for it (Nadeau & Bengio, 2003)."
         )
-        texts = [of_folds] * ("folds" in self.repetitions) + [LOOKED_OFTEN] * (self.study is not None)
+        texts = [of_folds] * ("folds" in self.repetitions) + [studied.LOOKED_OFTEN] * (self.study is not None)
         return " ".join(texts)
 
 
@@ -112,19 +92,24 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    asked, every_key = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
-    marked = mark_repeats(mark_several_configs(runs), [*every_key, *(question.by or ())])
-    given, study = tested_runs(marked, find_study(runs))
-    keys = differing_keys(given)
+    asked, every_key = (
+        _choose_metric(runs, question.metric, question.mode),
+        compare_config_keys.differing_keys(runs),
+    )
+    marked = compare_config_keys.mark_repeats(
+        compare_config_keys.mark_several_configs(runs), [*every_key, *(question.by or ())]
+    )
+    given, study = studied.tested_runs(marked, studied.find_study(runs))
+    keys = compare_config_keys.differing_keys(given)
     by, over = _asked_keys(given, question, keys, study)
     validation = _choose_metric(given, None, None) if over and asked.is_test else asked
-    choice = choose_best(given, by, over, keys, asked, validation)
-    metric, looks = choice.metric, count_looks(marked)
+    choice = ranking.choose_best(given, by, over, keys, asked, validation)
+    metric, looks = choice.metric, studied.count_looks(marked)
     counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
     groups, baseline = _groups(counted, by, other_keys, choice, looks, question.baseline)
-    winner = find_winner(groups, metric)
-    runner_up = find_winner([group for group in groups if group is not winner], metric)
+    winner = ranking.find_winner(groups, metric)
+    runner_up = ranking.find_winner([group for group in groups if group is not winner], metric)
     names = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in other_keys]
     repetitions = " and ".join(f"{name}s" for name in names or ["seed"])
     terms = metric, repetitions, choice.num_tried, looks
@@ -144,12 +129,12 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     return Comparison(
         question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline,
         warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, repetitions, choice, verdicts,
-        limited(verdict, study, asked.name), factorial if verdict is answer else None, looks, study,
+        studied.limited(verdict, study, asked.name), factorial if verdict is answer else None, looks, study,
     )  # fmt: skip
 
 
 def _asked_keys(
-    runs: Sequence[Run], question: Question, keys: Sequence[str], study: StudyVerdict | None
+    runs: Sequence[Run], question: Question, keys: Sequence[str], study: studied.StudyVerdict | None
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the grouping keys and those of `--best-over`. Raises as `compare` does, for targets too."""
     for flag, target in (("--against", question.fixed_target), ("--target", question.goal)):
@@ -163,15 +148,19 @@ def _asked_keys(
 
 
 def _groups(
-    runs: Sequence[Run], by: Sequence[str], other_keys: Sequence[str], choice: Choice, num_looks: int,
+    runs: Sequence[Run], by: Sequence[str], other_keys: Sequence[str], choice: ranking.Choice, num_looks: int,
     baseline: str | None,
 ) -> tuple[Sequence[Group], Group | None]:  # fmt: skip
     """Return the groups with their differences from the baseline: the winner, if none is asked for."""
     groups = group_runs(runs, by, other_keys, choice.metric)
-    base = find_winner(groups, choice.metric) if baseline is None else find_baseline(groups, baseline)
+    base = (
+        ranking.find_winner(groups, choice.metric)
+        if baseline is None
+        else ranking.find_baseline(groups, baseline)
+    )
     if base is None:
         return groups, None
-    compared = with_differences(groups, base, choice.num_tried * num_looks**2)
+    compared = ranking.with_differences(groups, base, choice.num_tried * num_looks**2)
     return compared, next(new for new, group in zip(compared, groups, strict=True) if group is base)
 
 
@@ -207,5 +196,5 @@ def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequ
     for key in given:
         if key not in config_keys:
             raise unknown_name(flag, "key", key, keys or config_keys)
-        check_repeats(flag, key, runs)
+        compare_config_keys.check_repeats(flag, key, runs)
     return list(given)

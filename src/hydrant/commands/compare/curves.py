@@ -10,13 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import bounds_of, unit_weights
 from hydrant.commands.compare.run import FloatArray, Run, Series
-from hydrant.commands.compare.statistics import (
-    CONFIDENCE,
-    Bounds,
-)
 from hydrant.config.metric_keys import mode_by_name
 
 MAX_POINTS = 75_000
@@ -101,7 +98,7 @@ def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
 
 
 def _mean_curve(
-    counted: Mapping[str, Sequence[Run]], metric: str, limit: int, bounds: Bounds
+    counted: Mapping[str, Sequence[Run]], metric: str, limit: int, bounds: statistics.Bounds
 ) -> dict[str, Any] | None:
     """Return the mean over the runs of each seed, then over seeds, at every update where a run has a value.
 
@@ -124,7 +121,7 @@ def _mean_curve(
         units = table if weights is None else weights @ table
         num = np.isfinite(units).sum(axis=0)  # (seeds, updates) -> (updates,)
         mean, std = np.nanmean(table, axis=0), np.nanstd(units, axis=0, ddof=1)
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
+        half = stats.t.ppf((1 + statistics.CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
         seconds = _mean_where(np.isfinite(table), clocks)
     batches = [run.samples_per_update for run in runs if run.samples_per_update is not None]
     indices = thinning_indices(mean, limit)

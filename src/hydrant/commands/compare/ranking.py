@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.checks import unknown_name
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import equals_label, label, repetition
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
-from hydrant.commands.compare.statistics import (
-    Difference,
-    holm,
-    paired,
-    unpaired,
-)
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, quoted
 from hydrant.runs.folder import choices_in
@@ -52,14 +47,14 @@ def with_differences(
     """
     differences = [None if group is baseline else difference(group, baseline) for group in groups]
     tested = [d.p for d in differences if d is not None and d.p is not None]
-    corrected = (min(1.0, num_tried * p) for p in holm([*tested, *beside]))
+    corrected = (min(1.0, num_tried * p) for p in statistics.holm([*tested, *beside]))
     return [
         replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
         for g, d in zip(groups, differences, strict=True)
     ]
 
 
-def difference(group: Group, other: Group) -> Difference:
+def difference(group: Group, other: Group) -> statistics.Difference:
     """Return the difference of two groups: of the results with the same labels, such as of the seed.
 
     Without at least two such pairs, or with pairs for less than half of the smaller group, it is that of all results.
@@ -67,9 +62,9 @@ def difference(group: Group, other: Group) -> Difference:
     shared, overlap = [labels for labels in group.results if labels in other.results], overlap_of(group)
     smaller = min(len(group.results), len(other.results))
     if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
-        return unpaired(independent(group.results), independent(other.results), overlap)
+        return statistics.unpaired(independent(group.results), independent(other.results), overlap)
     values, others = (independent({name: g.results[name] for name in shared}) for g in (group, other))
-    return paired(values, others, overlap)
+    return statistics.paired(values, others, overlap)
 
 
 def overlap_of(group: Group) -> float:

@@ -5,18 +5,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.config_keys import differing_settings, label
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.ranking import best_first, passed_over
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import (
-    Difference,
-    corrected_for,
-    p_value,
-    signed,
-)
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial
@@ -109,9 +104,14 @@ def factorial_section(found: Factorial, repetitions: str) -> Section:
     return Section("effects", "What each key changes", sentences, [effects, changes])
 
 
-def _difference(found: Difference, *, is_decided: bool) -> list[str]:
+def _difference(found: statistics.Difference, *, is_decided: bool) -> list[str]:
     ends = interval(found.low, found.high)
-    return [signed(found.mean), ends, p_value(found.p_holm), "decided" if is_decided else "undecided"]
+    return [
+        statistics.signed(found.mean),
+        ends,
+        statistics.p_value(found.p_holm),
+        "decided" if is_decided else "undecided",
+    ]
 
 
 def _noise(noise: NoiseFloor) -> Section:
@@ -123,8 +123,8 @@ def _noise(noise: NoiseFloor) -> Section:
     )  # fmt: skip
     needs = Table(
         "seeds",
-        f"Seeds with which a t-test (two-sided at 5 %{corrected_for(noise.num_comparisons)}) finds a true difference "
-        "of this size in 80 of 100 sweeps; in brackets at the ends of the interval of the noise.",
+        f"Seeds with which a t-test (two-sided at 5 %{statistics.corrected_for(noise.num_comparisons)}) finds a true "
+        "difference of this size in 80 of 100 sweeps; in brackets at the ends of the interval of the noise.",
         ["true difference", "size", "paired seeds", "seeds of each, unpaired"],
         [[n.about, number(n.difference), seeds_text(n.paired), seeds_text(n.unpaired)] for n in noise.needs],
     )  # fmt: skip
@@ -135,8 +135,12 @@ def _against(verdict: TargetVerdict) -> Section:
     rows: list[list[str]] = []
     digits = digits_of(value for test in verdict.tests.values() for value in (test.mean, test.low, test.high))
     for name, test in verdict.tests.items():
-        means = [number(test.mean, digits), interval(test.low, test.high, digits), signed(test.margin)]
-        ps = [p_value(test.p_holm), signed(test.statistic), p_value(test.p)]
+        means = [
+            number(test.mean, digits),
+            interval(test.low, test.high, digits),
+            statistics.signed(test.margin),
+        ]
+        ps = [statistics.p_value(test.p_holm), statistics.signed(test.statistic), statistics.p_value(test.p)]
         rows.append([name, str(test.num), *means, *ps])
     table = Table(
         "against", f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
@@ -268,8 +272,8 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
     lacking = ", ".join(f"{num} {state}" for state, num in group.states.items() if state != "finished")
     difference = ["baseline" if is_baseline else "-", "-", "-", "-"]
     if versus is not None:
-        ps = [p_value(versus.p), p_value(versus.p_holm)]
-        difference = [signed(versus.mean), interval(versus.low, versus.high), *ps]
+        ps = [statistics.p_value(versus.p), statistics.p_value(versus.p_holm)]
+        difference = [statistics.signed(versus.mean), interval(versus.low, versus.high), *ps]
     return [
         *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_seeds}",
         number(estimate.mean, digits), number(estimate.std), interval(estimate.low, estimate.high, digits),
@@ -298,7 +302,7 @@ def _legend(c: Comparison) -> list[str]:
         tried, looks = c.choice.num_tried, c.num_looks
         counted = [f"{tried} settings tried"] * (tried > 1) + [f"look {looks}, squared"] * (looks > 1)
         settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
-        corrected = f"; p: t-test{corrected_for(num * tried * looks**2)}{settings}" if num else ""
+        corrected = f"; p: t-test{statistics.corrected_for(num * tried * looks**2)}{settings}" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     if num > 1 and c.question.baseline is None:
         legend.append(

@@ -17,23 +17,9 @@ from hydrant.commands.compare.config_keys import as_text, is_data_key
 from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError
+from hydrant.runs import folder as run_folder
 from hydrant.runs.config_keys import flat_with_added_keys
-from hydrant.runs.folder import (
-    CONFIG,
-    HYDRA,
-    HYDRA_OVERRIDES,
-    HYDRA_SETTINGS,
-    METRICS,
-    SCHEDULE_VALUES,
-    SUMMARY,
-    SWEEP_PLAN,
-    RunFolder,
-    RunStatus,
-    choices_in,
-    is_run_folder,
-    newest_folders,
-    read_options,
-)
+from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.record import GrowingRows
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
@@ -105,8 +91,12 @@ def _names(names: Sequence[str]) -> str:
 Stamp = tuple[int, int, int] | None
 """When a file was last written, its size and its inode; None if there is none."""
 
-_SETTINGS = (CONFIG, f"{HYDRA}/{HYDRA_OVERRIDES}", f"{HYDRA}/{HYDRA_SETTINGS}")
-_CHANGING = (SUMMARY, METRICS, SCHEDULE_VALUES)
+_SETTINGS = (
+    run_folder.CONFIG,
+    f"{run_folder.HYDRA}/{run_folder.HYDRA_OVERRIDES}",
+    f"{run_folder.HYDRA}/{run_folder.HYDRA_SETTINGS}",
+)
+_CHANGING = (run_folder.SUMMARY, run_folder.METRICS, run_folder.SCHEDULE_VALUES)
 
 
 def stamp(path: Path) -> Stamp:
@@ -142,7 +132,7 @@ class _Entry:
     run: Run = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rows, self._damage = GrowingRows(self.folder / METRICS), ""
+        self._rows, self._damage = GrowingRows(self.folder / run_folder.METRICS), ""
 
     def update(self) -> None:
         settings = [stamp(self.folder / name) for name in _SETTINGS]
@@ -160,7 +150,7 @@ class _Entry:
     def _read_settings(self) -> str:
         """Read config and options. Return why they cannot be read; "" if they can."""
         try:
-            saved, options = flatten(self.record.config), read_options(self.folder)
+            saved, options = flatten(self.record.config), run_folder.read_options(self.folder)
         except RecordError as error:
             return str(error)
         self.saved = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
@@ -171,11 +161,11 @@ class _Entry:
         if self._damage:
             return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=self._damage, folder=self.folder)
         config = self.saved or dict(record.choices)  # a run that failed early has no config
-        has_own_name = not (self.folder.resolve().parent / SWEEP_PLAN).exists()
+        has_own_name = not (self.folder.resolve().parent / run_folder.SWEEP_PLAN).exists()
         facts = record.state, config, record.choices, record.summary
         run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=self.folder)
         try:
-            rows, schedules = self._rows.read(), read_schedules(self.folder / SCHEDULE_VALUES)
+            rows, schedules = self._rows.read(), read_schedules(self.folder / run_folder.SCHEDULE_VALUES)
             series = series_by_metric(rows)
             return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
         except RecordError as error:
@@ -212,7 +202,7 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
 
 def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
     if not words:
-        example = newest_folders("hydrant compare multirun/lr_study")
+        example = run_folder.newest_folders("hydrant compare multirun/lr_study")
         raise ConfigError("RUNS", remedy=f"give run folders, sweeps or globs{example}")
     runs = {run.name: run for word in words for run in read_word(word)}
     if not runs:
@@ -225,7 +215,11 @@ def _read_same_question(
     word: str, by: Sequence[str], reader: RunReader, tell: Callable[[str], None]
 ) -> Sequence[Run]:
     runs, folder = _read_word(word, reader, tell), Path(word)
-    is_collection = folder.is_dir() and not is_run_folder(folder) and not (folder / SWEEP_PLAN).exists()
+    is_collection = (
+        folder.is_dir()
+        and not run_folder.is_run_folder(folder)
+        and not (folder / run_folder.SWEEP_PLAN).exists()
+    )
     if not is_collection:
         return runs
     kept, left_out = same_question(runs, by)
@@ -251,11 +245,11 @@ def _read_below(path: Path, reader: RunReader, tell: Callable[[str], None]) -> l
     """Read a run folder, or the runs below a folder with the jobs of a sweep that never started."""
     if not path.is_dir():  # a glob also finds files such as sweep.csv
         return []
-    if is_run_folder(path):
+    if run_folder.is_run_folder(path):
         return [reader.read(path)]
     folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
     runs = [run for folder in folders for run in _read_below(folder, reader, tell)]
-    return runs + _missing_jobs(path, runs, tell) if (path / SWEEP_PLAN).exists() else runs
+    return runs + _missing_jobs(path, runs, tell) if (path / run_folder.SWEEP_PLAN).exists() else runs
 
 
 def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None]) -> list[Run]:
@@ -271,7 +265,7 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
     missing: list[Run] = []
     for name, job in planned.items():
         if name not in begun:
-            choices = choices_in(job.overrides)
+            choices = run_folder.choices_in(job.overrides)
             config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
             missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=job.folder))
     return missing

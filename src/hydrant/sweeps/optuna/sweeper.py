@@ -51,18 +51,13 @@ class OptunaSweeper(GridSweeper):
 
     def run(self) -> None:
         require_extra("optuna", ["optuna"], "hydra/sweeper", "optuna")
+        from hydrant.sweeps.optuna import trials as optuna_trials
         from hydrant.sweeps.optuna.search import Limits, SearchLoop
         from hydrant.sweeps.optuna.space import read_space
-        from hydrant.sweeps.optuna.trials import (
-            PendingTrial,
-            Search,
-            Trials,
-            check_parts,  # these import Optuna
-        )
 
         limits = Limits(**self._check_limits())
         space = read_space(self._overrides())
-        check_parts(self._sampler, self._pruner, space)
+        optuna_trials.check_parts(self._sampler, self._pruner, space)
         self._check_objectives()
         config = self._check_values(space)
         fields = [config["best"]] if self._objectives is None else self._objectives
@@ -79,9 +74,11 @@ class OptunaSweeper(GridSweeper):
         folder = self.folder
         with exclusive(folder):
             self._check_not_trained_elsewhere(folder)
-            trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
+            trials = optuna_trials.Trials(
+                folder, self._storage, optuna_trials.Search(space, objectives, self._sampler, self._pruner)
+            )
 
-            def compose_job(trial: PendingTrial) -> SweepJob:
+            def compose_job(trial: optuna_trials.PendingTrial) -> SweepJob:
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 

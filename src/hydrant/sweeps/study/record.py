@@ -15,19 +15,11 @@ from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.records.files import StudyFile
 from hydrant.runs.folder import runs_of_sweep
+from hydrant.sweeps.study import report
 from hydrant.sweeps.study.answer import RESULT, read_study
 from hydrant.sweeps.study.contenders import also_differing, key_of
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import CPU, WALL, first_settings
-from hydrant.sweeps.study.report import (
-    PICTURE,
-    REPORT,
-    by_rank,
-    draw_means,
-    report_text,
-    result_digits,
-    results_table,
-)
 from hydrant.sweeps.study.rounds import FreshSeeds, Tuned, Tuning
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.trials import Trials
@@ -106,14 +98,14 @@ class Record:
         spent = f"{used['runs']:g} run{'s' * (used['runs'] != 1)}, {used['updates']:,g} updates, "
         spent += f"{used['wall_seconds']:.0f} s, {used['cpu_seconds']:.0f} processor seconds"
         budget = f" of {cost}" if cost else ""
-        table = results_table(self.to_json(folder, is_running=False))
+        table = report.results_table(self.to_json(folder, is_running=False))
         left = {n for n, title in enumerate(table[0]) if title in ("contender", "best", "state")}
         return [
             "",
             *align_columns(table, left),
             "",
             str(self.fresh.verdict().sentence),
-            f"It used {spent}{budget}. {relative(folder)}/{REPORT} is the report.",
+            f"It used {spent}{budget}. {relative(folder)}/{report.REPORT} is the report.",
             *([] if (command := self.continuing()) is None else [f"To continue: {command}"]),
         ]
 
@@ -125,12 +117,18 @@ class Record:
             self.fresh.verdict(),
         )
         fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
-        protocol, used, digits = content["protocol"], self.trials.used(), max(result_digits(content), 6)
+        protocol, used, digits = (
+            content["protocol"],
+            self.trials.used(),
+            max(report.result_digits(content), 6),
+        )
         of_pairs = 1 - protocol["pair_alpha"]
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
-            "contenders": [_short({key: row[key] for key in fields}, digits) for row in by_rank(content)],
+            "contenders": [
+                _short({key: row[key] for key in fields}, digits) for row in report.by_rank(content)
+            ],
             "leads": [{"over": lead.names[1], **_short(to_builtins(lead.estimate))} for lead in leads],
             "beaten": [
                 {"name": found.names[1], "by": found.names[0], **_short(to_builtins(found.estimate))}
@@ -146,7 +144,7 @@ class Record:
                 {name: max(limit - used[name], 0.0) for name, limit in protocol["budget"].items()}
             ),
             "not_tried": content["not_tried"],
-            "report": f"{relative(folder)}/{REPORT}",
+            "report": f"{relative(folder)}/{report.REPORT}",
             "record": f"{relative(folder)}/{RESULT}",
             "repeat": content["commands"][0],
             "continue": content["continue"],
@@ -309,6 +307,6 @@ def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
     """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:
-        draw_means(content, folder / PICTURE)
+        report.draw_means(content, folder / report.PICTURE)
     write_json(folder / RESULT, content)
-    replace_file(folder / REPORT, report_text(content))
+    replace_file(folder / report.REPORT, report.report_text(content))

@@ -6,18 +6,12 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from hydrant.config import metric_keys
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import flatten, redacted_yaml
 from hydrant.config.groups import check_grid_file, check_placed, option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
-from hydrant.config.metric_keys import (
-    check_logged,
-    defines,
-    differing_definitions,
-    resolve_best,
-    unknown_mode,
-)
 from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
@@ -27,17 +21,10 @@ from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
+from hydrant.sweeps.study import record as study_record
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import RUNS, first_settings, read_budget
-from hydrant.sweeps.study.record import (
-    Record,
-    begin_record,
-    check_same_protocol,
-    read_earlier,
-    used_before,
-    write_record,
-)
 from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
 from hydrant.sweeps.study.trials import BudgetSpent, Trials
 from hydrant.sweeps.study.verdict import Rule
@@ -93,8 +80,8 @@ class StudySweeper(GridSweeper):
         self._check_first_jobs(protocol)
         self.sweep.may_fail, self.sweep.has_best = True, False  # a contender may diverge; the test decides
         with exclusive(self.folder), self.sweep.active(self.folder, {}):
-            earlier = read_earlier(self.folder)
-            check_same_protocol(self.folder, earlier, protocol.fixed())
+            earlier = study_record.read_earlier(self.folder)
+            study_record.check_same_protocol(self.folder, earlier, protocol.fixed())
             replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
@@ -107,20 +94,20 @@ class StudySweeper(GridSweeper):
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
-    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> Record:
+    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> study_record.Record:
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
             self.folder, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
-            used_before(self.folder, earlier),
+            study_record.used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
-            after_batch=lambda: write_record(self.folder, record, is_running=True),
+            after_batch=lambda: study_record.write_record(self.folder, record, is_running=True),
         )  # fmt: skip
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
         num_starts = 1 + (earlier.cost.num_starts if earlier else 0)
-        record = Record(protocol, trials, tuning, fresh, num_starts, self._command)
-        begin_record(self.folder, record, earlier)
+        record = study_record.Record(protocol, trials, tuning, fresh, num_starts, self._command)
+        study_record.begin_record(self.folder, record, earlier)
         try:
             tuning.run()
             if protocol.keys and (opening := fresh.opening()):
@@ -129,7 +116,7 @@ class StudySweeper(GridSweeper):
         except BudgetSpent:
             fresh.why_ended = "budget"
         finally:
-            write_record(self.folder, record, is_running=False)
+            study_record.write_record(self.folder, record, is_running=False)
             self.sweep.result = record.result(self.folder)  # also of a study that a signal stops
         return record
 
@@ -241,17 +228,17 @@ class StudySweeper(GridSweeper):
                 where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
                 raise ConfigError("best.metric", f"is {where}", remedy="give --metric")
         if best["mode"] == "auto":
-            raise unknown_mode("best.mode", best["metric"])
+            raise metric_keys.unknown_mode("best.mode", best["metric"])
         judge, asked = best, self._flags["judge"]
         if asked not in (None, best["metric"]):
-            judge = resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
+            judge = metric_keys.resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
         if judge["mode"] == "auto":
             message = f"nothing says whether a higher or a lower {asked} is better"
             remedy = f"to tune and judge by it, give --metric {asked} and best.mode=max or min"
             raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
         for config in configs:
-            check_logged(best["metric"], config)
-            check_logged(judge["metric"], config)
+            metric_keys.check_logged(best["metric"], config)
+            metric_keys.check_logged(judge["metric"], config)
         _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
         rule = Rule(judge["metric"], judge["mode"], num_contenders=len(contenders), **self._of_rule)
         return rule, Objective(best["metric"], best["mode"])
@@ -313,8 +300,8 @@ def _check_one_quantity(
     """Raise ConfigError if a loss chooses between configs whose losses are different quantities."""
     flat = [flatten(config) for config in configs]
     tuned = [r.key for one in contenders for r in one.ranges if len(r.values) > 1]
-    for metric, keys in ((judge, differing_definitions(judge, flat)), (tuned_by, [])):
-        if not (keys := [*keys, *(key for key in tuned if defines(key, metric))]):
+    for metric, keys in ((judge, metric_keys.differing_definitions(judge, flat)), (tuned_by, [])):
+        if not (keys := [*keys, *(key for key in tuned if metric_keys.defines(key, metric))]):
             continue
         key, flag = ("best.metric", "--metric") if metric == tuned_by else (f"{_KEY}.judge", "--judge")
         message = f"{metric} is another quantity with each {keys[0]}, so it cannot say which is better"

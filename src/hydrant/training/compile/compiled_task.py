@@ -15,13 +15,7 @@ from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.errors import CompileError, ConfigError, log
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models.small import repeated_blocks
-from hydrant.training.compile.base import (
-    FAILURE_REMEDY,
-    Compilation,
-    EagerStep,
-    check_backend,
-    missing_package,
-)
+from hydrant.training.compile import base as compile_base
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
 from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.distributed.ddp import Collective
@@ -100,7 +94,7 @@ OnFailure = Literal["fail", "fallback"]
 OverBudget = Literal["fail", "warn"]
 
 
-class Compile(Compilation):
+class Compile(compile_base.Compilation):
     """torch.compile of a task, in place, so that parameter names in checkpoints get no prefix.
 
     Args:
@@ -155,7 +149,7 @@ class Compile(Compilation):
         if options and mode != "default":
             message = f"torch.compile takes options or mode={mode}, not both"
             raise ConfigError("compile.options", message, remedy="use compile=default")
-        check_backend(backend, options)
+        compile_base.check_backend(backend, options)
         # torch accepts mode or options, and takes mode="default" for none.
         arguments: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
@@ -165,7 +159,7 @@ class Compile(Compilation):
         self._scope: Scope = scope
         self._compiles_steps = optimizer
         self._hyperparameters: Hyperparameters = hyperparameters
-        self._steps: list[EagerStep] = []
+        self._steps: list[compile_base.EagerStep] = []
         self._compiles_evaluation = evaluation
         self._same_random = same_random
         self._cache_dir = cache_dir
@@ -183,7 +177,7 @@ class Compile(Compilation):
             mode in _CUDA_GRAPHS or bool((options or {}).get("triton.cudagraphs"))
         )
         self.falls_back = on_failure == "fallback"
-        obstacle = missing_package(backend)
+        obstacle = compile_base.missing_package(backend)
         if obstacle is not None:
             self._fail_or_fall_back(f"{backend} {obstacle}", "compile.backend")
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
@@ -262,9 +256,9 @@ class Compile(Compilation):
         self._check_evaluation_recompiles(id(task.model))
         return outcome
 
-    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> EagerStep:
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> compile_base.EagerStep:
         if not self.compiles_steps:
-            return EagerStep(optimizer)
+            return compile_base.EagerStep(optimizer)
         arguments = {k: v for k, v in self._arguments.items() if k in ("backend", "mode", "options")}
         self._steps.append(compile_step(optimizer, scheduled, arguments, self._hyperparameters))
         return self._steps[-1]
@@ -373,7 +367,7 @@ class Compile(Compilation):
         if not self._has_run:
             raise CompileError(message) from cause
         if not self.falls_back:
-            raise CompileError(message, remedy=FAILURE_REMEDY) from cause
+            raise CompileError(message, remedy=compile_base.FAILURE_REMEDY) from cause
         log.warning("%s. Continuing eager after update %d", message, self._num_updates)
         self._is_task_eager = True
 

@@ -26,6 +26,7 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
+from hydrant.training import splits as training_splits
 from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
@@ -35,44 +36,12 @@ from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.pictures import EvaluationPictures, check_pictures
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.build_optimizers import (
-    check_hooks,
-    check_losses,
-    flat_schedules,
-    make_hooks,
-    make_optimizers,
-    make_schedules,
-)
+from hydrant.training.prepare import build_optimizers, rehearsal, samples
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_saving, check_steps
-from hydrant.training.prepare.rehearsal import (
-    DryForward,
-    Rehearsal,
-    check_batch_norm,
-    check_best,
-    dry_forward,
-    dry_mixing,
-    eval_metrics,
-)
-from hydrant.training.prepare.samples import (
-    check_labels,
-    check_ranks_read_alike,
-    make_stream_spec,
-    warn_of_own_draws,
-)
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.profiling.base import Profiler
 from hydrant.training.profiling.costs import reset_peak_memory
-from hydrant.training.splits import (
-    TEST,
-    VAL,
-    Split,
-    divide,
-    find_split,
-    make_splits,
-    metric_prefixes,
-    validation_splits,
-)
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
@@ -101,7 +70,7 @@ def prepare(
     with world.process_group():
         run_world = dataclasses.replace(world, world_size=num_ranks)
         plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
-        check_hooks(plan)
+        build_optimizers.check_hooks(plan)
         return plan
 
 
@@ -115,7 +84,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
             f"for a data set, {own}, and name its class at data.train and data.val" if is_data_set else ""
         )
         raise ConfigError("data", message, remedy=remedy)
-    data = divide(config, whole)
+    data = training_splits.divide(config, whole)
     if statistics and whole.with_statistics is not None:
         if (difference := changed_statistics(statistics, data.statistics)) is None:
             return data
@@ -123,7 +92,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
             "the training samples are no longer those of the run (%s): inputs are prepared as in its training"
         )
         log.warning(message, difference)
-        data = divide(config, whole.with_statistics(statistics))
+        data = training_splits.divide(config, whole.with_statistics(statistics))
     return data
 
 
@@ -140,22 +109,22 @@ def _prepare(
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data, precision)
-    warn_of_own_draws(data)
-    trials = Rehearsal(task, data, precision, config, run_world)
-    dry = dry_forward(trials)
+    samples.warn_of_own_draws(data)
+    trials = rehearsal.Rehearsal(task, data, precision, config, run_world)
+    dry = rehearsal.dry_forward(trials)
     if "divided" in config["data"]:  # a stream
-        check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
+        samples.check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
     num_samples = data.train.num_samples
-    spec = make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
-    splits = make_splits(config, data, run_world)
+    spec = samples.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
+    splits = training_splits.make_splits(config, data, run_world)
     clock = Clock.start(
         config["duration"], num_samples=num_samples, batch_sizes=spec.batch_sizes, costs=dry.costs,
         update_seconds=seconds,
     )  # fmt: skip
-    hooks = make_hooks(config["hooks"])
+    hooks = build_optimizers.make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
-    schedules = make_schedules(config, clock)
+    schedules = build_optimizers.make_schedules(config, clock)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
     compilation.check_fits(task, dry.collectives)
@@ -163,9 +132,9 @@ def _prepare(
     _rehearse_rest(trials, dry, splits, spec, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging: Averaging = instantiate(config, "averaging", clock)
-    prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
+    prefixes = training_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
-    optimizers = make_optimizers(config, task, schedules, precision, compilation)
+    optimizers = build_optimizers.make_optimizers(config, task, schedules, precision, compilation)
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
         made = [entry.optimizer for entry in optimizers.entries.values()]
@@ -178,7 +147,8 @@ def _prepare(
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing,
-        profiler, hooks, eval_metrics(prefixes, dry), pictured_classes, optimizers, split_digests(config["data"]),
+        profiler, hooks, rehearsal.eval_metrics(prefixes, dry), pictured_classes, optimizers,
+        split_digests(config["data"]),
     )  # fmt: skip
 
 
@@ -193,9 +163,9 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
         ConfigError: the config cannot run.
     """
     task = _task(config, like.data, like.precision)
-    schedules = make_schedules(config, like.clock, like)
-    hooks = make_hooks(config["hooks"])
-    optimizers = make_optimizers(config, task, schedules, like.precision, like.compilation)
+    schedules = build_optimizers.make_schedules(config, like.clock, like)
+    hooks = build_optimizers.make_hooks(config["hooks"])
+    optimizers = build_optimizers.make_optimizers(config, task, schedules, like.precision, like.compilation)
     optimizers.schedules.check(like.clock.total_updates)
     return dataclasses.replace(
         like,
@@ -216,12 +186,14 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     Raises:
         ConfigError: the config cannot run.
     """
-    schedules = make_schedules(config, like.clock)
-    if any(isinstance(schedule, Plateau) for schedule in flat_schedules(schedules).values()):
+    schedules = build_optimizers.make_schedules(config, like.clock)
+    if any(isinstance(schedule, Plateau) for schedule in build_optimizers.flat_schedules(schedules).values()):
         prepare(config, is_preview=True)  # checks its metric
         return
     _intervals(config, like.clock, like.hooks)  # checks the patience
-    optimizers = make_optimizers(config, like.task, schedules, like.precision, like.compilation)
+    optimizers = build_optimizers.make_optimizers(
+        config, like.task, schedules, like.precision, like.compilation
+    )
     optimizers.schedules.check(like.clock.total_updates)
     check_steps(config, like.task, optimizers, like.world.device)
 
@@ -253,7 +225,9 @@ def build(
     make_step = plan.compilation.optimizer_step
     if plan.parallel.splits_muon:
         make_step = split_steps(make_step, plan.world)
-    optimizers = make_optimizers(config, task, plan.schedules, plan.precision, plan.compilation, make_step)
+    optimizers = build_optimizers.make_optimizers(
+        config, task, plan.schedules, plan.precision, plan.compilation, make_step
+    )
     pictures = EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device)
     return Trainer(
         plan, state, task, trained, optimizers, plan.train.stream(plan.spec), pictures, plan.early_stopping, logger,
@@ -288,13 +262,17 @@ def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
         part.training = False  # its author put it into eval()
     task.measures_training = config["log_every"] is not None
     if config["task"].get("class_weights") == "balanced":
-        check_labels(data.train)
+        samples.check_labels(data.train)
     task.receive_data(data)
     return precision.prepare(task)
 
 
 def _rehearse_rest(
-    trials: Rehearsal, dry: DryForward, splits: Mapping[str, Split], spec: StreamSpec, mixing: Mixing
+    trials: rehearsal.Rehearsal,
+    dry: rehearsal.DryForward,
+    splits: Mapping[str, training_splits.Split],
+    spec: StreamSpec,
+    mixing: Mixing,
 ) -> None:
     """Try the task on samples of each split that the run evaluates besides the main one, and as it divides its batches.
 
@@ -302,18 +280,24 @@ def _rehearse_rest(
         ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
     """
     config, task, size = trials.config, trials.task, spec.micro_batch_size
-    evaluated = {name: splits[name] for name in validation_splits(splits) if name != VAL}
+    evaluated = {
+        name: splits[name]
+        for name in training_splits.validation_splits(splits)
+        if name != training_splits.VAL
+    }
     if config["test_at_end"]:
-        evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
+        evaluated[training_splits.TEST] = training_splits.find_split(
+            config, splits, training_splits.TEST, "test_at_end"
+        )
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
-    check_losses(config, dry.outcome)
+    build_optimizers.check_losses(config, dry.outcome)
     if task.loss_of_batch and size * trials.world.world_size < max(spec.batch_sizes.values):
         message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
         raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
-        check_batch_norm(trials, dry.train_batch, size)
-    dry_mixing(trials, dry.train_batch, mixing)
+        rehearsal.check_batch_norm(trials, dry.train_batch, size)
+    rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 
 
 def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
@@ -326,13 +310,13 @@ def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Interva
 
 
 def _check_best(
-    config: Mapping[str, Any], prefixes: Sequence[str], schedules: Schedules, dry: DryForward
+    config: Mapping[str, Any], prefixes: Sequence[str], schedules: Schedules, dry: rehearsal.DryForward
 ) -> None:
     """Check that evaluations measure the metric of the best checkpoint and those of plateau schedules."""
-    check_best("best.", config["best"]["metric"], config["best"]["mode"], prefixes, dry)
-    for key, schedule in flat_schedules(schedules).items():
+    rehearsal.check_best("best.", config["best"]["metric"], config["best"]["mode"], prefixes, dry)
+    for key, schedule in build_optimizers.flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):
-            check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
+            rehearsal.check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
             if (better := mode_of(schedule.metric, config["task"])) not in (None, schedule.mode):
                 message = "%s.mode: %s lowers the values while %s improves, whose best is its %s; give auto"
                 log.warning(message, key, schedule.mode, schedule.metric, better)

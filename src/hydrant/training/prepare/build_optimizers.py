@@ -19,16 +19,10 @@ from hydrant.config.error_messages import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import instantiate_node
 from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError
+from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
-from hydrant.optimizers.scheduled_fields import (
-    AnySchedule,
-    FieldSchedules,
-    Schedules,
-    config_key,
-    config_prefix,
-)
 from hydrant.schedules import Replay, Schedule, SteppedScheduler
 from hydrant.training.compile.base import Compilation, EagerStep
 from hydrant.training.hooks import EVENTS, Hooks
@@ -45,7 +39,9 @@ def named_settings(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return dict(config["optimizers"]) or {"main": {**config, "parts": None, "losses": None}}
 
 
-def make_schedules(config: Mapping[str, Any], clock: Clock, like: Plan | None = None) -> Schedules:
+def make_schedules(
+    config: Mapping[str, Any], clock: Clock, like: Plan | None = None
+) -> scheduled_fields.Schedules:
     """Build every schedule of the config.
 
     Args:
@@ -62,26 +58,30 @@ def make_schedules(config: Mapping[str, Any], clock: Clock, like: Plan | None = 
             for field, node in _scheduled(settings):
                 if isinstance(schedule := like.schedules[name][field], Schedule):
                     shared[name, field] = node, schedule
-    made = dict[str, dict[str, AnySchedule]]()
+    made = dict[str, dict[str, scheduled_fields.AnySchedule]]()
     for name, settings in named_settings(config).items():
         made[name] = {}
         for field, node in _scheduled(settings):
             other, schedule = shared.get((name, field), (None, None))
             if schedule is None or other != node:
-                schedule = _make_schedule(node, clock, config_key(name, field))
+                schedule = _make_schedule(node, clock, scheduled_fields.config_key(name, field))
             made[name][field] = schedule
     return made
 
 
-def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:
+def flat_schedules(schedules: scheduled_fields.Schedules) -> dict[str, scheduled_fields.AnySchedule]:
     """Return the schedules by their config keys."""
-    return {config_key(name, field): s for name, fields in schedules.items() for field, s in fields.items()}
+    return {
+        scheduled_fields.config_key(name, field): s
+        for name, fields in schedules.items()
+        for field, s in fields.items()
+    }
 
 
 def make_optimizers(
     config: Mapping[str, Any],
     task: Any,
-    schedules: Schedules,
+    schedules: scheduled_fields.Schedules,
     precision: Precision,
     compilation: Compilation,
     make_step: MakeStep = EagerStep,
@@ -98,13 +98,13 @@ def make_optimizers(
     optimizers: dict[str, Optimizer] = {}
     clippings: dict[str, Clipping] = {}
     for name, settings in settings_by_name.items():
-        with prefix_error_keys(config_prefix(name), settings):
+        with prefix_error_keys(scheduled_fields.config_prefix(name), settings):
             with_batch_size = {**settings, "global_batch_size": config["global_batch_size"]}
             optimizers[name] = _make_optimizer(
                 with_batch_size, task, parameters[name], compilation.compiles_steps
             )
             clippings[name] = _make_clipping(settings, parameters[name])
-    fields = FieldSchedules(optimizers, schedules)
+    fields = scheduled_fields.FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}
     for name, optimizer in optimizers.items():
         step, losses = make_step(optimizer, fields.of(name)), settings_by_name[name]["losses"]
@@ -214,7 +214,7 @@ def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[t
             yield from _dotted_fields(node, f"{prefix}{name}.")
 
 
-def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
+def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> scheduled_fields.AnySchedule:
     with _errors_of(key, node):
         factory = instantiate_node(node)
         if SteppedScheduler.is_built_by(factory):

@@ -19,22 +19,7 @@ from hydrant.optimizers.kernels import FusedCall, argument_of, fused_call, has_f
 from hydrant.optimizers.scheduled_fields import metric_prefix, set_field
 from hydrant.training.compile.base import unwrap_step
 from hydrant.training.compile.compiled_step import optimizer_name
-from hydrant.training.stack.lanes import (
-    CannotStack,
-    DecidesByNumber,
-    LaneNumbers,
-    StackedField,
-    StackedTensors,
-    StackedWeights,
-    TensorNumbers,
-    distinct,
-    flat_numbers,
-    separate_counts,
-    stack_group_state,
-    stack_in_place,
-    stack_slots,
-    steps_agree,
-)
+from hydrant.training.stack import lanes as stack_lanes
 from hydrant.training.trainer import Trainer
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
@@ -47,7 +32,7 @@ _TORCH_KERNELS = {**_KERNELS, "capturable": True}
 """For torch's own optimizers, those that branch on no value. timm checks that `capturable` is used on a GPU only."""
 
 _UNMAPPED = (
-    DecidesByNumber, RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError,
+    stack_lanes.DecidesByNumber, RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError,
     UserWarning,
 )  # fmt: skip
 """Errors of a step that cannot be traced for all lanes, and torch's warning that it would make a part lane by lane."""
@@ -71,24 +56,31 @@ class StackedOptimizer:
     """
 
     def __init__(
-        self, optimizers: Sequence[Optimizer], weights: Sequence[StackedWeights | None], numbers: Numbers
+        self,
+        optimizers: Sequence[Optimizer],
+        weights: Sequence[stack_lanes.StackedWeights | None],
+        numbers: Numbers,
     ) -> None:
         first = optimizers[0]
         if _holds_optimizers(first):
-            raise CannotStack("it is made of several optimizers")
+            raise stack_lanes.CannotStack("it is made of several optimizers")
         if not any(weights):
-            raise CannotStack("its weights get no gradients")
+            raise stack_lanes.CannotStack("its weights get no gradients")
         self._optimizers, self._weights = list(optimizers), list(weights)
         self._device = next(w.rows.device for w in weights if w is not None)
         step: Any = type(first).step
         self._step = unwrap_step(step) or step
-        self._is_flat = type(first) in ELEMENTWISE and steps_agree(optimizers)
+        self._is_flat = type(first) in ELEMENTWISE and stack_lanes.steps_agree(optimizers)
         self._slots = [
-            [] if w is None else stack_slots(optimizers, w, is_flat=self._is_flat) for w in self._weights
+            [] if w is None else stack_lanes.stack_slots(optimizers, w, is_flat=self._is_flat)
+            for w in self._weights
         ]
         groups = list(zip(*(optimizer.param_groups for optimizer in optimizers), strict=True))
-        self._group_state = [stack_group_state(of_lanes, self._device) for of_lanes in groups]
-        self._differing, self._copy_numbers = list(map(_differing, groups)), LaneNumbers(self._device)
+        self._group_state = [stack_lanes.stack_group_state(of_lanes, self._device) for of_lanes in groups]
+        self._differing, self._copy_numbers = (
+            list(map(_differing, groups)),
+            stack_lanes.LaneNumbers(self._device),
+        )
         is_fused = self._is_flat and has_fused_call(first) and self._device.type == "cpu"
         self._rows = self._make_rows() if is_fused else []
         self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
@@ -176,9 +168,9 @@ class StackedOptimizer:
         try:
             return self._trace(numbers)
         except _UNMAPPED as error:
-            why = str(error) if isinstance(error, DecidesByNumber) else typed_line(error)
+            why = str(error) if isinstance(error, stack_lanes.DecidesByNumber) else typed_line(error)
             why = why.partition(". Please file")[0]
-            raise CannotStack(why) from error
+            raise stack_lanes.CannotStack(why) from error
 
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
         first = self._optimizers[0]
@@ -205,13 +197,13 @@ class StackedOptimizer:
                 for name, value in numbers[position].items():
                     set_field(mapped, name, value)
                 groups.append(mapped)
-            before = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            before = [stack_lanes.flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             zero = next(v for group in gradients for v in group).sum() * 0
-            with TensorNumbers(zero):
+            with stack_lanes.TensorNumbers(zero):
                 self._step(_shadow(first, groups, state))
-            after = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            after = [stack_lanes.flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             if before != after or any(not _is_same(state[value], kept) for value, kept in given.items()):
-                raise DecidesByNumber("it counts in Python, or makes new tensors for its state")
+                raise stack_lanes.DecidesByNumber("it counts in Python, or makes new tensors for its state")
             for count, exact in counts:
                 count.copy_(exact)
             return zero
@@ -230,7 +222,7 @@ class StackedOptimizer:
 
 def _differing(groups: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     """Return the numbers that differ between the groups of the lanes, as `lr` or `betas.0`."""
-    numbers = [flat_numbers(group) for group in groups]
+    numbers = [stack_lanes.flat_numbers(group) for group in groups]
     by_name = {name: [of_lane[name] for of_lane in numbers] for name in numbers[0]}
     return {name: values for name, values in by_name.items() if len(set(values)) > 1}
 
@@ -279,7 +271,7 @@ class StackedSteps:
         tensors: of the lanes.
     """
 
-    def __init__(self, lanes: Sequence[Trainer], tensors: StackedTensors) -> None:
+    def __init__(self, lanes: Sequence[Trainer], tensors: stack_lanes.StackedTensors) -> None:
         self._lanes, self._first, self._tensors = lanes, lanes[0], tensors
         self._optimizers: dict[str, StackedOptimizer | None] = {}
         # Of each lane: the clipping by the name of the optimizer, and the value of an update by the field.
@@ -288,14 +280,16 @@ class StackedSteps:
         }
         self._max_norms, self._max_values = self._limits("max_norm"), self._limits("max_value")
         self._fields = {
-            key: StackedField([lane.optimizers.schedules.fields[key] for lane in lanes])
+            key: stack_lanes.StackedField([lane.optimizers.schedules.fields[key] for lane in lanes])
             for key in self._first.optimizers.schedules.fields
         }
         # Lanes that have applied an update, which makes the states of their optimizers. Before, all step alone.
         states = [lane.state for lane in lanes]
         self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
         if len(self._applied) < len(lanes):
-            separate_counts([entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()])
+            stack_lanes.separate_counts(
+                [entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()]
+            )
 
     def _limits(self, field: str) -> dict[str, Tensor | None]:
         """Return one kind of clipping limit by optimizer, (lanes,), in torch's default dtype; None: no limit."""
@@ -354,10 +348,10 @@ class StackedSteps:
             optimizers = [lane.optimizers.entries[name].optimizer for lane in self._lanes]
             try:
                 self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], numbers)
-            except CannotStack as reason:
+            except stack_lanes.CannotStack as reason:
                 log.info("the steps of %s are made lane by lane: %s", optimizer_name(optimizers[0]), reason)
                 self._optimizers[name] = None
-                separate_counts(optimizers)
+                stack_lanes.separate_counts(optimizers)
         return self._optimizers.get(name)
 
     def _step_alone(self, name: str, num_updates: int, skipped: Collection[int]) -> None:
@@ -396,15 +390,22 @@ class StackedAverages:
         self._places: list[int] = []
         if not self._averages:
             return
-        self._weights = LaneNumbers(lanes[0].plan.world.device)
+        self._weights = stack_lanes.LaneNumbers(lanes[0].plan.world.device)
         # Lanes whose averages are configured alike, of which the first one gives the weight.
-        first_lanes, self._places = distinct([repr(lane.plan.config["averaging"]) for lane in lanes])
+        first_lanes, self._places = stack_lanes.distinct(
+            [repr(lane.plan.config["averaging"]) for lane in lanes]
+        )
         self._distinct = [self._averages[n] for n in first_lanes]
         first, states = self._averages[0], [average.states() for average in self._averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
             for name in names:
-                pairs.append((stack_in_place([state[name] for state, _ in states]), stacked[id(model[name])]))
+                pairs.append(
+                    (
+                        stack_lanes.stack_in_place([state[name] for state, _ in states]),
+                        stacked[id(model[name])],
+                    )
+                )
 
     @torch.no_grad()
     def update(self, num_updates: int, skipped: Collection[int]) -> None:

@@ -21,13 +21,7 @@ from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.metrics import mean_over_targets
 from hydrant.training.prepare.verify_compile import Gradients, difference
-from hydrant.training.stack.forward import (
-    LaneCompilation,
-    StackedDraws,
-    StackedTask,
-    differing_numbers,
-    explain_failure,
-)
+from hydrant.training.stack import forward
 from hydrant.training.stack.lanes import DecidesByNumber, StackedTensors, distinct
 from hydrant.training.stack.optimizer import StackedAverages, StackedSteps
 from hydrant.training.trainer import Trainer
@@ -273,13 +267,13 @@ class Stack:
         self.lanes = list(lanes)
         self._first, self._plan = lanes[0], lanes[0].plan
         self._device = self._plan.world.device
-        self._draws = StackedDraws(lanes)
-        numbers = differing_numbers([lane.task for lane in lanes])
+        self._draws = forward.StackedDraws(lanes)
+        numbers = forward.differing_numbers([lane.task for lane in lanes])
         self._numbers = [torch.tensor(n.values, dtype=torch.float64, device=self._device) for n in numbers]
-        self._task = StackedTask(self._first.task, numbers)
+        self._task = forward.StackedTask(self._first.task, numbers)
         compilation = self._plan.compilation
         self._compilation: Compilation = Eager(self._plan.world)
-        if isinstance(compilation, LaneCompilation) and compilation.of_stack.is_on:
+        if isinstance(compilation, forward.LaneCompilation) and compilation.of_stack.is_on:
             self._compilation = compilation.of_stack
             self._compilation.apply(self._task, retains_graph=False)
         self._tensors = StackedTensors(lanes, self._draws.unused)
@@ -428,7 +422,7 @@ class Stack:
         except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
             if is_out_of_memory(error) or self._compilation.is_on:
                 raise
-            raise explain_failure(error, self._task.failing_part(call)) from error
+            raise forward.explain_failure(error, self._task.failing_part(call)) from error
 
     def _not_finite(self, outcomes: Sequence[Outcome], norms: Mapping[str, Tensor]) -> list[int]:
         """Return the lanes whose losses or gradients are NaN or infinite; waits for the device."""

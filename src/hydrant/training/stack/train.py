@@ -7,14 +7,7 @@ from typing import Protocol, TypeVar
 
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted
-from hydrant.training.loop import (
-    begin_training,
-    begin_update,
-    end_training,
-    finish_update,
-    is_last_update,
-    is_over,
-)
+from hydrant.training import loop
 from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.stack.stack import LaneUpdate, LaneUpdates, Stack
 from hydrant.training.trainer import Trainer
@@ -57,7 +50,7 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
     waiting = {id(lane) for lane in lanes}  # those that have made no update yet
     try:
         for lane in lanes:
-            _call(lane, begin_training, lane.trainer)
+            _call(lane, loop.begin_training, lane.trainer)
         while running := _not_over(lanes):
             if (signum := stop_signal()) is not None:
                 for lane in running:
@@ -122,7 +115,7 @@ def _quiet_end(lanes: Sequence[Lane]) -> int:
             trainer = lane.trainer
             num_updates = trainer.state.num_updates
             following = trainer.plan.intervals.following(num_updates)
-            ends.append(num_updates if is_last_update(trainer) else following - 1)
+            ends.append(num_updates if loop.is_last_update(trainer) else following - 1)
             ends.append(trainer.plan.clock.total_updates - 1)
     return min(ends)
 
@@ -178,8 +171,8 @@ def _begin_update(lane: Lane) -> tuple[Due, bool]:
     """Return what is due after the next update of a run, and whether it is its last one."""
     if not lane.is_open:
         return NOTHING, False
-    is_last = is_last_update(lane.trainer)
-    return _call(lane, begin_update, lane.trainer, is_last=is_last) or NOTHING, is_last
+    is_last = loop.is_last_update(lane.trainer)
+    return _call(lane, loop.begin_update, lane.trainer, is_last=is_last) or NOTHING, is_last
 
 
 def _finish_update(
@@ -188,14 +181,14 @@ def _finish_update(
     if isinstance(update, Exception):
         raise update
     stop = trainer.stop_signal() if signum is None else signum  # also if a checkpoint could not be saved
-    finish_update(trainer, due, update._replace(stop=stop), is_last=is_last)
+    loop.finish_update(trainer, due, update._replace(stop=stop), is_last=is_last)
 
 
 def _not_over(lanes: Sequence[Lane]) -> list[Lane]:
     """End the runs that have made their last update, and return those that go on."""
     for lane in lanes:
-        if lane.is_open and is_over(lane.trainer):
-            _call(lane, end_training, lane.trainer)
+        if lane.is_open and loop.is_over(lane.trainer):
+            _call(lane, loop.end_training, lane.trainer)
             if lane.is_open:
                 lane.end()
     return [lane for lane in lanes if lane.is_open]

@@ -6,15 +6,9 @@ from dataclasses import dataclass
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.verdicts import tuning as verdict_tuning
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
 from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
-from hydrant.commands.compare.verdicts.tuning import (
-    Sensitivity,
-    Tuning,
-    cells_of,
-    find_sensitivity,
-    find_tuning,
-)
 
 
 @dataclass(frozen=True)
@@ -23,8 +17,8 @@ class Verdicts:
 
     noise: NoiseFloor
     against: TargetVerdict | None
-    sensitivity: Sensitivity | None
-    tuning: Tuning | None
+    sensitivity: verdict_tuning.Sensitivity | None
+    tuning: verdict_tuning.Tuning | None
 
 
 def find_verdicts(
@@ -41,12 +35,12 @@ def find_verdicts(
     Raises:
         ConfigError: a question names a key that the runs do not have.
     """
-    cells = cells_of(runs, keys, metric)
+    cells = verdict_tuning.cells_of(runs, keys, metric)
     return Verdicts(
         noise=find_noise_floor(
             groups, best, repetitions, metric.name, question.difference, num_comparisons, num_looks
         ),
         against=judge_target(groups, keys, question, num_looks),
-        sensitivity=find_sensitivity(cells, metric, question.tolerance),
-        tuning=find_tuning(cells, metric, question.tuned),
+        sensitivity=verdict_tuning.find_sensitivity(cells, metric, question.tolerance),
+        tuning=verdict_tuning.find_tuning(cells, metric, question.tuned),
     )

@@ -9,15 +9,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs, independent
 from hydrant.commands.compare.ranking import best_first, difference, find_winner, overlap_of, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import (
-    SIGNIFICANCE,
-    Difference,
-    holm,
-    paired,
-)
 from hydrant.commands.compare.verdicts.noise_floor import measured_noise
 from hydrant.commands.compare.verdicts.verdict import Verdict, corrected_lead, find_verdict, is_beaten
 
@@ -29,7 +24,7 @@ class Effect:
     key: str
     best: str
     other: str
-    lead: Difference  # with the interval that is corrected for all comparisons
+    lead: statistics.Difference  # with the interval that is corrected for all comparisons
     is_decided: bool
 
 
@@ -40,7 +35,9 @@ class Interaction:
     keys: tuple[str, str]
     lead_of: tuple[str, str]  # the first value over the second one, of the first key
     change_to: tuple[str, str]  # the first value instead of the second one, of the second key
-    change: Difference  # the one with the smallest p, which is corrected for all changes of these keys
+    change: (
+        statistics.Difference
+    )  # the one with the smallest p, which is corrected for all changes of these keys
     num_changes: int
     is_decided: bool = False
 
@@ -91,7 +88,7 @@ def find_factorial(
         for rival in with_differences(rivals, leader, factor, beside):
             of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
             effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
-    corrected = iter(holm([*of_pairs, *itertools.chain(*ps.values())]))
+    corrected = iter(statistics.holm([*of_pairs, *itertools.chain(*ps.values())]))
     tested = {
         pair: found for pair, found in pairs.items() if found is not None and found.change.p is not None
     }
@@ -156,7 +153,7 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
         seeds = [seed for seed in group.results if all(seed in results for results in rest)]
         plus = independent({s: group.results[s] + rest[0][s] for s in seeds})
         minus = independent({s: rest[1][s] + rest[2][s] for s in seeds})
-        change, lead_of = paired(plus, minus, overlap_of(group)), (value, base)
+        change, lead_of = statistics.paired(plus, minus, overlap_of(group)), (value, base)
         if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
             change, lead_of = change.negated(), (base, value)
         changes.append(Interaction((one, two), lead_of, (value_two, base_two), change, 1))
@@ -170,6 +167,6 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
 
 def _judged(found: Interaction, p_holm: float, num_counted: int) -> Interaction:
     """Return an interaction with its corrected p-value and interval."""
-    is_decided = p_holm < SIGNIFICANCE
+    is_decided = p_holm < statistics.SIGNIFICANCE
     change = found.change.at_once(num_counted * found.num_changes, is_shown=is_decided)
     return replace(found, change=replace(change, p_holm=p_holm), is_decided=is_decided)

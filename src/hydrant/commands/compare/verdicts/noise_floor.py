@@ -3,20 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.groups import Group, independent
 from hydrant.commands.compare.ranking import difference
-from hydrant.commands.compare.statistics import (
-    MAX_SEEDS,
-    SIGNIFICANCE,
-    Spread,
-    bartlett,
-    corrected_for,
-    detectable_difference,
-    p_value,
-    paired_spread,
-    seeds_needed,
-    spread,
-)
 from hydrant.terminal.text import interval, number
 
 _RATIOS = (2.0, 1.0, 0.5)
@@ -46,12 +35,12 @@ class Need:
 class NoiseFloor:
     """The scatter of results over seeds."""
 
-    groups: Mapping[str, Spread]
-    pooled: Spread
+    groups: Mapping[str, statistics.Spread]
+    pooled: statistics.Spread
     bartlett_p: float | None  # p-value that all groups scatter alike; None: undefined
     compared: Sequence[str]  # the groups whose noise determines the needed seeds
-    unpaired: Spread  # of the results of these groups
-    paired: Spread | None  # of the differences of pairs with the same seed
+    unpaired: statistics.Spread  # of the results of these groups
+    paired: statistics.Spread | None  # of the differences of pairs with the same seed
     num_comparisons: (
         int  # for which a test of fresh seeds is corrected, as that of the verdict without earlier looks
     )
@@ -75,22 +64,22 @@ def find_noise_floor(
 def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
     """Return the noise alone, without what follows from it."""
     samples = {group.name: independent(group.results) for group in groups}
-    pooled, p = spread(list(samples.values())), bartlett(list(samples.values()))
-    scatter_alike = p is None or p >= SIGNIFICANCE
+    pooled, p = statistics.spread(list(samples.values())), statistics.bartlett(list(samples.values()))
+    scatter_alike = p is None or p >= statistics.SIGNIFICANCE
     compared = [group for group in (groups if scatter_alike else best) if len(group.results) > 1]
-    unpaired = spread([samples[group.name] for group in compared])
+    unpaired = statistics.spread([samples[group.name] for group in compared])
     paired, names = _paired(compared), [group.name for group in compared]
-    scatter = {name: spread([sample]) for name, sample in samples.items()}
+    scatter = {name: statistics.spread([sample]) for name, sample in samples.items()}
     return NoiseFloor(scatter, pooled, p, names, unpaired, paired, 1, [], [])
 
 
-def _paired(groups: Sequence[Group]) -> Spread | None:
+def _paired(groups: Sequence[Group]) -> statistics.Spread | None:
     """Return the spread of the difference of two groups over the seeds that all groups share; None if unknown."""
     if len(groups) < 2:
         return None
     shared = [labels for labels in groups[0].results if all(labels in g.results for g in groups)]
     table = [independent({name: group.results[name] for name in shared}) for group in groups]
-    return paired_spread(table) if len(shared) > 1 else None
+    return statistics.paired_spread(table) if len(shared) > 1 else None
 
 
 def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: float | None) -> list[Need]:
@@ -108,10 +97,12 @@ def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: flo
     ]
 
 
-def _seeds(difference: float, noise: Spread, factor: float, num_comparisons: int) -> Seeds:
+def _seeds(difference: float, noise: statistics.Spread, factor: float, num_comparisons: int) -> Seeds:
     """`factor`: of the noise of a difference to this noise."""
     stds = (None if std is None else factor * std for std in (noise.std, noise.low, noise.high))
-    return Seeds(*(None if std is None else seeds_needed(difference, std, num_comparisons) for std in stds))
+    return Seeds(
+        *(None if std is None else statistics.seeds_needed(difference, std, num_comparisons) for std in stds)
+    )
 
 
 def _sentences(
@@ -132,11 +123,11 @@ def _sentences(
         f"Over {repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "
         f"{interval(pooled.low, pooled.high)}, {pooled.degrees} degrees of freedom, {num} group{'s' * (num != 1)})."
     ]
-    if floor.bartlett_p is not None and floor.bartlett_p < SIGNIFICANCE:
+    if floor.bartlett_p is not None and floor.bartlett_p < statistics.SIGNIFICANCE:
         names = " and ".join(floor.compared)
         needed = f" The seeds needed are for {names}." if floor.needs else ""
         sentences.append(
-            f"The groups scatter differently (Bartlett's test, p {p_value(floor.bartlett_p)}), "
+            f"The groups scatter differently (Bartlett's test, p {statistics.p_value(floor.bartlett_p)}), "
             f"so the pooled value describes none of them.{needed}"
         )
     sentences += _power_sentences(floor, best)
@@ -153,10 +144,10 @@ def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
     if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
         return []
     num = floor.num_comparisons * floor.num_looks**2
-    found = detectable_difference(floor.paired.std, num_pairs, num)
+    found = statistics.detectable_difference(floor.paired.std, num_pairs, num)
     return [
         f"{num_pairs} paired seeds reliably (80 %) detect differences of {number(found)} or more "
-        f"(paired t-test at 5 %{corrected_for(num)})."
+        f"(paired t-test at 5 %{statistics.corrected_for(num)})."
     ]
 
 
@@ -168,5 +159,8 @@ def seeds_text(seeds: Seeds | None) -> str:
     """
     if seeds is None:
         return "-"
-    texts = [f">{MAX_SEEDS}" if num is None else str(num) for num in (seeds.needed, seeds.low, seeds.high)]
+    texts = [
+        f">{statistics.MAX_SEEDS}" if num is None else str(num)
+        for num in (seeds.needed, seeds.low, seeds.high)
+    ]
     return f"{texts[0]} ({texts[1]} to {texts[2]})"

@@ -5,16 +5,9 @@ from dataclasses import dataclass, replace
 
 from scipy import stats
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.statistics import (
-    SIGNIFICANCE,
-    TargetTest,
-    beats_target,
-    holm,
-    looks_text,
-    p_value,
-)
 from hydrant.errors import first_few
 from hydrant.terminal.text import number
 
@@ -25,7 +18,7 @@ class TargetVerdict:
 
     target: str
     test: str  # in words
-    tests: Mapping[str, TargetTest]  # by group
+    tests: Mapping[str, statistics.TargetTest]  # by group
     passed: Sequence[str]  # the groups that reach the target, by the rule
     sentences: Sequence[str]
 
@@ -40,13 +33,13 @@ def judge_target(
     metric = Metric(target.metric, target.mode, bounds_of(target.metric, runs))
     judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
     tests = {
-        group.name: beats_target(
+        group.name: statistics.beats_target(
             independent(group.results), target.value, target.mode, question.sigma, metric.bounds
         )
         for group in judged
     }
     tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
-    corrected = iter(holm([test.p for test in tests.values() if test.p is not None]))
+    corrected = iter(statistics.holm([test.p for test in tests.values() if test.p is not None]))
     tests = {
         n: t if t.p is None else replace(t, p_holm=min(1.0, num_looks**2 * next(corrected)))
         for n, t in tests.items()
@@ -59,14 +52,14 @@ def judge_target(
 
 def _looks(question: Question, num_looks: int) -> list[str]:
     if question.critical is None or num_looks == 1:
-        return [looks_text(num_looks)] * (num_looks > 1)
+        return [statistics.looks_text(num_looks)] * (num_looks > 1)
     return [f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."]
 
 
-def _passes(test: TargetTest, critical: float | None) -> bool:
+def _passes(test: statistics.TargetTest, critical: float | None) -> bool:
     if critical is not None:
         return test.statistic is not None and test.statistic >= critical
-    return test.p_holm is not None and test.p_holm < SIGNIFICANCE
+    return test.p_holm is not None and test.p_holm < statistics.SIGNIFICANCE
 
 
 def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Group]) -> list[str]:
@@ -100,7 +93,7 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
     return sentences
 
 
-def _evidence(test: TargetTest, words: str, question: Question) -> str:
+def _evidence(test: statistics.TargetTest, words: str, question: Question) -> str:
     if question.critical is not None and question.sigma is not None:
         level = float(stats.norm.sf(question.critical / question.sigma))
         sign = ">=" if (test.statistic or 0.0) >= question.critical else "<"
@@ -108,4 +101,4 @@ def _evidence(test: TargetTest, words: str, question: Question) -> str:
             f"margin * sqrt(n) = {number(test.statistic)} {sign} {question.critical:g}, n = {test.num}; "
             f"the rule is a {words} at {level:.2g}"
         )
-    return f"{words}, p (Holm) {p_value(test.p_holm)}, n = {test.num}"
+    return f"{words}, p (Holm) {statistics.p_value(test.p_holm)}, n = {test.num}"

@@ -4,16 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.checks import unknown_name
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import (
-    Basin,
-    BestOfN,
-    best_of_n,
-    find_basin,
-    spread,
-)
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
 from hydrant.terminal.text import number
@@ -65,7 +59,7 @@ class Method:
     num_trials: int
     # Trials of which a run failed or diverged. Each counts as the worst finished trial of all methods.
     num_failed: int
-    curve: BestOfN  # over 1 to the common budget
+    curve: statistics.BestOfN  # over 1 to the common budget
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,9 @@ def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tu
     methods = list[Method]()
     for name, groups in lines.items():
         results = [result(group) for group in groups]
-        best = best_of_n([worst if value is None else value for value in results], metric.mode, budget)
+        best = statistics.best_of_n(
+            [worst if value is None else value for value in results], metric.mode, budget
+        )
         methods.append(Method(name, len(groups), results.count(None), best))
     found = Tuning(keys, budget, methods, [])
     return replace(found, sentences=_sentences(found, cells, metric))
@@ -186,7 +182,7 @@ class Line:
     lows: Sequence[float | None]  # of the interval of the mean
     highs: Sequence[float | None]
     failed: Sequence[int]  # runs that failed or diverged at each rate
-    basin: Basin | None  # None: no tolerance is known, or no rate has only good runs
+    basin: statistics.Basin | None  # None: no tolerance is known, or no rate has only good runs
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,9 @@ def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> S
         return None
     best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
     chosen = (
-        tolerance if tolerance is not None else spread([independent(g.results) for g in best]).std or None
+        tolerance
+        if tolerance is not None
+        else statistics.spread([independent(g.results) for g in best]).std or None
     )
     found = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
     sensitivity = Sensitivity(chosen, tolerance is not None, found, [])
@@ -237,7 +235,9 @@ def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: s
         lows=[estimate.low for estimate in estimates],
         highs=[estimate.high for estimate in estimates],
         failed=[num_failed(group) for group in groups],
-        basin=None if tolerance is None else find_basin(lrs, [*map(result, groups)], tolerance, mode),
+        basin=None
+        if tolerance is None
+        else statistics.find_basin(lrs, [*map(result, groups)], tolerance, mode),
     )
 
 

@@ -70,7 +70,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "own.bin": lambda file: tokens(**options("tokens", root=str(file.parent), train=file.name, vocab_size=9)),
     "own.npy": lambda file: tokens(**options("tokens", root=str(file.parent), train=file.name, vocab_size=9)),
     "tokens.json": lambda file: tokens(
-        **options("tokens", root=str(file.parent), train="t.bin", val="t.bin")
+        **options("tokens", root=str(file.parent), train="t.bin", val="t.bin", dtype="uint16")
     ),
     "inputs.npy": lambda file: memmap(**options("memmap", train=str(file.parent), val=str(file.parent))),
     "points.npz": lambda file: tensors(**options("tensors", train=str(file), val=str(file))),

@@ -11,6 +11,8 @@ from run_folders import assert_same_state, weights
 from torch import nn
 from training_runs import DIGITS, Train, whole_and_resumed
 
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.hooks import Lookahead
 
@@ -59,6 +61,5 @@ def test_a_resumed_run_continues_exactly(train: Train, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("key", "value"), [("interval", 0), ("decay", 1.5), ("decay", -0.1)])
 def test_numbers_out_of_range_are_refused(key: str, value: float) -> None:
-    settings: dict[str, Any] = {"interval": 5, "decay": 0.5, key: value}
-    with pytest.raises(ConfigError, match=key):
-        Lookahead(**settings)
+    with pytest.raises(ConfigError, match=rf"hooks\.lookahead\.{key}: needs a .*number"):
+        check(compose([*SHORT, f"hooks.lookahead.{key}={value}"]))

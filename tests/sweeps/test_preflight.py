@@ -39,7 +39,7 @@ def test_a_changed_config_is_refused_before_anything_starts(
     assert cli.main(["train", "-m", *words]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert "optimizer-sgd_seed-1 holds a run of another config: duration (50 there, '60ep' here)" in message
-    assert message.endswith("the first: seed=1 optimizer=sgd name=study)")
+    assert "seed=1 optimizer=sgd name=study). Give " in message
     assert [path.name for path in other.parent.iterdir()] == [other.name]
 
 
@@ -50,7 +50,7 @@ def test_jobs_that_differ_in_numbers_are_checked_as_each_alone(workdir: Path) ->
         for lr in ("optimizer.lr=0.1", "optimizer.lr=0.2", "optimizer.lr=-1.0", "optimizer.lr=1e300")
         for others in (["seed=1"], ["scheduler.warmup=2ep"], ["scheduler.warmup=-1"], ["scheduler=plateau"],
                        ["scheduler=plateau", "scheduler.metric=val/nothing"], ["optimizer=sgd"],
-                       ["model.dropout=0.5"], ["model.dropout=1.5"], ["duration=1"], ["max_grad_norm=1.0"],
+                       ["model.dropout=0.5"], ["duration=1"], ["max_grad_norm=1.0"],
                        ["eval_every=null"], ["eval_every=null", "patience=2"])
     ]  # fmt: skip
     configs = [check(compose(["tracker=local", "model.hidden=[4]", *job])) for job in words]

@@ -39,18 +39,21 @@ _Numbers = dict[str, Tensor]
 def rehearsal(task: Any) -> Generator[None]:
     """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
 
-    An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not.
+    An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not. A
+    layer that takes its shapes from the samples keeps them.
     """
-    attributes = [(vars(module), dict(vars(module))) for module in task.modules()]
+    attributes = [(module, type(module), dict(vars(module))) for module in task.modules()]
     host = seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]), kept_buffers(task):
             yield
     finally:
         seeding.set_host_state(host)
-        for held, before in attributes:
-            held.clear()
-            held.update(before)
+        for module, kind, before in attributes:
+            if type(module) is kind:
+                vars(module).clear()
+                vars(module).update(before)
+            module.training = before["training"]
 
 
 @contextmanager

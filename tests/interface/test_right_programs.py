@@ -238,7 +238,18 @@ def test_programs_of_users(make: Any, targets: Any, loss: Any, words: tuple[str,
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("make", [Energy, Frozen])
+class Sparse(nn.Module):
+    """Has sparse gradients, and so a sparse momentum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 3, sparse=True)
+
+    def forward(self, points: Tensor) -> Tensor:
+        return self.table(points.abs().sum(1).long())
+
+
+@pytest.mark.parametrize("make", [Energy, Frozen, Sparse])
 def test_runs_continue_bit_for_bit(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)
@@ -252,6 +263,22 @@ def test_runs_continue_bit_for_bit(make: Any, monkeypatch: pytest.MonkeyPatch) -
     with resumed.trainer() as trainer:
         frozen = [name for name, module in trainer.model.named_children() if not module.training]
         assert frozen == (["extractor"] if make is Frozen else [])
+
+
+class Waves(nn.Module):
+    """Has a complex weight in its last layer alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3, dtype=torch.complex64))
+
+    def forward(self, points: Tensor) -> Tensor:
+        return (points.to(torch.complex64) @ self.weight).real
+
+
+def test_entries_of_complex_gradients_are_not_clipped_in_the_last_layer_either() -> None:
+    with pytest.raises(hydrant.ConfigError, match=r"^max_grad_value: .*complex.*max_grad_norm"):
+        train(Waves, forces, "max_grad_value=1")
 
 
 def of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:

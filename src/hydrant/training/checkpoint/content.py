@@ -36,6 +36,9 @@ def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     """
     inner = f"{path}." if path else ""
     match state:
+        case Tensor(is_sparse=True):  # a checkpoint has dense ones alone
+            parts = [state._indices(), state._values(), [*state.shape], state.is_coalesced()]
+            return {"$sparse": split(parts, tensors, path)}
         case Tensor():
             key = path if path not in tensors else f"{path}#{len(tensors)}"
             tensors[key] = state
@@ -66,6 +69,9 @@ def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
     match plain:
         case {"$tensor": key}:
             return tensors[key]
+        case {"$sparse": [indices, values, size, is_coalesced]}:
+            parts = join(indices, tensors), join(values, tensors), size
+            return torch.sparse_coo_tensor(*parts, check_invariants=True, is_coalesced=is_coalesced)
         case {"$dtype": name}:
             return _DTYPES[name]
         case {"$tuple": items}:

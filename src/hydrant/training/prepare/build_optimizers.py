@@ -178,8 +178,8 @@ def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _make_clipping(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> Clipping:
-    head = frozenset(id(p) for p in list(parameters.values())[-2:])
-    if settings["agc"] is not None and len(parameters) <= len(head):
+    head = frozenset(id(p) for p in list(parameters.values())[-2:] if settings["agc"] is not None)
+    if head and len(parameters) <= len(head):
         message = "does not clip the last layer, and this optimizer trains no other"
         raise ConfigError("agc", message, remedy="use max_grad_norm")
     return Clipping(settings["max_grad_norm"], settings["max_grad_value"], settings["agc"], head)

@@ -96,8 +96,8 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run a command that must be refused; return the message after `error: `. A program gets a remedy."""
     monkeypatch.setattr(World, "set_device", fail)
-    for module in ("hydrant.cli", "hydrant.runs.job", "hydrant.commands.train"):
-        monkeypatch.setattr(f"{module}.say_error", say_with_remedy)
+    for module in ("terminal.console", "runs.job"):
+        monkeypatch.setattr(f"hydrant.{module}.say_error", say_with_remedy)
 
     def run(*words: str) -> str:
         files = content(workdir)

@@ -167,6 +167,7 @@ def test_a_backend_that_is_wrong_or_kills_its_process_fails_only_its_cell(
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 def test_all_files_contain_the_same_results(
     workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

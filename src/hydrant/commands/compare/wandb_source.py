@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.checks import unknown_name
+from hydrant.checks import suggestion
 from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.config.flat import flatten
@@ -98,7 +98,7 @@ class _Query:
             if key in FIELDS:
                 continue
             if runs and key not in config_keys:
-                raise unknown_name("RUNS", f"key of {self.word!r}", key, config_keys | FIELDS.keys())
+                raise self.error(f"unknown key {key!r}", suggestion(key, config_keys | FIELDS.keys()))
             matches = [run for run in matches if any(equals_label(v, label(run, key)) for v in values)]
         if not matches:
             raise self.error("no such runs", "leave out a part of the filter to see the available runs")

@@ -28,8 +28,9 @@ from tiny_runs import TINY
 from hydrant import cli
 from hydrant.commands.sync.upload import read_records, remaining_records, write_records
 from hydrant.errors import RecordError
+from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.plan import write_plan
 
 FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines", "schedule.json": "json",
          ".hydra/overrides.yaml": "yaml", ".hydra/hydra.yaml": "yaml", ".hydra/config.yaml": "yaml",
@@ -75,7 +76,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sweep(trained: Path, workdir: Path) -> Path:
     """A sweep of these runs."""
     sweep = shutil.copytree(trained, workdir / "study", symlinks=True)
-    write_plan(sweep, Plan(1.0, [PlannedJob(sweep / name, ["seed=0"]) for name in ("victim", "other")]))
+    write_plan(sweep, Plan(1.0, [PlannedJob(name, ["seed=0"]) for name in ("victim", "other")]))
     return sweep
 
 

@@ -113,7 +113,7 @@ def test_the_newest_folders_are_named_if_none_is_given(
 
 def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sweep / "killed" / "summary.json").write_text('{"status": "preempted", "num_updates": 20}')
-    jobs = {job.folder: job.overrides for job in read_plan(sweep).jobs}
+    jobs = {sweep / job.run: job.overrides for job in read_plan(sweep).jobs}
     stopped = Sweep()
     with stopped.active(sweep, jobs):
         pass

@@ -13,7 +13,8 @@ import yaml
 from training_runs import Train, UserModule, command
 
 from hydrant import cli
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.records.files import Plan, PlannedJob
+from hydrant.sweeps.plan import write_plan
 from hydrant.terminal.console import say
 
 VARIABLES = {
@@ -113,7 +114,7 @@ def test_printed_text_contains_no_secret(
     monkeypatch.setenv("HF_TOKEN", VARIABLES["HF_TOKEN"])
     say(f"  python train.py +tracker.tags=[{VARIABLES['HF_TOKEN']}] +data.api_key={GIVEN_SECRETS['key']}")
     assert capsys.readouterr().out == "  python train.py +tracker.tags=[***] +data.api_key=***\n"
-    write_plan(tmp_path, Plan(0.0, [PlannedJob(tmp_path / "job", ["+data.api_key=***"])]))
+    write_plan(tmp_path, Plan(0.0, [PlannedJob("job", ["+data.api_key=***"])]))
     assert cli.main(["status", str(tmp_path), "--json"]) == 0
     ((job,),) = json.loads(capsys.readouterr().out)["folders"].values()
     assert job["choices"] == {"data.api_key": "***"}

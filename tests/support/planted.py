@@ -15,7 +15,8 @@ import yaml
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.run import Run, Series
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.records.files import Plan, PlannedJob
+from hydrant.sweeps.plan import write_plan
 
 Compare = Callable[..., Comparison]
 """The fixture `comparing`."""
@@ -200,14 +201,13 @@ def write_planted(sweep: Path) -> Path:
             if (optimizer, scheduler, seed) == ("adamw", "wsd", 2):
                 options = {"environment": ENVIRONMENT | {"git_commit": "b" * 40}}
             write_run(folder, overrides, final, **options)
-    write_plan(sweep, Plan(0.0, [planned(sweep, optimizer, seed) for optimizer, seed in jobs]))
+    write_plan(sweep, Plan(0.0, [planned(optimizer, seed) for optimizer, seed in jobs]))
     return sweep
 
 
-def planned(sweep: Path, optimizer: str, seed: int) -> PlannedJob:
+def planned(optimizer: str, seed: int) -> PlannedJob:
     words = [f"optimizer={optimizer}", "scheduler=cosine", f"seed={seed}"]
-    folder = sweep / "_".join(word.replace("=", "-") for word in words)
-    return PlannedJob(folder, ["name=planted", *words])
+    return PlannedJob("_".join(word.replace("=", "-") for word in words), ["name=planted", *words])
 
 
 def runs_of(results: npt.NDArray[np.float64], factors: Sequence[str]) -> list[Run]:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.records.files import Plan, PlannedJob
+from hydrant.sweeps.plan import write_plan
 
 
 def sweep_in_all_states(folder: Path) -> Path:
@@ -36,8 +37,8 @@ def sweep_in_all_states(folder: Path) -> Path:
     for name, summary in summaries.items():
         run = folder / name
         earlier = began + 50 if name == "before" else 0.0
-        reason = "no GPU" if name == "refused" else ""
-        jobs.append(PlannedJob(run, [f"model={name}", "seed=0"], reason, earlier))
+        reason = "no GPU" if name == "refused" else None
+        jobs.append(PlannedJob(name, [f"model={name}", "seed=0"], reason, earlier))
         if summary is not None:
             run.mkdir()
             (run / "config.yaml").touch()

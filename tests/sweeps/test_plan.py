@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hydrant.errors import ConfigError
+from hydrant.records.files import Plan
 from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN, SWEEP_TABLE
-from hydrant.sweeps.plan import Plan, check_is_of_a_sweep, write_plan
+from hydrant.sweeps.plan import check_is_of_a_sweep, write_plan
 from hydrant.sweeps.sweep import Sweep
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from run_states import sweep_in_all_states
 
+from hydrant.records.files import Plan, PlannedJob
 from hydrant.runs import lock
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
-from hydrant.sweeps.plan import SUBMITIT, Plan, PlannedJob, read_plan, write_plan
+from hydrant.sweeps.plan import SUBMITIT, read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.sweep import Sweep
 
@@ -77,7 +78,7 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
         "old": (None, ""),
     }
     jobs = [
-        PlannedJob(tmp_path / name, [f"seed={n}"], pid=pid, machine=machine)
+        PlannedJob(name, [f"seed={n}"], pid=pid, machine=machine)
         for n, (name, (pid, machine)) in enumerate(pids.items())
     ]
     write_plan(tmp_path, Plan(1.0, jobs))
@@ -98,7 +99,7 @@ def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
 ) -> None:
     """No process is found that works at the sweep, and the number of one in another container says nothing here."""
     monkeypatch.setattr(lock, "_PROC", tmp_path / "no_proc")
-    write_plan(tmp_path, Plan(1.0, [PlannedJob(tmp_path / "job", [], pid=2**22 + 1, machine=this_machine())]))
+    write_plan(tmp_path, Plan(1.0, [PlannedJob("job", [], pid=2**22 + 1, machine=this_machine())]))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)] == ["queued"]
 

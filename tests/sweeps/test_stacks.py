@@ -258,7 +258,7 @@ def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(tmp_path: 
         if content is not None:
             write_json(tmp_path / name / "summary.json", {"num_updates": 4} | content)
     before = (tmp_path / "failed before" / "summary.json").stat().st_mtime
-    stack = SweepJob(0, jobs[0].job, {}, others=jobs[1:])
+    stack = SweepJob(0, jobs[0].job, {}, other_lanes=jobs[1:])
     results = list(lane_results(stack, RunResult.failed("killed"), lambda job: before))
     assert [(job.number, result.exit_status, result.message) for job, result in results] == [
         (0, 0, ""), (1, 1, "NaN"), (2, 1, "killed"), (3, 1, "killed"), (4, 1, "killed"),

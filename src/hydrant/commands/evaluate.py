@@ -23,9 +23,9 @@ def main(arguments: Sequence[str]) -> int:
     saved = open_run(words[0], words[1:], weights=options.weights)
     split = saved.split(options.split, "--split")
     values = evaluate_saved(saved, split)
-    what = f"{saved.source} (update {saved.num_updates}), {split.source.num_samples:,} samples"
+    source = f"{saved.source} (update {saved.num_updates}), {split.source.num_samples:,} samples"
     width = max(20, *map(len, values))
-    lines = [what, *(f"  {name:<{width}} {number(value, 7)}" for name, value in values.items())]
+    lines = [source, *(f"  {name:<{width}} {number(value, 7)}" for name, value in values.items())]
     content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
     tell("\n".join(lines), content)
     return 0

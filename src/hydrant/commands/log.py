@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     roots = [named_folder(word) for word in words] or [
         Path(root) for root in files.ROOTS if Path(root).is_dir()
     ]
-    found = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
-    times = {p: max(modified(p / name) for name in _RECORDS) or modified(p) for p in found.values()}
+    folders = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
+    times = {p: max(modified(p / name) for name in _RECORDS) or modified(p) for p in folders.values()}
     newest = sorted(times, key=lambda path: (times[path], path))
     num_earlier = max(len(newest) - options.last, 0)
     entries = (_entry(path, times[path]) for path in newest[num_earlier:])

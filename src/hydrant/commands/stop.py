@@ -17,7 +17,7 @@ from hydrant.runs.lease import leasing_process
 from hydrant.runs.lock import is_held, is_in_use, locking_process
 from hydrant.runs.stopping import CannotStop, ask_to_stop
 from hydrant.sweeps.executors.slurm import queued_in
-from hydrant.sweeps.plan import usable_plan
+from hydrant.sweeps.plan import at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
 _WAIT_SECONDS = 60.0
@@ -74,10 +74,10 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
 
 def _check_alone(folder: Path, pid: int) -> None:
     """Raise ConfigError if a process trains other runs of the same sweep too: a signal would stop them all."""
-    others = [run.path for run in runs_of_sweep(folder.parent) if leasing_process(run.path) == pid]
-    if len(others) > 1:
+    runs = [run.path for run in runs_of_sweep(folder.parent) if leasing_process(run.path) == pid]
+    if len(runs) > 1:
         sweep = shlex.quote(relative(folder.parent))
-        message = f"{relative(folder)} is one of {len(others)} runs that train in one process"
+        message = f"{relative(folder)} is one of {len(runs)} runs that train in one process"
         raise ConfigError("FOLDER", message, remedy=f"stop them together: hydrant stop {sweep}")
 
 
@@ -90,11 +90,11 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
     plan, damage = usable_plan(folder)
     if damage:
         notice(damage)
-    if (stopped := _stop_all(folder, dict.fromkeys(plan.at_work(folder), folder), now=now)) is not None:
+    if (stopped := _stop_all(folder, dict.fromkeys(at_work(folder, plan), folder), now=now)) is not None:
         return stopped
     if jobs := sorted(queued_in(folder)):
         return _cancelled(folder, jobs)
-    known = [job.folder for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
+    known = [folder / job.run for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
     runs = {run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)}
     left = {pid: run for run in sorted(runs) if (pid := locking_process(run)) is not None}
@@ -112,9 +112,9 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
 def _stop_all(folder: Path, working: Mapping[int, Path], *, now: bool) -> Stopped | None:
     """Ask all processes at once, each with the folder that it locks; return None if none of them works any more."""
     with ThreadPoolExecutor(len(working) or 1) as threads:
-        found = list(threads.map(partial(_signalled, now=now), working.values(), working))
-    pids = [pid for one in found for pid in one.pids]
-    outcome = "stopping" if any(one.outcome == "stopping" for one in found) else "stopped"
+        stopped = list(threads.map(partial(_signalled, now=now), working.values(), working))
+    pids = [pid for one in stopped for pid in one.pids]
+    outcome = "stopping" if any(one.outcome == "stopping" for one in stopped) else "stopped"
     return Stopped(relative(folder), outcome, pids) if pids else None
 
 

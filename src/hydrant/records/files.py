@@ -189,11 +189,11 @@ class Command(Record):
     machine: str
 
 
-class SweepJob(Record, omit_defaults=True):
+class PlannedJob(Record, omit_defaults=True):
     """A job of a sweep, started or not.
 
     Attributes:
-        run: its folder, relative to the sweep's
+        run: its folder, relative to the sweep's (`sweep / run` is also that of an absolute path)
         refused: why it could not start
         earlier: when its summary was written before the newest command, in unix seconds; left out: never
         pid: of the command that planned it
@@ -202,13 +202,13 @@ class SweepJob(Record, omit_defaults=True):
 
     run: str
     overrides: list[str]
-    refused: str | None
+    refused: str | None = None
     earlier: float = 0.0
     pid: int | None = None
     machine: str = ""
 
 
-class SweepFile(Record):
+class Plan(Record):
     """sweep.json: the jobs of a sweep, written before the first one starts.
 
     Attributes:
@@ -220,7 +220,7 @@ class SweepFile(Record):
     """
 
     began: float
-    jobs: list[SweepJob]
+    jobs: list[PlannedJob]
     commands: list[Command] = []
     machine: str = ""
     host: str = ""

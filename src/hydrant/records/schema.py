@@ -21,11 +21,11 @@ Schema = dict[str, Any]
 
 def schemas() -> dict[str, Schema]:
     """Return the JSON Schema of the answer of each command, of an error, and of study.json."""
-    found = {ERROR: _answer(answers.ErrorLine, {}), STUDY: _schema(files.StudyFile)}
+    by_name = {ERROR: _answer(answers.ErrorLine, {}), STUDY: _schema(files.StudyFile)}
     for kind in answers.ANSWERS:
         command = kind.__name__.lower()
-        found[command] = _answer(kind, {"command": {"const": "train" if command == "sweep" else command}})
-    return found
+        by_name[command] = _answer(kind, {"command": {"const": "train" if command == "sweep" else command}})
+    return by_name
 
 
 def _answer(kind: type, header: Mapping[str, Schema]) -> Schema:

@@ -169,9 +169,9 @@ def prepare_start(plan: Plan, start: Start) -> None:
         data_identity.check_ranks(plan.train, start.checkpoint, plan.world.world_size)
         saved = data_identity.DataIdentity.saved(start.checkpoint)
         saved.check_unchanged(identity, is_strict=config["resume_strict"])
-        was = saved_config(start.run, "resume")["global_batch_size"]
+        old_batch_size = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
-        data_identity.check_batch_sizes(start.checkpoint, was, plan.clock)
+        data_identity.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
     data_identity.check_stream(plan.train, is_continued=start.checkpoint is not None)
 
 

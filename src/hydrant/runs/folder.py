@@ -197,8 +197,8 @@ def newest_folders(example: str, *, with_sweeps: bool = True) -> str:
         example: a command that ends with a folder. The newest folder replaces it.
         with_sweeps: whether the command takes sweeps too.
     """
-    found = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
-    folders = [p for p in found if is_run_folder(p) or (with_sweeps and (p / SWEEP_PLAN).exists())]
+    paths = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
+    folders = [p for p in paths if is_run_folder(p) or (with_sweeps and (p / SWEEP_PLAN).exists())]
     outer = [path for path in folders if path.parent not in folders]
     newest = [str(path) for path in sorted(outer, key=modified, reverse=True)[:_NUM_NEWEST]]
     if not newest:

@@ -74,9 +74,9 @@ class Lease:
                 os.unlink(LEASE, dir_fd=self._folder)
 
     def _take_over(self, is_alone: bool) -> None:
-        found = _read(self._folder)
-        is_dead = is_alone and _line(found, 0) == this_machine()
-        if not is_dead and self._is_renewed(found):
+        content = _read(self._folder)
+        is_dead = is_alone and _line(content, 0) == this_machine()
+        if not is_dead and self._is_renewed(content):
             raise BlockingIOError
         self._write(os.O_TRUNC)
         if is_dead:
@@ -85,20 +85,20 @@ class Lease:
         if not self._is_mine():
             raise BlockingIOError
 
-    def _is_renewed(self, found: bytes) -> bool:
+    def _is_renewed(self, content: bytes) -> bool:
         """Return whether the owner of a lease renews or removes it, or another process takes it over.
 
         Print what this process waits for, unless the owner renews it in time.
         """
         num_quiet = int(2 * RENEW_SECONDS / POLL_SECONDS)
         # Without content, its owner is about to write it, or was killed before.
-        for num_polls in range(LOST_POLLS if found else _EMPTY_POLLS):
+        for num_polls in range(LOST_POLLS if content else _EMPTY_POLLS):
             if num_polls == num_quiet:
                 seconds = LOST_POLLS * POLL_SECONDS
                 remedy = f"after {seconds:.0f} s without a sign of life, this process takes it over"
-                notice(f"{self._path} belongs to a run on {_line(found, 1)}; {remedy}")
+                notice(f"{self._path} belongs to a run on {_line(content, 1)}; {remedy}")
             time.sleep(POLL_SECONDS)
-            if _read(self._folder) != found:
+            if _read(self._folder) != content:
                 return True
         return False
 

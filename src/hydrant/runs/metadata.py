@@ -25,8 +25,8 @@ def identify(job: Job) -> RunIdentity:
     subject = choices.get("experiment") or f"{parts['data']}-{parts['model']}"
     overrides = redacted(list(job.overrides))
     shown = {"experiment"} if "experiment" in choices else {"data", "model"}
-    others = [word for word in overrides if not _is_left_out(word, shown)]
-    group = "/".join([subject, parts["optimizer"], parts["scheduler"], ",".join(sorted(others))])
+    telling = [word for word in overrides if not _is_left_out(word, shown)]
+    group = "/".join([subject, parts["optimizer"], parts["scheduler"], ",".join(sorted(telling))])
     claim = [] if job.config["claim"] is None else [f"claim: {job.config['claim']}"]
     best, is_named = job.config["best"], job.config["name"] is not None
     sweep = [job.sweep_folder.name] if job.sweep_folder is not None and is_named else []

@@ -291,15 +291,15 @@ class RunReporter(RunLogger, Rows):
         write_json(self._folder / files.SCHEDULE_VALUES, schedule_points(self._plan))
 
     @contextlib.contextmanager
-    def _optional(self, what: str) -> Generator[None]:
+    def _optional(self, file: str) -> Generator[None]:
         """Log an error instead of raising it, because training can continue; the same OSError only once."""
-        with log_errors(what), contextlib.suppress(FolderLost):  # `log` and `conclude` raise it
+        with log_errors(file), contextlib.suppress(FolderLost):  # `log` and `conclude` raise it
             try:
                 yield
             except OSError as error:
                 cause = error.strerror or str(error)
                 if cause not in self._reported_causes:
-                    log.warning("%s cannot be written: %s; training continues", what, cause)
+                    log.warning("%s cannot be written: %s; training continues", file, cause)
                 self._reported_causes.add(cause)
 
     def _write_file(self, kind: str, name: str, suffix: str, write: Callable[[Path], None]) -> None:

@@ -130,10 +130,10 @@ def _check_is_of_a_run(run: RunFolder) -> None:
     Raises:
         ConfigError: no run wrote them, so they must not be replaced.
     """
-    own = [name for name in REPLACED if (run.path / name).exists()]
-    config = saved_config(run, "resume") if CONFIG in own else {}
-    if own and not {"duration", "global_batch_size"} <= config.keys():
-        message = f"{relative(run.path / own[0])} is of no run, and this run would replace it"
+    present = [name for name in REPLACED if (run.path / name).exists()]
+    config = saved_config(run, "resume") if CONFIG in present else {}
+    if present and not {"duration", "global_batch_size"} <= config.keys():
+        message = f"{relative(run.path / present[0])} is of no run, and this run would replace it"
         raise ConfigError("resume", message, remedy=f"move it, or give another {OTHER_FOLDER}")
 
 

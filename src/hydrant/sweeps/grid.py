@@ -1,6 +1,5 @@
 """The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -241,7 +240,7 @@ def _check_folder(job: Job, of_sweep: Path) -> None:
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
     """Return the overrides of the job in each folder of a sweep, including jobs that another command has planned."""
-    jobs = {os.path.relpath(job.folder, sweep): job.overrides for job in usable_plan(sweep)[0].jobs}
+    jobs: dict[str, Sequence[str]] = {job.run: job.overrides for job in usable_plan(sweep)[0].jobs}
     present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
     for name in {*jobs, *present}:
         with suppress(RecordError):  # then the plan has them, or the job itself reports the damage
@@ -254,8 +253,7 @@ def _add_seeds(sweep: Path, recorded: Mapping[str, Sequence[str]], jobs: Sequenc
     known = {name: _repetition(overrides) for name, overrides in recorded.items()}
     if {*map(_repetition, jobs)} <= {*known.values()}:
         return False
-    ended = {own for name, own in known.items() if RunFolder(sweep / name).status == RunStatus.FINISHED}
-    return len(ended) > 1
+    return len({known[name] for name in known if RunFolder(sweep / name).status == RunStatus.FINISHED}) > 1
 
 
 def _repetition(overrides: Sequence[str]) -> tuple[str | None, ...]:

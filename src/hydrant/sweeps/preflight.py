@@ -16,7 +16,7 @@ from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.stack_plan import program_of
 from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
 
@@ -80,13 +80,12 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool)
     counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
     counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
     text = f"{relative(folder)}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
-    if others := [run for run in runs_of_sweep(folder) if run.path.resolve() not in jobs]:
-        text += f"; {len(others)} other run{'s' * (len(others) != 1)} in this folder"
-    with suppress(RecordError):  # a damaged plan is about to be replaced
-        planned = [job.folder.resolve() for job in read_plan(folder).jobs]
-        if waiting := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
-            lost = "of the previous command never began and are no longer planned"
-            text += f"; {len(waiting)} {'of another command, which is at work, wait' if keeps_plan else lost}"
+    if num := sum(run.path.resolve() not in jobs for run in runs_of_sweep(folder)):
+        text += f"; {num} other run{'s' * (num != 1)} in this folder"
+    planned = [(folder / job.run).resolve() for job in usable_plan(folder)[0].jobs]
+    if waiting := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
+        lost = "of the previous command never began and are no longer planned"
+        text += f"; {len(waiting)} {'of another command, which is at work, wait' if keeps_plan else lost}"
     return text
 
 
@@ -102,10 +101,10 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     """
     keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    found = call_before_jobs(configs, prepare_all, list(distinct.values()))
-    if isinstance(found, ProcessDied):  # the job that causes it reports it
+    result = call_before_jobs(configs, prepare_all, list(distinct.values()))
+    if isinstance(result, ProcessDied):  # the job that causes it reports it
         return [None] * len(configs)
-    errors = dict(zip(distinct, found, strict=True))
+    errors = dict(zip(distinct, result, strict=True))
     return [errors[key] for key in keys]
 
 

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from hydrant.files.user_files import open_regular
 from hydrant.records.answers import RunProgress
+from hydrant.records.files import PlannedJob
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import is_held, is_in_use, locking_process
 from hydrant.runs.record import parse_row
-from hydrant.sweeps.plan import SUBMITIT, PlannedJob, usable_plan
+from hydrant.sweeps.plan import SUBMITIT, at_work, usable_plan
 from hydrant.terminal.console import relative
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
@@ -40,11 +41,11 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
     if is_run_folder(folder):
         return [_run_progress(RunFolder(folder), folder.parent)]
     plan, _ = usable_plan(folder)
-    is_at_work, at_work = is_in_use(folder), plan.at_work(folder)
+    is_at_work, commands = is_in_use(folder), at_work(folder, plan)
     # In another container, no process is found that works at the sweep. SLURM starts the jobs of a dead command too.
-    starts_all = not at_work or (folder / SUBMITIT).exists()
-    living = (None, *at_work)
-    others = runs_of_sweep(folder, without={Path(os.path.realpath(job.folder)) for job in plan.jobs})
+    starts_all = not commands or (folder / SUBMITIT).exists()
+    living = (None, *commands)
+    unplanned = runs_of_sweep(folder, without={Path(os.path.realpath(folder / job.run)) for job in plan.jobs})
     jobs = (
         _job_progress(
             job,
@@ -53,12 +54,12 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
         )
         for job in plan.jobs
     )
-    return [*jobs, *(_run_progress(run, folder) for run in others)]
+    return [*jobs, *(_run_progress(run, folder) for run in unplanned)]
 
 
 def _job_progress(job: PlannedJob, sweep: Path, *, may_start: bool) -> RunProgress:
     """Return the progress of a job; `may_start`: a process runs its sweep, and has not left this job."""
-    run = RunFolder(job.folder, job.overrides)
+    run = RunFolder(sweep / job.run, job.overrides)
     progress = _run_progress(run, sweep)
     if job.refused:
         return replace(progress, state=RunStatus.REFUSED, message=job.refused)

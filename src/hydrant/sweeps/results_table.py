@@ -26,12 +26,13 @@ from hydrant.files.atomic_write import locked, replace_file
 from hydrant.files.redaction import public, redacted
 from hydrant.files.user_files import as_csv
 from hydrant.records.answers import RunProgress
+from hydrant.records.files import Plan, PlannedJob
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import note_no_lock
-from hydrant.sweeps.plan import Plan, PlannedJob, usable_plan, write_plan
+from hydrant.sweeps.plan import usable_plan, write_plan
 from hydrant.sweeps.progress import sparing
 from hydrant.terminal.console import console, format_duration, is_terminal, notice, relative, say
 from hydrant.terminal.text import align_columns, format_metric, number
@@ -348,7 +349,7 @@ class SweepFiles:
 
     def runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""
-        runs = [RunFolder(job.folder, job.overrides, job.refused) for job in self.jobs.values()]
+        runs = [RunFolder(path, job.overrides, job.refused or "") for path, job in self.jobs.items()]
         return runs + run_folder.runs_of_sweep(folder, without=self.jobs)
 
     def write_plan(self, folder: Path) -> None:
@@ -360,11 +361,11 @@ class SweepFiles:
                 max(file.processor_seconds, self.total[1]) + used[1] - self._counted[1],
             )
             self._counted = used
-            others, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
+            kept, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
             self.keeps_plan = True  # from now on, what others add is of commands at work
-            jobs = {Path(os.path.realpath(job.folder)): job for job in others} | self.jobs
+            jobs = {Path(os.path.realpath(folder / job.run)): job for job in kept} | self.jobs
             num, self.adds_seeds = file.num_extensions + self.adds_seeds, False  # it counts once
-            write_plan(folder, Plan(self._began, [*jobs.values()], commands, "", wall, cpu, num))
+            write_plan(folder, Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num))
 
     def refresh(self, folder: Path) -> None:
         self.write_plan(folder)
@@ -376,10 +377,8 @@ class SweepFiles:
 
 
 def planned(folder: Path, overrides: Sequence[str]) -> PlannedJob:
-    earlier = RunFolder(folder).summary_time
-    return PlannedJob(
-        folder, redacted(list(overrides)), earlier=earlier, pid=os.getpid(), machine=this_machine()
-    )
+    words, earlier = redacted([*overrides]), RunFolder(folder).summary_time
+    return PlannedJob(f"{folder}", words, None, earlier, os.getpid(), this_machine())
 
 
 @contextmanager

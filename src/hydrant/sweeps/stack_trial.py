@@ -83,15 +83,14 @@ def plan_group(
 def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the first config, and the one that differs from it in the most keys."""
     first = flatten(configs[0])
-    others = [flatten(config) for config in configs[1:]]
-    counts = [sum(other.get(key) != value for key, value in first.items()) for other in others]
+    rest = [flatten(config) for config in configs[1:]]
+    counts = [sum(other.get(key) != value for key, value in first.items()) for other in rest]
     return [configs[0], configs[1 + counts.index(max(counts))]]
 
 
 def _all_alone(configs: Mapping[J, Mapping[str, Any]], reason: str) -> StackPlan[J]:
     """Prepare the jobs as those of any sweep, because they cannot be stacked."""
-    found = {job: config_error(config) for job, config in configs.items()}
-    errors = {job: error for job, error in found.items() if error is not None}
+    errors = {job: error for job, config in configs.items() if (error := config_error(config)) is not None}
     reasons = dict.fromkeys(configs, reason if len(configs) > 1 else ONLY_ONE)
     return StackPlan([[job] for job in configs], reasons, errors)
 

@@ -194,7 +194,7 @@ class Sweep:
         stacks = self._stacks.stacks
         present = [[by_folder[folder] for folder in stack if folder in by_folder] for stack in stacks]
         alike = [part for stack in present for part in _by_environment(stack)]
-        return [replace(stack[0], others=stack[1:]) for stack in alike]
+        return [replace(stack[0], other_lanes=stack[1:]) for stack in alike]
 
     def print_stacks(self, numbers: Mapping[Path, int]) -> None:
         """Print how many stacks and lanes are planned, and why the other jobs train alone.
@@ -216,7 +216,7 @@ class Sweep:
             if result.exit_status == ConfigError.exit_status:
                 run_folder.remove_if_empty([job.folder])
                 path = job.folder.resolve()
-                self.files.jobs[path] = replace(self.files.jobs[path], refused=result.message)
+                self.files.jobs[path].refused = result.message
                 self.files.write_plan(job.sweep_folder or path.parent)
             elif 0 < result.exit_status < 128:
                 self._failed.add(job.folder.resolve())
@@ -353,8 +353,8 @@ def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | 
     stacks, reasons, errors = list[Sequence[Path]](), dict[Path, str](), dict[Path, ConfigError]()
     for group in groups:
         with share_factories():
-            found = plan_group(group, lanes, num_processes, len(groups))
-        stacks += found.stacks
-        reasons |= found.reasons
-        errors |= found.errors
+            plan = plan_group(group, lanes, num_processes, len(groups))
+        stacks += plan.stacks
+        reasons |= plan.reasons
+        errors |= plan.errors
     return StackPlan(stacks, reasons, errors)

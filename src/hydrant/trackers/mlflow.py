@@ -144,8 +144,8 @@ class MlflowTracker(NullTracker):
             return saved
         if saved:
             self._client.delete_run(saved)
-        found = self._client.get_experiment_by_name(experiment)
-        experiment_id = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        existing = self._client.get_experiment_by_name(experiment)
+        experiment_id = existing.experiment_id if existing else self._client.create_experiment(experiment)
         tags = {"group": identity.group, "job_type": identity.job_type, "mlflow.note.content": identity.notes}
         tags |= {_allowed(tag): "true" for tag in identity.tags}
         run_id = self._client.create_run(experiment_id, tags=tags, run_name=identity.name).info.run_id

@@ -12,7 +12,8 @@ from planted import Compare, write_run, write_study_record
 from hydrant.commands.compare.serialize import to_brief
 from hydrant.commands.compare.text_report import to_text
 from hydrant.errors import RecordError
-from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.records.files import Plan, PlannedJob
+from hydrant.sweeps.plan import write_plan
 from hydrant.sweeps.study.record import read_earlier
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
@@ -202,7 +203,7 @@ def test_a_job_of_a_study_that_has_not_begun_is_of_the_study(
     monkeypatch.chdir(tmp_path)
     study = write_study(tmp_path / "upd", is_decided=False)
     (study / "sgd-4").rename(tmp_path / "gone")
-    write_plan(study, Plan(0.0, [PlannedJob(study / "sgd-4", ["optimizer=sgd", "seed=4"])]))
+    write_plan(study, Plan(0.0, [PlannedJob("sgd-4", ["optimizer=sgd", "seed=4"])]))
     comparison = comparing("upd")
     assert "missing" in [run.state for run in comparison.runs]
     assert comparison.study is not None

@@ -258,7 +258,7 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
     plan, damage = usable_plan(sweep)
     if damage:
         tell(damage)
-    planned = {relative(Path(os.path.realpath(job.folder))): job for job in plan.jobs}
+    planned = {relative(Path(os.path.realpath(sweep / job.run))): job for job in plan.jobs}
     configs = [run.config for run in runs]
     first = configs[0] if configs else {}
     common = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
@@ -267,7 +267,7 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
         if name not in begun:
             choices = run_folder.choices_in(job.overrides)
             config = common | {key: _value(key, text, runs) for key, text in choices.items() if key != "name"}
-            missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=job.folder))
+            missing.append(Run(name, RunStatus.MISSING, config, choices, summary={}, folder=sweep / job.run))
     return missing
 
 

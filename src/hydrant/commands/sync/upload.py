@@ -162,8 +162,7 @@ def _missing_rows(records: Sequence[Any], part: Path, folder: Path) -> list[dict
         RecordError: metrics.jsonl or another part is damaged.
     """
     parts = {*folder.glob("wandb/*run-*/run-*.wandb"), *part.parents[1].glob(f"*run-*/{part.name}")}
-    others = parts - {part}  # online ones too
-    begins = [_begin(each_record(other)) for other in others]
+    begins = [_begin(each_record(other)) for other in parts - {part}]  # online ones too
     begin = _begin(records)
     end = min((other for other in begins if other > begin), default=math.inf)
     items = [item for record in records for item in record.history.item]

@@ -130,9 +130,9 @@ def _check_types(plan: Plan, source: Source, title: str) -> None:
     types, needed = ([tensor.dtype for tensor in tensors_of(inputs)] for inputs in first)
     if len(types) != len(needed):
         raise ConfigError(KEY, f"{title} has {len(types)} tensors, but the run needs {len(needed)}")
-    for given, other in zip(types, needed, strict=True):
-        if _kind(given) != _kind(other):
-            message = f"{title} has numbers of the type {given}, but the run needs {other}"
+    for dtype, other in zip(types, needed, strict=True):
+        if _kind(dtype) != _kind(other):
+            message = f"{title} has numbers of the type {dtype}, but the run needs {other}"
             raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
 
 
@@ -171,11 +171,11 @@ def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
     suffixes = reader.suffixes
     if path.is_dir():
         paths = visible_files(path, lambda name: not suffixes or Path(name).suffix.lower() in suffixes)
-        found = sorted(map(Path, paths))
-        if not found:
+        files = sorted(map(Path, paths))
+        if not files:
             message = f"the folder {path} holds no file that this run reads"
             raise ConfigError(KEY, message, remedy=_offers(plan))
-        return found
+        return files
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(KEY, f"this run cannot read {path}", remedy=_offers(plan))
     return [path]

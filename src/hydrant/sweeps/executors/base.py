@@ -69,12 +69,12 @@ class SweepJob:
     # `hydra.job.env_set`, added for the job to the environment of this process.
     environment: Mapping[str, str]
     in_table: bool = False  # the live table shows the progress, so nothing is printed
-    others: Sequence[SweepJob] = ()  # the jobs that train in its process, as lanes of one stack
+    other_lanes: Sequence[SweepJob] = ()  # the jobs that train in its process, as lanes of one stack
 
     @property
     def lanes(self) -> Sequence[SweepJob]:
         """All jobs that train in this job's process, which is the first of them."""
-        return (self, *self.others)
+        return (self, *self.other_lanes)
 
     @property
     def has_begun(self) -> bool:
@@ -85,7 +85,7 @@ class SweepJob:
         """Print that the job starts, and its other lanes."""
         if self.in_table:
             return
-        if self.others:
+        if self.other_lanes:
             numbers = numbers_text([job.number for job in self.lanes])
             say(f"jobs {numbers}: a stack of {len(self.lanes)} lanes{where}")
             return
@@ -151,12 +151,12 @@ def lane_results(
         result: of the job. If its process died, it has no results of lanes: those are read from their folders.
         earlier: returns when the summary of a job was written before the sweep; what it recorded then does not count.
     """
-    if not sweep_job.others:
+    if not sweep_job.other_lanes:
         yield sweep_job, result
         return
     for lane in sweep_job.lanes:
         known = result.lanes.get(_key(lane.job))
-        yield replace(lane, others=()), known or _recorded(lane.job, result, earlier(lane.job))
+        yield replace(lane, other_lanes=()), known or _recorded(lane.job, result, earlier(lane.job))
 
 
 def _recorded(job: Job, otherwise: RunResult, earlier: float) -> RunResult:

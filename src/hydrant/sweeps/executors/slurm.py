@@ -133,14 +133,14 @@ class Slurm:
         if self._cluster != "slurm" or not (folder := _submitit_folder(sweep_jobs)).exists():
             return {}
         lanes = [lane for sweep_job in sweep_jobs for lane in sweep_job.lanes]
-        by_folder = {lane.job.folder.resolve(): replace(lane, others=()) for lane in lanes}
+        by_folder = {lane.job.folder.resolve(): replace(lane, other_lanes=()) for lane in lanes}
         submitted: dict[Any, SweepJob] = {}
         for job_id in sorted(queued() or ()):
             slurm_job = submitit.SlurmJob(folder / "%j", job_id)
             if not slurm_job.paths.submitted_pickle.exists():  # it belongs to another sweep
                 continue
             function: Any = slurm_job.submission().function
-            found = list[SweepJob]()  # the lanes of its stack; those that are finished are not among the jobs
+            stacked = list[SweepJob]()  # its lanes; those that are finished are not among the jobs
             for job in (lane.job for lane in function.sweep_job.lanes):
                 if (lane := by_folder.get(job.folder.resolve())) is None:
                     continue
@@ -150,9 +150,9 @@ class Slurm:
                     raise ConfigError(
                         "resume", f"{message} ({changes})", remedy=f"wait for it, or scancel {job_id}"
                     )
-                found.append(lane)
-            if found:
-                submitted[slurm_job] = sweep_job = replace(found[0], others=found[1:])
+                stacked.append(lane)
+            if stacked:
+                submitted[slurm_job] = sweep_job = replace(stacked[0], other_lanes=stacked[1:])
                 sweep_job.announce(f" (slurm job {job_id}, already submitted)")
         return submitted
 
@@ -207,7 +207,7 @@ def _without(sweep_jobs: Sequence[SweepJob], jobs: Sequence[Job]) -> list[SweepJ
         [lane for lane in sweep_job.lanes if lane.job.folder.resolve() not in folders]
         for sweep_job in sweep_jobs
     ]
-    return [replace(lanes[0], others=lanes[1:]) for lanes in kept if lanes]
+    return [replace(lanes[0], other_lanes=lanes[1:]) for lanes in kept if lanes]
 
 
 class _Requeueable:

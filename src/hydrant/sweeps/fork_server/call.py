@@ -180,8 +180,8 @@ def _check_cuda() -> None:
     """Exit if an import has initialized CUDA in the server: no forked process can use it then."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda._is_in_bad_fork():
-        what = "a package that the config names uses the GPU while it is imported; do that in a function"
-        sys.exit(f"error: {what}, because jobs are forked after the imports")
+        cause = "a package that the config names uses the GPU while it is imported; do that in a function"
+        sys.exit(f"error: {cause}, because jobs are forked after the imports")
 
 
 def _stop_with_parent() -> None:

@@ -139,8 +139,8 @@ class OptunaSweeper(GridSweeper):
             ConfigError: a value cannot be composed, or no job can run on this machine.
         """
         first = {key: space.values(key)[0] for key in space.distributions}
-        others = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
-        words = [space.overrides(params) for params in (first, *others)]
+        varied = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
+        words = [space.overrides(params) for params in (first, *varied)]
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
         errors = [] if self.executor.is_remote else find_config_errors([job.config for job in jobs])
         if errors and errors[0] and all(errors):

@@ -61,12 +61,12 @@ def read_answer(folder: Path) -> Answer | None:
     protocol, reason = study.protocol, study.verdict.ended_by
     tried, fresh = _outcomes(folder, protocol)
     without = dict[str, str]()
-    for name, own in tried.items():
-        if protocol.tuning.get(name) and any(fresh.values()) and all(isinstance(o, str) for o in own):
-            without[name] = tuning_failure(own)
+    for name, outcomes in tried.items():
+        if protocol.tuning.get(name) and any(fresh.values()) and all(isinstance(o, str) for o in outcomes):
+            without[name] = tuning_failure(outcomes)
     results = {
-        name: [None if isinstance(o, str) else o for o in own]
-        for name, own in fresh.items()
+        name: [None if isinstance(o, str) else o for o in outcomes]
+        for name, outcomes in fresh.items()
         if any(fresh.values()) and name not in without
     }
     rule = Rule(
@@ -88,14 +88,14 @@ def _outcomes(
     folder: Path, protocol: Protocol
 ) -> tuple[dict[str, list[float | str]], dict[str, list[float | str]]]:
     """Return the outcomes of each contender's runs that have ended: of the tuning, and of its first fresh seeds."""
-    words = {name: choices_in(own) for name, own in protocol.contenders.items()}
+    words = {name: choices_in(overrides) for name, overrides in protocol.contenders.items()}
     tried: dict[str, list[float | str]] = {name: [] for name in words}
     fresh: dict[str, dict[int, float | str]] = {name: {} for name in words}
     first, metric = protocol.first_fresh_seed, protocol.metric
     for run in runs_of_sweep(folder):
         seed = run.choices.get("seed", "")
         # The words of one contender may be among those of another one, whose run it then is.
-        names = [name for name, own in words.items() if own.items() <= run.choices.items()]
+        names = [name for name, choices in words.items() if choices.items() <= run.choices.items()]
         if not names or not seed.isdecimal() or run.status not in ENDED:
             continue
         name = max(names, key=lambda name: len(words[name]))
@@ -104,9 +104,10 @@ def _outcomes(
         else:
             tried[name].append(outcome_of(run, protocol.tuning_metric or metric))
     seeds = {
-        name: itertools.takewhile(own.__contains__, itertools.count(first)) for name, own in fresh.items()
+        name: itertools.takewhile(by_seed.__contains__, itertools.count(first))
+        for name, by_seed in fresh.items()
     }
-    return tried, {name: [fresh[name][seed] for seed in own] for name, own in seeds.items()}
+    return tried, {name: [fresh[name][seed] for seed in of_name] for name, of_name in seeds.items()}
 
 
 def outcome_of(run: RunFolder, metric: str) -> float | str:

@@ -54,7 +54,7 @@ def key_of(word: str) -> str:
     return word.lstrip("+~").partition("=")[0]
 
 
-def name_contenders(contenders: Sequence[Sequence[str]], given: Sequence[str]) -> list[str]:
+def name_contenders(contenders: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Return the name of each contender: the given one, else its overrides.
 
     Without the overrides that all share, and the option alone if it suffices.
@@ -64,17 +64,17 @@ def name_contenders(contenders: Sequence[Sequence[str]], given: Sequence[str]) -
     >>> name_contenders([["optimizer=adamw", "model.dropout=0"], ["optimizer=adamw", "model.dropout=0.1"]], ["", ""])
     ['model.dropout=0', 'model.dropout=0.1']
     """
-    return [name or short for name, short in zip(given, _short_names(contenders), strict=True)]
+    return [name or short for name, short in zip(names, _short_names(contenders), strict=True)]
 
 
 def _short_names(contenders: Sequence[Sequence[str]]) -> list[str]:
     shared = set(contenders[0]).intersection(*contenders[1:])
-    own = [[word for word in words if word not in shared] for words in contenders]
-    firsts = {key_of(words[0]) for words in own if words}
+    unshared = [[word for word in words if word not in shared] for words in contenders]
+    firsts = {key_of(words[0]) for words in unshared if words}
     is_option = len(firsts) == 1 and firsts <= group_options().keys()
-    if is_option and all(len(words) == 1 for words in own):
-        return [words[0].partition("=")[2] for words in own]
-    return [" ".join(words or every) or "defaults" for words, every in zip(own, contenders, strict=True)]
+    if is_option and all(len(words) == 1 for words in unshared):
+        return [words[0].partition("=")[2] for words in unshared]
+    return [" ".join(words or every) or "defaults" for words, every in zip(unshared, contenders, strict=True)]
 
 
 def also_differing(
@@ -93,10 +93,10 @@ def also_differing(
     {'optimizer.wd': {'adamw': '0.01', 'sgd': '0'}}
     """
     flat = {name: flatten(config) for name, config in configs.items()}
-    shared = set[str].intersection(*(set(own) for own in flat.values())) if flat else set[str]()
-    found = {key: {name: shown(own[key]) for name, own in flat.items()} for key in sorted(shared)}
+    shared = set[str].intersection(*(set(values) for values in flat.values())) if flat else set[str]()
+    texts = {key: {name: shown(values[key]) for name, values in flat.items()} for key in sorted(shared)}
     return {
-        key: values for key, values in found.items()
+        key: values for key, values in texts.items()
         if len(set(values.values())) > 1 and key not in (*asked, *REPETITIONS)
         and not (is_neutral(key) or is_after_training(key) or key.endswith("_target_"))
     }  # fmt: skip

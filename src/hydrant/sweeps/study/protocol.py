@@ -104,17 +104,17 @@ class Protocol:
             seeds_needed: by the answer of an earlier start.
         """
         paid = self.paid_seeds
-        found = list[str]()
+        lines = list[str]()
         if paid is not None and paid < self.seeds:
             untuned = replace(self, rounds=0).paid_seeds or 0
             rounds = f"--rounds 0 for {untuned}, " if untuned > paid else ""
             enough = f"{rounds}--budget {self.most_runs}runs for all of them"
-            found.append(f"the budget pays for {paid} of {self.seeds} fresh seeds; {enough}")
+            lines.append(f"the budget pays for {paid} of {self.seeds} fresh seeds; {enough}")
         if seeds_needed is not None and seeds_needed > self.seeds:
-            found.append(
+            lines.append(
                 f"about {seeds_needed} fresh seeds would show it, by the results so far; give --seeds {seeds_needed}"
             )
-        return found
+        return lines
 
     def seeds_of_round(self, num_done: int) -> int:
         """Return how many fresh seeds start together. Fewer than the first ones can decide nothing."""
@@ -157,8 +157,10 @@ class Protocol:
         rule, num = self.rule, self.seeds if self.paid_seeds is None else self.paid_seeds
         if (effect := detectable_effect(num, rule.pair_alpha, rule.power)) is None:
             return []
-        found = f"a true difference of {effect:.2g} times the standard deviation of the paired differences"
-        lines = [f"{num} seeds find {found} in {100 * rule.power:g} of 100 studies."]
+        difference = f"{effect:.2g} times the standard deviation of the paired differences"
+        lines = [
+            f"{num} seeds find a true difference of {difference} in {100 * rule.power:g} of 100 studies."
+        ]
         if rule.min_difference is not None:
             std = rule.min_difference / effect
             lines.append(

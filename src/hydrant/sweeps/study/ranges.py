@@ -98,8 +98,8 @@ def declared_range(key: str, options: Mapping[str, str | None]) -> str:
     group, _, name = key.partition(".")
     file = option_path(group, options.get(group) or "")
     text = read_marked(file, errors="replace") if file.is_file() else ""
-    found = re.search(rf"^# tune {re.escape(name)}: (\S+)(?: \(.+\))?$", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^# tune {re.escape(name)}: (\S+)(?: \(.+\))?$", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def first_settings(ranges: Sequence[Range]) -> list[Setting]:
@@ -122,14 +122,14 @@ def finer_settings(ranges: Sequence[Range], tried: Sequence[Setting], best: Sett
     >>> finer_settings([size], [("2",), ("3",), ("4",)], ("3",))
     [('1',), ('5',)]
     """
-    found = list[Setting]()
+    settings = list[Setting]()
     for place, one in enumerate(ranges):
         if one.is_open:
             axis = sorted({float(setting[place]) for setting in tried})
             values = _around(axis, float(best[place]), one.is_log)
             texts = _free_whole(values, axis) if one.is_whole else [_text(value, axis) for value in values]
-            found += [(*best[:place], text, *best[place + 1 :]) for text in texts]
-    return found
+            settings += [(*best[:place], text, *best[place + 1 :]) for text in texts]
+    return settings
 
 
 def is_at_end(place: int, tried: Sequence[Setting], best: Setting) -> bool:
@@ -176,10 +176,10 @@ def _free_whole(values: Sequence[float], axis: Sequence[float]) -> list[str]:
     return [str(n) for n in sorted(taken - {round(value) for value in axis})]
 
 
-def _text(value: float, others: Sequence[float]) -> str:
+def _text(value: float, beside: Sequence[float]) -> str:
     """Return a number with three digits, or with all of them if another value is written alike."""
     short = f"{value:.3g}"
-    return repr(value) if float(short) in others else short
+    return repr(value) if float(short) in beside else short
 
 
 RUNS, UPDATES, WALL, CPU = "runs", "updates", "wall_seconds", "cpu_seconds"
@@ -269,7 +269,7 @@ def _round_up(name: str, amount: float) -> float:
 
 def _written(name: str, limit: float) -> str:
     units = [(size, unit) for unit, (kind, size) in _UNITS.items() if kind == name]
-    size, unit = max((own for own in units if limit % own[0] == 0), default=units[0])
+    size, unit = max((fitting for fitting in units if limit % fitting[0] == 0), default=units[0])
     return f"{limit / size:.15g}{unit}"
 
 
@@ -281,15 +281,15 @@ def read_budget(text: str | None) -> Budget:
     """
     limits = dict[str, float]()
     for part in [] if text is None else text.split(","):
-        found = re.fullmatch(r"\s*([\d.,e+]+)\s*([a-z-]+)\s*", part)
+        match = re.fullmatch(r"\s*([\d.,e+]+)\s*([a-z-]+)\s*", part)
         try:
-            amount = float(found[1]) if found else math.nan
+            amount = float(match[1]) if match else math.nan
         except ValueError:
             amount = math.nan
-        if found is None or found[2] not in _UNITS or not 0 < amount < math.inf:
+        if match is None or match[2] not in _UNITS or not 0 < amount < math.inf:
             remedy = "write 40runs, 5000updates, 10min or 10cpu-min, or several: 40runs,10min"
             raise ConfigError("hydra.sweeper.budget", f"{shown(part)} is no budget", remedy=remedy)
-        name, factor = _UNITS[found[2]]
+        name, factor = _UNITS[match[2]]
         if name in limits:
             raise ConfigError("hydra.sweeper.budget", f"{shown(text)} has two limits of {_NAMES[name]}")
         if name in (RUNS, UPDATES) and not amount.is_integer():

@@ -63,14 +63,14 @@ def check_same_protocol(folder: Path, earlier: StudyFile | None, fixed: Mapping[
     ours, theirs = _without_names(fixed), _without_names(recorded)
     for key, value in ours.items() if recorded else ():
         if theirs.get(key) != value:
-            was = f"{key} is {shown(recorded.get(key))} in {folder / RESULT}, not {shown(fixed[key])}"
+            difference = f"{key} is {shown(recorded.get(key))} in {folder / RESULT}, not {shown(fixed[key])}"
             remedy = "a study keeps its protocol, except for budget and seeds; give another name=..."
-            raise ConfigError("name", was, remedy=remedy)
+            raise ConfigError("name", difference, remedy=remedy)
 
 
 def _without_names(fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a protocol with the overrides of each contender in place of its name."""
-    words = {name: str(own) for name, own in fixed.get("contenders", {}).items()}
+    words = {name: str(overrides) for name, overrides in fixed.get("contenders", {}).items()}
     tuning = {words.get(name, name): ranges for name, ranges in fixed.get("tuning", {}).items()}
     return {**fixed, "contenders": sorted(words.values()), "tuning": tuning}
 
@@ -131,8 +131,8 @@ class Record:
             ],
             "leads": [{"over": lead.names[1], **_short(to_builtins(lead.estimate))} for lead in leads],
             "beaten": [
-                {"name": found.names[1], "by": found.names[0], **_short(to_builtins(found.estimate))}
-                for found in standing.victories()
+                {"name": victory.names[1], "by": victory.names[0], **_short(to_builtins(victory.estimate))}
+                for victory in standing.victories()
             ],
             "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
             "num_samples": content["num_samples"],
@@ -224,7 +224,7 @@ class Record:
 
     def _bounds(self) -> tuple[float, float]:
         """Return the range of the metric, in which intervals of means stay."""
-        values = [value for own in self.fresh.results.values() for value in own if value is not None]
+        values = [value for results in self.fresh.results.values() for value in results if value is not None]
         return bounds_of(self.protocol.rule.metric, map(flatten, self._configs().values()), values)
 
     def _not_tried(self) -> list[str]:

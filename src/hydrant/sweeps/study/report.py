@@ -146,11 +146,11 @@ def _tuning(content: Mapping[str, Any]) -> list[str]:
 
 def _environment(content: Mapping[str, Any]) -> list[str]:
     """Return on what the runs were trained, as the first one records it."""
-    found = content["environment"]
+    environment = content["environment"]
     names = {"hydrant": "Hydrant", "torch": "PyTorch", "python": "Python", "cuda": "CUDA", "gpu": "",
              "git_commit": "at the commit"}  # fmt: skip
-    texts = [f"{name} {found[key]}".strip() for key, name in names.items() if found.get(key)]
-    dirty = " with changes" if found.get("git_dirty") else ""
+    texts = [f"{name} {environment[key]}".strip() for key, name in names.items() if environment.get(key)]
+    dirty = " with changes" if environment.get("git_dirty") else ""
     return ["", f"Trained with {', '.join(texts)}{dirty}."] if texts else []
 
 

@@ -128,17 +128,17 @@ class Tuning:
 
     def _train(self, settings: Sequence[tuple[Tuned, Sequence[Setting]]]) -> None:
         """Train one run of each setting; the contenders take turns, so that none is ahead when the budget ends."""
-        most = max(len(own) for _, own in settings)
-        turns = [(tuned, own[n]) for n in range(most) for tuned, own in settings if n < len(own)]
+        most = max(len(to_try) for _, to_try in settings)
+        turns = [(tuned, to_try[n]) for n in range(most) for tuned, to_try in settings if n < len(to_try)]
         words = self._words(turns)
         if self._trials.has_other_seeds(self._protocol.first_seed):
             self._trials.give_up(words)
         try:
             self._trials.run(words)
         finally:  # also of a round that the budget or a signal ends
-            for (tuned, setting), own in zip(turns, words, strict=True):
-                if self._trials.has_ended(own):
-                    tuned.results[setting] = self._trials.result(own, self._protocol.choice.metric)
+            for (tuned, setting), run in zip(turns, words, strict=True):
+                if self._trials.has_ended(run):
+                    tuned.results[setting] = self._trials.result(run, self._protocol.choice.metric)
 
     def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
         """Return the settings of a finer round; none if none follows.
@@ -148,15 +148,16 @@ class Tuning:
         none does but those that have ended before, as more tuning after the test was seen would be unfair.
         """
         protocol, trials = self._protocol, self._trials
-        found = [(tuned, tuned.best(protocol)) for tuned in self.contenders]
+        chosen = [(tuned, tuned.best(protocol)) for tuned in self.contenders]
         finer = [(tuned, finer_settings(tuned.contender.ranges, list(tuned.results), best))
-                 for tuned, best in found if best is not None]  # fmt: skip
+                 for tuned, best in chosen if best is not None]  # fmt: skip
         if not protocol.per_round:
             return []
         if len(finer) <= 1:
             self.why_ended = "fewer than two contenders had a result"
             return []
-        num_new = trials.num_new(self._words([(tuned, setting) for tuned, own in finer for setting in own]))
+        turns = [(tuned, setting) for tuned, to_try in finer for setting in to_try]
+        num_new = trials.num_new(self._words(turns))
         affordable, of_test = trials.num_affordable(), len(finer) * protocol.least_seeds
         if affordable >= of_test:  # else no test can follow
             affordable = min(trials.num_affordable(TUNING_SHARE), affordable - of_test)
@@ -215,8 +216,8 @@ class FreshSeeds:
         """Return the contenders with a best setting. Without tuning, all of them."""
         if not self._protocol.keys:
             return [(tuned, ()) for tuned in self._tuning.contenders]
-        found = [(tuned, tuned.best(self._protocol)) for tuned in self._tuning.contenders]
-        return [(tuned, best) for tuned, best in found if best is not None]
+        chosen = [(tuned, tuned.best(self._protocol)) for tuned in self._tuning.contenders]
+        return [(tuned, best) for tuned, best in chosen if best is not None]
 
     def words(self, tuned: Tuned, setting: Setting, seed: int) -> list[str]:
         """Return the overrides of a run with one of the fresh seeds, counted from 0."""
@@ -249,14 +250,14 @@ class FreshSeeds:
         return {name: tuning_failure(of_trials) for name, of_trials in outcomes.items()}
 
     def _why_failed(self, standing: Standing) -> Mapping[str, str]:
-        found = dict[str, str]()
+        reasons = dict[str, str]()
         for tuned, setting in self.chosen() if standing.failed else ():
             if num := standing.failed.get(tuned.contender.name):
                 seeds = (self.words(tuned, setting, seed) for seed in range(self._protocol.seeds))
                 ended = itertools.takewhile(self._trials.has_ended, seeds)
-                outcomes = [self._trials.outcome(own, self._protocol.rule.metric) for own in ended]
-                found[tuned.contender.name] = failure(outcomes, num)
-        return found
+                outcomes = [self._trials.outcome(run, self._protocol.rule.metric) for run in ended]
+                reasons[tuned.contender.name] = failure(outcomes, num)
+        return reasons
 
     def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
         """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
@@ -268,15 +269,15 @@ class FreshSeeds:
         if not active or num >= self._protocol.seeds:
             return []
         seeds = range(num, num + self._protocol.seeds_of_round(num))
-        rounds = [[self.words(*own, seed) for own in active] for seed in seeds]
-        affordable, found = self._trials.num_affordable(), list[list[str]]()
+        rounds = [[self.words(*best, seed) for best in active] for seed in seeds]
+        affordable, next_runs = self._trials.num_affordable(), list[list[str]]()
         for words in rounds:
-            if self._trials.num_new([*found, *words]) > affordable:
+            if self._trials.num_new([*next_runs, *words]) > affordable:
                 break
-            found += words
-        if not found or (num < self._protocol.least_seeds and len(found) < sum(map(len, rounds))):
+            next_runs += words
+        if not next_runs or (num < self._protocol.least_seeds and len(next_runs) < sum(map(len, rounds))):
             raise BudgetSpent
-        return found
+        return next_runs
 
     def _read_ended(self, chosen: Sequence[tuple[Tuned, Setting]]) -> tuple[list[tuple[Tuned, Setting]], int]:
         """Read the results of all seeds that have ended, which costs nothing.
@@ -286,12 +287,12 @@ class FreshSeeds:
         """
         num = max(map(len, self.results.values()))
         while (standing := self.standing()).ended_by is None:
-            active = [own for own in chosen if own[0].contender.name in standing.active]
-            words = [self.words(*own, num) for own in active]
+            active = [best for best in chosen if best[0].contender.name in standing.active]
+            words = [self.words(*best, num) for best in active]
             if num >= self._protocol.seeds or not all(map(self._trials.has_ended, words)):
                 return active, num
-            for (tuned, _), own in zip(active, words, strict=True):
-                result = self._trials.result(own, self._protocol.rule.metric)
+            for (tuned, _), run in zip(active, words, strict=True):
+                result = self._trials.result(run, self._protocol.rule.metric)
                 self.results[tuned.contender.name].append(result)
             num += 1
         return [], num

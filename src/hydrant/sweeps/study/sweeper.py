@@ -128,11 +128,12 @@ class StudySweeper(GridSweeper):
         defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
         own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
         flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
-        own: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
-        kept = [word for word in own if not word.startswith(("hydra/sweeper", "hydra.sweeper", "hydra.mode"))]
+        hydra_words: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
+        left_out = ("hydra/sweeper", "hydra.sweeper", "hydra.mode")
+        kept = [word for word in hydra_words if not word.startswith(left_out)]
         words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)
         params = [f"{key}={value}" for key, value in self._params.items()]
-        if any(word.startswith("sweep=") for word in words) and not any(".params." in word for word in own):
+        if "sweep" in map(key_of, words) and not any(".params." in word for word in hydra_words):
             params = []  # those of the file
         return shell_line(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
 
@@ -165,16 +166,16 @@ class StudySweeper(GridSweeper):
         check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         check_grid(overrides)
         common, products = _divide(overrides)
-        given = [split_contender(text) for text in self._contenders or [""]]
-        contenders = [[*own, *words] for _, own in given for words in products]
-        own_names = [name for name, _ in given for _ in products]
+        named = [split_contender(text) for text in self._contenders or [""]]
+        contenders = [[*fixed, *words] for _, fixed in named for words in products]
+        own_names = [name for name, _ in named for _ in products]
         names = name_contenders(contenders, own_names)
         if twice := [name for name in own_names if name and names.count(name) > 1]:
             message = f"several contenders have the name {shown(twice[0])}"
             raise ConfigError(f"{_KEY}.contenders", message, remedy="give each another name=, or none")
         register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
-        ranges = [read_ranges(self._tune, [*common, *own], self._composer) for own in contenders]
-        parts = [Contender(name, own, r) for name, own, r in zip(names, contenders, ranges, strict=True)]
+        ranges = [read_ranges(self._tune, [*common, *words], self._composer) for words in contenders]
+        parts = [Contender(name, words, r) for name, words, r in zip(names, contenders, ranges, strict=True)]
         self._check_keys(common, parts)
         rule, choice = self._rule(common, parts)
         protocol = Protocol(
@@ -200,14 +201,14 @@ class StudySweeper(GridSweeper):
             raise ConfigError(f"{_KEY}.contenders", "a study needs two contenders or more", remedy=remedy)
         shared = {key_of(word) for word in common}
         for one in contenders:
-            own = [key_of(word) for word in one.words]
+            keys = [key_of(word) for word in one.words]
             tuned = [r.key for r in one.ranges]
-            for key in own:
+            for key in keys:
                 if key in ("seed", "name"):
                     raise ConfigError(key, f"{one.name} has it; all contenders have the same {key}")
-                if own.count(key) > 1 or key in shared:
+                if keys.count(key) > 1 or key in shared:
                     raise ConfigError(key, f"is given twice for the contender {one.name}")
-            if twice := [key for key in tuned if key in (*own, *shared) or tuned.count(key) > 1]:
+            if twice := [key for key in tuned if key in (*keys, *shared) or tuned.count(key) > 1]:
                 raise ConfigError(twice[0], f"is tuned, so the contender {one.name} cannot set it too")
         if "seed" in shared:
             raise ConfigError("seed", f"a study chooses the seeds itself, from {_KEY}.first_seed on")
@@ -222,8 +223,8 @@ class StudySweeper(GridSweeper):
             ConfigError: the contenders disagree about it, are the same config, or nothing says what is better.
         """
         configs = self._first_configs(common, contenders)
-        best, *others = (config["best"] for config in configs)
-        for one, other in zip(contenders[1:], others, strict=True):
+        best, *other_bests = (config["best"] for config in configs)
+        for one, other in zip(contenders[1:], other_bests, strict=True):
             if other != best:
                 where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
                 raise ConfigError("best.metric", f"is {where}", remedy="give --metric")

@@ -106,8 +106,8 @@ class Trials:
                 f"several configs trained {job.folder.name}, as its summary.json says, so it has no result"
             )
             raise JobFailed(message)
-        found = outcome_of(run, metric)
-        return None if isinstance(found, str) else found
+        outcome = outcome_of(run, metric)
+        return None if isinstance(outcome, str) else outcome
 
     def outcome(self, words: Sequence[str], metric: str) -> float | str:
         """Return the result of a run that has ended; if it has none, why: `diverged`, `stopped`, `refused` or so."""
@@ -136,7 +136,7 @@ class Trials:
 
     def num_new(self, words: Sequence[Sequence[str]]) -> int:
         """Return how many of these runs have not begun. The others have their place in the budget."""
-        jobs = [self.job(own) for own in words if not self.has_ended(own)]
+        jobs = [self.job(run_words) for run_words in words if not self.has_ended(run_words)]
         return sum(job is not None and not self._is_begun(job) for job in jobs)
 
     def has_other_seeds(self, seed: int) -> bool:
@@ -157,8 +157,8 @@ class Trials:
         }
 
     def _begun_runs(self) -> list[RunFolder]:
-        found = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]
-        return [run for run in found if run.has_begun]
+        runs = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]
+        return [run for run in runs if run.has_begun]
 
     def _run_of(self, job: ComposedJob) -> RunFolder:
         """Return what the folder of a job holds, which only a training of this study changes."""

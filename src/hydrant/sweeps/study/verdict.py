@@ -95,8 +95,8 @@ def judge(results: Results, rule: Rule) -> Standing:
     """Return what results say, looking at them after each seed in its order. Later results take nothing back.
 
     >>> rule = Rule("val/loss", "min", 0.05, 0.8, None, 2)
-    >>> found = judge({"a": [0.30, 0.31, 0.29, 0.30], "b": [0.40, 0.43, 0.38, 0.41]}, rule)
-    >>> found.active, found.beaten, found.ended_by
+    >>> standing = judge({"a": [0.30, 0.31, 0.29, 0.30], "b": [0.40, 0.43, 0.38, 0.41]}, rule)
+    >>> standing.active, standing.beaten, standing.ended_by
     (['a'], {'b': ('a', 4)}, 'decision')
     """
     active, num = list(results), 0
@@ -109,13 +109,13 @@ def judge(results: Results, rule: Rule) -> Standing:
             failed[name] = num
             active.remove(name)
         current = [_compare(pair, results, num, rule) for pair in combinations(active, 2)]
-        known |= {found.names: found for found in current}
-        for found in current:
-            if found.is_clear:
-                better, worse = found.names if rule.is_better(found.estimate.mean, 0.0) else found.names[::-1]
+        known |= {pair.names: pair for pair in current}
+        for pair in current:
+            if pair.is_clear:
+                better, worse = pair.names if rule.is_better(pair.estimate.mean, 0.0) else pair.names[::-1]
                 beaten.setdefault(worse, (better, num))
         active = [name for name in active if name not in beaten]
-        ended = _end(active, beaten, [found for found in current if {*found.names} <= {*active}], rule)
+        ended = _end(active, beaten, [pair for pair in current if {*pair.names} <= {*active}], rule)
     standing = Standing(active, beaten, failed, list(known.values()), num, ended)
     return replace(standing, ended_by="failures") if ended and _not_settled(standing) else standing
 
@@ -139,12 +139,12 @@ def _end(
 
 def _not_settled(standing: Standing) -> list[str]:
     """Return the beaten contenders of which nothing shows that one that is left is better: their victors failed."""
-    clear = [{*found.names} for found in standing.comparisons if found.is_clear]
+    clear = [{*c.names} for c in standing.comparisons if c.is_clear]
     settled, left = set(standing.active), dict(standing.beaten)
-    while found := [
+    while newly := [
         n for n, (by, _) in left.items() if by in settled or any({n, a} in clear for a in standing.active)
     ]:
-        settled.update(found)
+        settled.update(newly)
         left = {name: by for name, by in left.items() if name not in settled}
     return list(left)
 
@@ -173,10 +173,10 @@ def failure(outcomes: Sequence[float | str], num: int) -> str:
         outcomes: of all of its fresh seeds that have ended; of those without a result, why.
         num: the first one without a result, from 1 on.
     """
-    what = outcomes[num - 1]
-    what = f"was {what}" if what in ("stopped", "refused") else what
+    reason = outcomes[num - 1]
+    reason = f"was {reason}" if reason in ("stopped", "refused") else reason
     is_each = len(outcomes) > 1 and all(isinstance(outcome, str) for outcome in outcomes)
-    return f"{what} with {f'each of its {len(outcomes)} fresh seeds' if is_each else f'fresh seed {num}'}"
+    return f"{reason} with {f'each of its {len(outcomes)} fresh seeds' if is_each else f'fresh seed {num}'}"
 
 
 def find_verdict(
@@ -197,7 +197,7 @@ def find_verdict(
         why_failed or {}
     )
     silent = "".join(f"; {name} has no result ({why})" for name, why in without.items())
-    silent += "".join(f"; {name} {what}" for name, what in failed.items())
+    silent += "".join(f"; {name} {reason}" for name, reason in failed.items())
     why = "" if why_ended is None else f"; {why_ended[1]}"
     if leader is None or rival is None:
         text = _nothing(leader, standing, rule, ended, why)
@@ -253,23 +253,21 @@ def _leader_and_rival(
         leader = standing.active[0]
     if leader is None:
         return None, None
-    others = {*standing.active} - {leader} or standing.beaten.keys()
-    found = [c.seen_from(leader) for c in standing.comparisons if leader in c.names and others & {*c.names}]
+    rivals = {*standing.active} - {leader} or standing.beaten.keys()
+    leads = [c.seen_from(leader) for c in standing.comparisons if leader in c.names and rivals & {*c.names}]
     if len(standing.active) == 1:  # of those that the leader has beaten, the last ones
-        latest = max(((c.is_clear, c.estimate.num_pairs) for c in found), default=None)
-        found = [c for c in found if (c.is_clear, c.estimate.num_pairs) == latest]
-    name = _best({c.names[1]: means[c.names[1]] for c in found}, rule)
-    return leader, next((c for c in found if c.names[1] == name), None)
+        latest = max(((c.is_clear, c.estimate.num_pairs) for c in leads), default=None)
+        leads = [c for c in leads if (c.is_clear, c.estimate.num_pairs) == latest]
+    name = _best({c.names[1]: means[c.names[1]] for c in leads}, rule)
+    return leader, next((c for c in leads if c.names[1] == name), None)
 
 
-def _better(found: Comparison, standing: Standing, rule: Rule) -> str:
-    winner, rival = found.names
-    size = _short(abs(found.estimate.mean))
-    small = rule.min_difference is not None and found.is_below(rule.min_difference)
+def _better(lead: Comparison, standing: Standing, rule: Rule) -> str:
+    winner, rival = lead.names
+    size = _short(abs(lead.estimate.mean))
+    small = rule.min_difference is not None and lead.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
-    seeds = (
-        f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(found, rule)} for all looks"
-    )
+    seeds = f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(lead, rule)} for all looks"
     return f"{winner} is better than {rival} by {size} in {rule.metric}{note} ({seeds})"
 
 
@@ -281,17 +279,17 @@ def _no_difference(standing: Standing, rule: Rule) -> str:
     )
 
 
-def _undecided(found: Comparison, rule: Rule) -> str:
-    leader, rival = found.names
-    if found.estimate.mean == 0.0:
+def _undecided(lead: Comparison, rule: Rule) -> str:
+    leader, rival = lead.names
+    if lead.estimate.mean == 0.0:
         return f"Undecided: {leader} and {rival} have the same mean of {rule.metric}"
-    start = f"Undecided: {leader} leads {rival} by {_short(abs(found.estimate.mean))} in {rule.metric}"
-    num = found.estimate.num_pairs
-    if found.std == 0.0 and num > 1:
+    start = f"Undecided: {leader} leads {rival} by {_short(abs(lead.estimate.mean))} in {rule.metric}"
+    num = lead.estimate.num_pairs
+    if lead.std == 0.0 and num > 1:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
-    if found.estimate.low is None:
+    if lead.estimate.low is None:
         return f"{start}, but {num} fresh seed{'s' * (num != 1)} can decide nothing"
-    interval = f"the {_level(rule)} interval of the lead for all looks is {_interval(found, rule)}"
+    interval = f"the {_level(rule)} interval of the lead for all looks is {_interval(lead, rule)}"
     return f"{start}, but either may be better: {interval}"
 
 
@@ -300,18 +298,18 @@ def _level(rule: Rule) -> str:
     return f"{100 * (1 - rule.pair_alpha):.4g} %"
 
 
-def _advice(seeds: int | None, found: Comparison) -> str:
+def _advice(seeds: int | None, lead: Comparison) -> str:
     if seeds is not None:
         about = f"{float(f'{seeds:.2g}'):.0f}"
         return f" If this lead is real, about {about} seeds of each, these included, would show it."
-    return f" Even {MAX_PAIRS:,} seeds of each would hardly show which." if found.std > 0.0 else ""
+    return f" Even {MAX_PAIRS:,} seeds of each would hardly show which." if lead.std > 0.0 else ""
 
 
-def _seeds_needed(found: Comparison, rule: Rule) -> int | None:
-    if found.std == 0.0 or found.estimate.mean == 0.0:
+def _seeds_needed(lead: Comparison, rule: Rule) -> int | None:
+    if lead.std == 0.0 or lead.estimate.mean == 0.0:
         return None
-    needed = pairs_needed(abs(found.estimate.mean) / found.std, rule.pair_alpha, rule.power)
-    return None if needed is None else max(needed, found.estimate.num_pairs + 1)
+    needed = pairs_needed(abs(lead.estimate.mean) / lead.std, rule.pair_alpha, rule.power)
+    return None if needed is None else max(needed, lead.estimate.num_pairs + 1)
 
 
 def _obstacle(standing: Standing, results: Results) -> str:
@@ -345,11 +343,11 @@ def _mean(values: Sequence[float | None], num: int) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _interval(found: Comparison, rule: Rule) -> str:
+def _interval(lead: Comparison, rule: Rule) -> str:
     """Return the interval of the lead of the first one: above 0 where it is better, also if less is better."""
     if rule.mode == "min":
-        found = found.seen_from(found.names[1])
-    low, high = found.estimate.low, found.estimate.high
+        lead = lead.seen_from(lead.names[1])
+    low, high = lead.estimate.low, lead.estimate.high
     return "not bounded" if low is None or high is None else f"{_short(low)} to {_short(high)}"
 
 

@@ -173,7 +173,7 @@ def _waiting(runs: Sequence[Run]) -> Iterable[str]:
         if sweep not in earlier:
             is_running = (sweep / SWEEP_PLAN).exists() and is_in_use(sweep)
             jobs = usable_plan(sweep)[0].jobs if is_running else []
-            earlier[sweep] = {job.folder.resolve(): job.earlier for job in jobs}
+            earlier[sweep] = {(sweep / job.run).resolve(): job.earlier for job in jobs}
         if RunFolder(run.folder).summary_time == earlier[sweep].get(run.folder.resolve()):
             yield run.name
 

@@ -41,17 +41,15 @@ def main(arguments: Sequence[str]) -> int:
     progress = {terminal_console.relative(folder): sweep_progress(folder) for folder in folders}
     if terminal_console.wants_json():
         states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
-        listed = {f: runs if options.all else _urgent(runs) for f, runs in progress.items()}
-        terminal_console.answer(Status(states, listed))
+        for folder, runs in progress.items():
+            places = most_urgent(
+                [(run.state, run.best) for run in runs], len(runs) if options.all else _MAX_LISTED, ""
+            )
+            progress[folder] = [runs[place] for place in sorted(places)]
+        terminal_console.answer(Status(states, progress))
     else:
         _print_tables(progress, lists_all=options.all)
     return 0
-
-
-def _urgent(runs: Sequence[RunProgress]) -> list[RunProgress]:
-    """Return the most urgent runs, in their order, as many as a program reads without `--all`."""
-    places = most_urgent([(run.state, run.best) for run in runs], _MAX_LISTED, "")
-    return [runs[place] for place in sorted(places)]
 
 
 def _print_tables(progress: Mapping[str, Sequence[RunProgress]], *, lists_all: bool) -> None:

@@ -163,7 +163,8 @@ class Session:
                 state,
                 logger=self._reporter,
                 save=self._save,
-                stop_signal=functools.partial(self._stop_signal, stop),
+                # If a background save failed, all ranks stop after the same update; the next save raises it on each.
+                stop_signal=lambda: signal.SIGTERM if self._checkpoints.has_failed() else stop(),
                 pruning=pruning_of(self._job.trial, self._world),
                 watchdog=self._watchdog,
             )
@@ -184,10 +185,6 @@ class Session:
                 self._reporter.end_training()
             finally:
                 trainer.close()
-
-    def _stop_signal(self, stop: StopRequest) -> int | None:
-        # If a background save failed, all ranks stop after the same update; the next save raises the error on each.
-        return signal.SIGTERM if self._checkpoints.has_failed() else stop()
 
     def _save(self, trainer: Trainer, is_best: bool) -> None:
         self._plan.data.damaged.merge_ranks(self._world.all_gather)

@@ -132,9 +132,6 @@ def turn_off_analytics() -> None:
         importlib.import_module("wandb.analytics.opentelemetry.opentelemetry_proxy").disable()
 
 
-def _look_for_nothing(run: object) -> None: ...
-
-
 @contextlib.contextmanager
 def without_launch() -> Generator[None]:
     """Keep `wandb.init` from importing W&B Launch, which takes half a second, for inputs that were staged there.
@@ -148,7 +145,7 @@ def without_launch() -> Generator[None]:
     if look is None:
         yield
         return
-    setattr(Run, name, _look_for_nothing)
+    setattr(Run, name, lambda run: None)  # pyright: ignore[reportUnknownLambdaType]
     try:
         yield
     finally:

@@ -62,8 +62,7 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
 
 def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     """Return the order of the samples in an epoch: int64, shape (num_samples,), on the host."""
-    generator = torch.Generator().manual_seed(hash_of(seed, ORDER, epoch))
-    return torch.randperm(num_samples, generator=generator)
+    return torch.randperm(num_samples, generator=torch.Generator().manual_seed(hash_of(seed, ORDER, epoch)))
 
 
 _ROUNDS = 8

@@ -58,11 +58,6 @@ def test_all_shifts_are_equally_likely() -> None:
     torch.testing.assert_close(moved.mean(0)[0], torch.full((3, 3), 1 / 9), atol=0.015, rtol=0)
 
 
-def test_a_negative_shift_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"^data\.augment\.max_shift: -1 is negative"):
-        ShiftFlip(-1)
-
-
 def test_an_alternating_flip_mirrors_each_image_in_every_other_epoch() -> None:
     images, draws = torch.rand(400, 3, 4, 4), torch.arange(400)
     augment = AlternatingFlip().for_samples(400)

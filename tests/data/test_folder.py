@@ -218,10 +218,8 @@ MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
     (rename_in_val, {}, "data.val_dir: .*val must hold .* but lacks cat and adds dog"),
     (nothing, {"num_classes": 5}, "data.num_classes: 5 is configured, but the data have 3 classes"),
     (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .*\[3, height, width\]"),
-    (nothing, {"crop_pct": 1.5}, "data.crop_pct: 1.5"),
     (nothing, {"interpolation": "bicubik"}, "data.interpolation: unknown .*did you mean 'bicubic'"),
     (nothing, {"decoder": "pilow"}, "data.decoder: unknown .*did you mean 'pillow'"),
-    (nothing, {"num_workers": -1}, "data.num_workers: -1 is negative"),
     (nothing, {"augment": replace(AUGMENT, auto_augment="magic")}, "data.augment: timm rejects .*'magic'"),
     (
         nothing,

@@ -212,9 +212,6 @@ def test_a_stream_that_fails_is_named(items: Any, message: str, num_workers: int
     [
         (5, {}, ConfigError, "data.train: a int cannot be iterated"),
         (iter([1]), {}, ConfigError, "data.train: a list_iterator cannot begin again"),
-        (Numbers(), {"num_workers": 2}, ConfigError, "data.num_workers: 2 processes cannot share a stream"),
-        (Numbers(), {"num_samples": 0}, ConfigError, "data.num_samples: 0 is too few"),
-        (Numbers(), {"num_val_samples": 0}, ConfigError, "data.num_val_samples: 0 is too few"),
         (Numbers(), {"num_val_samples": None}, ConfigError, "data.num_val_samples: data.val is a Stateless"),
         (Numbers(), {"num_val_samples": 31}, ConfigError, "31 samples are needed, but data.val ends after 30"),
         (Numbers(), {"val": Broken(), "num_val_samples": 2}, DataError, "item 1 of data.val cannot be read"),

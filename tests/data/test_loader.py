@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import DataError
 
 SPEC = StreamSpec(
     seed=0,
@@ -194,8 +194,3 @@ def test_an_unclosed_stream_ends_with_the_program(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
-
-
-def test_a_negative_number_of_workers_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=r"^data\.num_workers: -1 is negative"):
-        source(Samples(), -1)

@@ -9,8 +9,7 @@ import http.client
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -92,12 +91,14 @@ class Archive:
             raise self._explain(error, download) from error
 
     def _download(self) -> None:
-        with _download_lock(self.root), TemporaryDirectory(prefix=".download-", dir=self.root) as folder:
+        self.root.mkdir(parents=True, exist_ok=True)
+        lock = locked(self.root / ".download.lock")  # ranks and jobs share the data folder
+        with lock, TemporaryDirectory(prefix=".download-", dir=self.root) as folder:
             if not self._missing:  # another process has downloaded them
                 return
-            others = [path for path in self.checks if path.is_file() and not self.is_published(path)]
-            if others:
-                names = ", ".join(path.name for path in others)
+            changed = [p.name for p in self.checks if p.is_file() and not self.is_published(p)]
+            if changed:
+                names = ", ".join(changed)
                 raise RuntimeError(f"nothing is downloaded beside {names}, because that is not as published")
             self.fetch(folder)
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -116,8 +117,7 @@ class Archive:
         if missing:
             return ConfigError("data.root", not_found, remedy=f"{remedy}, or data.download=true")
         damaged = ", ".join(str(path) for path, check in self.checks.items() if _is_damaged(path, check))
-        what = damaged or f"{self.name} in {self.folder}"
-        message = f"{what} cannot be read ({reason})"
+        message = f"{damaged or f'{self.name} in {self.folder}'} cannot be read ({reason})"
         return DataError(message, remedy="delete it and run again with data.download=true")
 
 
@@ -127,14 +127,6 @@ def _is_damaged(path: Path, check: Callable[[Path], object]) -> bool:
     except _READ_ERRORS:
         return True
     return False
-
-
-@contextmanager
-def _download_lock(root: Path) -> Generator[None]:
-    """Let one process download at a time, because ranks and jobs share the data folder."""
-    root.mkdir(parents=True, exist_ok=True)
-    with locked(root / ".download.lock"):
-        yield
 
 
 _BYTES = 8  # the code of the type of the elements in the header
@@ -176,9 +168,7 @@ class IdxImages:
     @property
     def _dataset(self) -> str:
         """The name of torchvision's class."""
-        return next(
-            (name for name, option in idx_tables()["options"].items() if option == self.variant), "EMNIST"
-        )
+        return next((name for name, key in idx_tables()["options"].items() if key == self.variant), "EMNIST")
 
     @property
     def _split(self) -> str | None:
@@ -212,11 +202,12 @@ class IdxImages:
         options = {} if self._split is None else {"split": self._split}
         checks = {file: read_idx for file in self.files}
         fetch = partial(dataset, download=True, **options)
-        holds = f"these files or {self._raw}"
-        return Archive(self._dataset, self.root, checks, self._read, fetch, holds, self._is_published)
+        holds, name = f"these files or {self._raw}", self._dataset
 
-    def _is_published(self, file: Path) -> bool:
-        return _published_as(file) == self._dataset
+        def is_published(file: Path) -> bool:
+            return _published_as(file) == name
+
+        return Archive(name, self.root, checks, self._read, fetch, holds, is_published)
 
     def _read(self) -> Images:
         """Read the files.
@@ -226,17 +217,15 @@ class IdxImages:
         """
         files = self.files
         if self.root not in files[0].parents:
-            log.info(
-                "%s is read from %s, because data.root has no file of it", self._dataset, files[0].parent
-            )
+            message = "%s is read from %s, because data.root has no file of it"
+            log.info(message, self._dataset, files[0].parent)
         tensors = [read_idx(file) for file in files]
         self._check_sums(files)
         images = [images.transpose(1, 2) if self.is_turned else images for images in tensors[::2]]
         images = [images.unsqueeze(1).contiguous() for images in images]
         labels = [labels.long() - self.first_label for labels in tensors[1::2]]
-        return Images(
-            (images[0], labels[0]), (images[1], labels[1]), tuple(idx_tables()["classes"][self.variant])
-        )
+        train, val = zip(images, labels, strict=True)
+        return Images(train, val, tuple(idx_tables()["classes"][self.variant]))
 
     def _check_sums(self, files: list[Path]) -> None:
         if self._split is not None:  # their names tell

@@ -14,7 +14,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import NotNegative, Ratio
+from hydrant.files.plain_values import NotNegative, NotNegativeInt, Ratio
 from hydrant.seeding import uniform
 
 
@@ -26,11 +26,8 @@ class ShiftFlip:
     (He et al., 2016, section 4.2, with `max_shift=4`).
     """
 
-    max_shift: int = 0
+    max_shift: NotNegativeInt = 0
     flip: bool = False
-
-    def __post_init__(self) -> None:
-        _check_shift(self.max_shift)
 
     def __bool__(self) -> bool:
         return bool(self.max_shift or self.flip)
@@ -45,8 +42,7 @@ class ShiftFlip:
         if self.max_shift:
             images = _shifted(pad(images, [self.max_shift] * 4), self.max_shift, draws, seed)
         if self.flip:
-            mirror = uniform(seed, draws, 2) < 0.5
-            images = torch.where(mirror.view(-1, 1, 1, 1), images.flip(-1), images)
+            images = torch.where((uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1), images.flip(-1), images)
         return images
 
 
@@ -58,12 +54,9 @@ class AlternatingFlip:
     each image in both ways (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024, section 3.6).
     """
 
-    max_shift: int = 0
+    max_shift: NotNegativeInt = 0
     flip: bool = True
     num_samples: int | None = None  # of the training set; None: `for_samples` tells
-
-    def __post_init__(self) -> None:
-        _check_shift(self.max_shift)
 
     def for_samples(self, num_samples: int) -> AlternatingFlip:
         """Return this augmentation for a training set of `num_samples` samples."""
@@ -72,9 +65,8 @@ class AlternatingFlip:
     def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
         """Return the augmented images, same shape and dtype; the arguments are those of `ShiftFlip`."""
         if self.max_shift >= min(images.shape[-2:]):
-            message = (
-                f"{self.max_shift} is too large to fill images of {list(images.shape[-2:])} by reflection"
-            )
+            sides = list(images.shape[-2:])
+            message = f"{self.max_shift} is too large to fill images of {sides} by reflection"
             raise ConfigError("data.augment.max_shift", message)
         if self.max_shift:
             height, width = (_reflected(side, self.max_shift, images.device) for side in images.shape[-2:])
@@ -85,11 +77,6 @@ class AlternatingFlip:
             mirror = in_first ^ (draws // self.num_samples % 2 == 1)
             images = torch.where(mirror.view(-1, 1, 1, 1), images.flip(-1), images)
         return images
-
-
-def _check_shift(max_shift: int) -> None:
-    if max_shift < 0:
-        raise ConfigError("data.augment.max_shift", f"{max_shift} is negative; 0 means no shift")
 
 
 def _shifted(padded: Tensor, max_shift: int, draws: Tensor, seed: int) -> Tensor:
@@ -154,7 +141,7 @@ class MixupCutmix:
         *,
         mixup_alpha: NotNegative,
         cutmix_alpha: NotNegative,
-        cutmix_minmax: list[float] | None,
+        cutmix_minmax: tuple[Ratio, Ratio] | None,
         prob: Ratio,
         switch_prob: Ratio,
         mode: Literal["batch", "pair", "elem"],
@@ -162,7 +149,7 @@ class MixupCutmix:
     ) -> None:
         from timm.data.mixup import Mixup
 
-        if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
+        if cutmix_minmax is not None and cutmix_minmax[0] >= cutmix_minmax[1]:
             needs = "two ratios from 0 to 1, the smaller first"
             raise ConfigError("mixing.cutmix_minmax", needs=needs, got=cutmix_minmax)
         if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
@@ -216,7 +203,3 @@ class _RatiosOnHost:
 def _without_wait(mix: Callable[[Any], Tensor]) -> Callable[[Tensor], Tensor]:
     """Return the function of timm that mixes inputs in place and returns ratios, without a wait for the device."""
     return lambda inputs: to_device(mix(_RatiosOnHost(inputs)), inputs.device)
-
-
-def _is_ratio_range(sides: list[float]) -> bool:
-    return len(sides) == 2 and 0 <= sides[0] < sides[1] <= 1

@@ -226,12 +226,8 @@ class Data:
     before_training: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
-        for name, source in {
-            "train": self.train,
-            "val": self.val,
-            "test": self.test,
-            **self.extra_val,
-        }.items():
+        splits = {"train": self.train, "val": self.val, "test": self.test, **self.extra_val}
+        for name, source in splits.items():
             if source is not None and not hasattr(source, "batches"):
                 needed = "a Source; of a map-style data set, hydrant.data.dataset_source(data_set) makes one"
                 raise ConfigError("data", f"{name} is a {type(source).__name__}, but must be {needed}")
@@ -243,7 +239,7 @@ class Data:
             raise ConfigError("data.class_names", message, remedy="give different names")
 
 
-def changed_statistics(was: Any, now: Any, place: str = "data", scale: Any = None) -> str | None:
+def changed_statistics(before: Any, now: Any, place: str = "data", scale: Any = None) -> str | None:
     """Return where two statistics of training samples differ, for messages; None if nowhere.
 
     Machines round sums differently: relative to a number, or to its `scale`. That of a `mean` is the `std` beside it.
@@ -254,29 +250,26 @@ def changed_statistics(was: Any, now: Any, place: str = "data", scale: Any = Non
     >>> changed_statistics([["colour", ["blue", "red"]]], [["colour", ["blue", "green", "red"]]])
     "data.colour had 2 values and now has 3; the first that differs was ['red'] and is now ['green']"
     """
-    match was, now:
-        case (dict(), dict()) if was.keys() == now.keys():
-            scales = scale if isinstance(scale, dict) else {"mean": was.get("std")}
-            parts = [(was[key], now[key], f"{place}.{key}", scales.get(key)) for key in was]
+    unit = scale if isinstance(scale, float) else 0.0
+    match before, now:
+        case (dict(), dict()) if before.keys() == now.keys():
+            scales = scale if isinstance(scale, dict) else {"mean": before.get("std")}
+            parts = [(before[key], now[key], f"{place}.{key}", scales.get(key)) for key in before]
         case ([str() as name, list() as one], [str() as same, list() as other]) if name == same:
             parts = [(one, other, f"{place}.{name}", None)]
-        case (list(), list()) if len(was) == len(now):
-            parts = [(one, other, place, None) for one, other in zip(was, now, strict=True)]
+        case (list(), list()) if len(before) == len(now):
+            parts = [(one, other, place, None) for one, other in zip(before, now, strict=True)]
         case (list(), list()):
-            pairs = enumerate(zip(was, now, strict=False))
-            n = next((n for n, (one, other) in pairs if one != other), min(len(was), len(now)))
-            first = f"was {reprlib.repr(was[n : n + 1])} and is now {reprlib.repr(now[n : n + 1])}"
-            return f"{place} had {len(was)} values and now has {len(now)}; the first that differs {first}"
-        case (float(), float()) if math.isclose(was, now, rel_tol=1e-9, abs_tol=_rounding(scale)):
+            pairs = enumerate(zip(before, now, strict=False))
+            n = next((n for n, (one, other) in pairs if one != other), min(len(before), len(now)))
+            first = f"was {reprlib.repr(before[n : n + 1])} and is now {reprlib.repr(now[n : n + 1])}"
+            return f"{place} had {len(before)} values and now has {len(now)}; the first that differs {first}"
+        case (float(), float()) if math.isclose(before, now, rel_tol=1e-9, abs_tol=max(1e-12, 1e-9 * unit)):
             return None
         case _:
-            differs = f"{place} was {reprlib.repr(was)} and is now {reprlib.repr(now)}"
-            return None if was == now else differs
+            change = f"{place} was {reprlib.repr(before)} and is now {reprlib.repr(now)}"
+            return None if before == now else change
     return next(filter(None, (changed_statistics(*part) for part in parts)), None)
-
-
-def _rounding(scale: Any) -> float:
-    return max(1e-12, 1e-9 * scale) if isinstance(scale, float) else 1e-12
 
 
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
@@ -383,8 +376,7 @@ class SampleOrder:
     def _epoch(self, epoch: int) -> Tensor:
         if epoch not in self._epochs:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
-            draws = self.permutation(epoch) + epoch * self.num_samples
-            self._epochs[epoch] = to_device(draws, self.device)
+            self._epochs[epoch] = to_device(self.permutation(epoch) + epoch * self.num_samples, self.device)
         return self._epochs[epoch]
 
 

@@ -126,8 +126,7 @@ class Texts:
 
     def first(self, is_meant: Callable[[str], bool]) -> int | None:
         """Return the first row whose text is meant; None if there is none."""
-        rows = (row for row, cell in enumerate(self.cells) if cell is not None and is_meant(cell))
-        return next(rows, None)
+        return next((row for row, cell in enumerate(self.cells) if cell is not None and is_meant(cell)), None)
 
 
 @dataclass(frozen=True)
@@ -248,8 +247,7 @@ def _rows(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list[
     first = file.readline().lstrip("\ufeff")  # a second byte order mark
     if declared := re.fullmatch(r"sep=(.)\r?\n", first):
         delimiter, first = declared[1], "\n"
-    lines = itertools.chain([first], file)
-    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
+    rows = csv.reader(itertools.chain([first], file), delimiter=delimiter, skipinitialspace=delimiter != " ")
     count = None
     for row in filter(None, rows):
         if len(row) != (count := count or len(row)):

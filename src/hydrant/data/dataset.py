@@ -21,7 +21,7 @@ from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.files.plain_values import RatioBelowOne, check_value
+from hydrant.files.plain_values import NotNegativeInt, RatioBelowOne, check_value
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def dataset(
     input_shape: Sequence[int] | None,
     num_classes: int | None,
     class_names: Sequence[str] | None,
-    num_workers: int,
+    num_workers: NotNegativeInt,
     on_error: Literal["fail", "skip"],
     read: Callable[[Sequence[Path]], Any] | None,
 ) -> Data:
@@ -209,10 +209,8 @@ def map_style_source(
     """
     if not is_map_style(items):
         message = f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
-        own = (
-            "Data(hydrant.data.IterableSource(train_set, num_samples), hydrant.data.dataset_source(val_set))"
-        )
-        reader = f"hydrant.data.{own}" if key == "data" else "data=stream"
+        sources = "hydrant.data.IterableSource(train_set, num_samples), hydrant.data.dataset_source(val_set)"
+        reader = f"hydrant.data.Data({sources})" if key == "data" else "data=stream"
         remedy = f"{reader} reads a training set in its order"
         if hasattr(items, "dataset"):
             remedy = "give its .dataset; global_batch_size is the size of a batch"
@@ -245,12 +243,9 @@ def _same(sample: Any) -> Any:
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     """Make a batch as torch's `default_collate` does. Images of Pillow become pixels in 0..1."""
     # torch makes no tensor of uint64, in which some libraries number classes
-    pairs = [(_as_floats(x), int(y) if isinstance(y, np.unsignedinteger) else y) for x, y in samples]
-    return tuple(default_collate(pairs))
-
-
-def _as_floats(inputs: Any) -> Any:
-    return to_tensor(inputs).float() / 255 if is_picture(inputs) else inputs
+    inputs = (to_tensor(x).float() / 255 if is_picture(x) else x for x, _ in samples)
+    targets = (int(y) if isinstance(y, np.unsignedinteger) else y for _, y in samples)
+    return tuple(default_collate(list(zip(inputs, targets, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -293,13 +288,10 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
     size = len(item) if isinstance(item, tuple | list) else 0
     remedies = {0: "tensors of all samples are a data set by torch.utils.data.TensorDataset(inputs, targets)",
                 1: "a sample without a target is (input, ()), for a task that needs none"}  # fmt: skip
-    remedy = remedies.get(
-        size, "put all but the target into the input, such as ((x, weight), y), for a task of yours"
-    )
+    nested = "put all but the target into the input, such as ((x, weight), y), for a task of yours"
     kind = f"{type(item).__name__}{f' of {size}' if size else ''}"
-    raise ConfigError(
-        "data", f"{name} is a {kind}, but a pair (input, target) or a dict is needed", remedy=remedy
-    )
+    message = f"{name} is a {kind}, but a pair (input, target) or a dict is needed"
+    raise ConfigError("data", message, remedy=remedies.get(size, nested))
 
 
 def tensors(

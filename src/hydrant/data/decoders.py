@@ -257,15 +257,15 @@ class _Reducing:
         from timm.data.transforms import MaybePILToTensor
         from torchvision.transforms import Compose, RandomHorizontalFlip
 
-        crop, *others = transform.transforms
-        need_images = not all(isinstance(other, RandomHorizontalFlip | MaybePILToTensor) for other in others)
-        return Compose([_RandomCrop(crop, self.interpolation), *[_as_image] * need_images, *others])
+        crop, *later = transform.transforms
+        need_images = not all(isinstance(step, RandomHorizontalFlip | MaybePILToTensor) for step in later)
+        return Compose([_RandomCrop(crop, self.interpolation), *[_as_image] * need_images, *later])
 
     def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
         from torchvision.transforms import Compose
 
-        resize, *others = transform.transforms
-        return Compose([_Resize(resize, self.interpolation), *others])
+        resize, *later = transform.transforms
+        return Compose([_Resize(resize, self.interpolation), *later])
 
 
 @dataclass(frozen=True)
@@ -293,8 +293,7 @@ class _Resize:
             height, width = int(least * file.height / shorter), int(least * file.width / shorter)
         else:
             height, width = self.resize.get_params(file.shape_only, least, self.resize.longest)
-        whole = _Region(0, 0, file.height, file.width)
-        return file.resized(whole, (height, width), self.interpolation)
+        return file.resized(_Region(0, 0, file.height, file.width), (height, width), self.interpolation)
 
 
 def _as_image(pixels: Tensor) -> Image:
@@ -314,13 +313,14 @@ def _by_pillow(path: str, content: bytes) -> _File:
     from PIL import Image
 
     image = Image.open(io.BytesIO(content))  # reads the header only
-    return _File(path, image.height, image.width, partial(_with_pillow, image))
 
+    def decode(region: _Region, reduction: int) -> np.ndarray:
+        is_reduced = image.draft("RGB", (image.width // reduction, image.height // reduction)) is not None
+        rows, columns = region.reduced(reduction if is_reduced else 1)
+        box = columns.start, rows.start, columns.stop, rows.stop
+        return np.array(to_bytes(image).crop(box).convert("RGB"))
 
-def _with_pillow(image: Image, region: _Region, reduction: int) -> np.ndarray:
-    is_reduced = image.draft("RGB", (image.width // reduction, image.height // reduction)) is not None
-    rows, columns = region.reduced(reduction if is_reduced else 1)
-    return np.array(to_bytes(image).crop((columns.start, rows.start, columns.stop, rows.stop)).convert("RGB"))
+    return _File(path, image.height, image.width, decode)
 
 
 def _by_simplejpeg(path: str, content: bytes) -> _File:

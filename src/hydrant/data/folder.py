@@ -14,7 +14,7 @@ from hydrant.data.dataset import make_parts
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import Ratio
+from hydrant.files.plain_values import NotNegativeInt, PositiveRatio, Ratio
 from hydrant.files.user_files import visible_files
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -86,11 +86,11 @@ def image_folder(
     val_dir: str | None,
     test_dir: str | None,
     extra_val: Mapping[str, str],
-    num_workers: int,
+    num_workers: NotNegativeInt,
     on_error: Literal["fail", "skip"],
     decoder: str,
     interpolation: str,
-    crop_pct: float,
+    crop_pct: PositiveRatio,
     mean: Sequence[float],
     std: Sequence[float],
     augment: ImageAugment,
@@ -101,7 +101,10 @@ def image_folder(
     Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
-    _check(input_shape, crop_pct, interpolation)
+    if len(input_shape) != 3 or input_shape[0] != 3:
+        message = f"{list(input_shape)} is configured, but images are RGB: [3, height, width]"
+        raise ConfigError("data.input_shape", message)
+    check_known("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
     check_normalization(mean, std, num_channels=3)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
@@ -110,12 +113,8 @@ def image_folder(
     _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader, may_lack_images=False)
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
-    transforms = (
-        reader.for_training(augment.transform(**common)),
-        reader.for_evaluation(
-            _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
-        ),
-    )
+    resize = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
+    transforms = reader.for_training(augment.transform(**common)), reader.for_evaluation(resize)
     damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
     def of_images(images: _Images) -> LoaderSource:
@@ -125,12 +124,17 @@ def image_folder(
 
     def source(name: str, folder: str) -> LoaderSource:
         key = f"data.{name}" if name.startswith("extra_val.") else f"data.{name}_dir"
+        is_train = name == "train"
         images, its_classes = (
-            _scan(Path(root), folder, key, reader, may_lack_images=True) if name != "train" else train
+            train if is_train else _scan(Path(root), folder, key, reader, may_lack_images=True)
         )
         if its_classes != classes:
             raise ConfigError(key, _difference(Path(root, folder), classes, its_classes))
         return of_images(images)
+
+    def of_files(files: Sequence[Path]) -> LoaderSource:
+        paths = np.array([os.fsencode(file) for file in files])
+        return of_images(_Images(Path(), paths, np.zeros(len(files), dtype=np.int64), reader))
 
     data = Data(
         **make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val),
@@ -138,20 +142,9 @@ def image_folder(
         num_classes=len(classes),
         damaged=damaged,
         class_names=classes,
-        reader=Reader(files=lambda files: of_images(_images(files, reader)), suffixes=IMG_EXTENSIONS),
+        reader=Reader(files=of_files, suffixes=IMG_EXTENSIONS),
     )
     return check_shapes(data, input_shape, num_classes)
-
-
-def _check(input_shape: Sequence[int], crop_pct: float, interpolation: str) -> None:
-    channels, *size = input_shape
-    if channels != 3 or len(size) != 2:
-        message = f"{list(input_shape)} is configured, but images are RGB: [3, height, width]"
-        raise ConfigError("data.input_shape", message)
-    if not 0 < crop_pct <= 1:
-        message = f"{crop_pct} is not in 0..1, the ratio of the shorter edge that is kept"
-        raise ConfigError("data.crop_pct", message)
-    check_known("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
 
 
 @dataclass(frozen=True)
@@ -225,12 +218,6 @@ def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
         if other in path.parents or len(classes) > 1:
             message = f"{path} is the same folder as {other}, so its images would be read twice"
             raise ConfigError(key, message, remedy="remove the link that leads there")
-
-
-def _images(files: Sequence[Path], decoder: Decoder) -> _Images:
-    """Return image files without targets."""
-    paths = np.array([os.fsencode(file) for file in files])
-    return _Images(Path(), paths, np.zeros(len(files), dtype=np.int64), decoder)
 
 
 def _timm_transform(**options: Any) -> Transform:

@@ -14,6 +14,7 @@ from hydrant.data.decoders import to_tensor
 from hydrant.data.hugging_face_splits import HuggingFaceSplit, load_splits
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.errors import ConfigError, log
+from hydrant.files.plain_values import NotNegativeInt
 
 PRELOAD = {"hugging_face": ("datasets",)}
 
@@ -40,7 +41,7 @@ def hugging_face(
     std: Sequence[float],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
-    num_workers: int,
+    num_workers: NotNegativeInt,
     on_error: Literal["fail", "skip"],
 ) -> Data:
     """Return splits of a data set of Hugging Face, read by worker processes; conf/data/hugging_face.yaml explains more.
@@ -120,15 +121,13 @@ def _rows_of(
     chosen = tuple(listed or (name for name in names if name != target))
     columns = [*chosen, *([target] if target and target not in chosen else [])]
     if target and not has_collate and getattr(items.features[target], "dtype", "") in _TEXTS:
-        remedy = (
-            "number its classes: save a copy by class_encode_column and save_to_disk, or give data.collate"
-        )
+        remedy = "number its classes by class_encode_column, save_to_disk that copy, or give data.collate"
         raise ConfigError("data.target", f"column {target!r} holds texts", remedy=remedy)
     images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
-    others = [name for name in columns if name not in images]
-    partial = [name for name in others if items.data.column(name).null_count]
+    numbers = [name for name in columns if name not in images]
+    partial = [name for name in numbers if items.data.column(name).null_count]
     return _Rows(
-        items.select_columns(others).with_format("torch"),
+        items.select_columns(numbers).with_format("torch"),
         items.select_columns([*images, *partial]).with_format(None),
         images,
         chosen,
@@ -141,7 +140,7 @@ def _rows_of(
 class _Rows:
     """The rows of a split as pairs (input, target)."""
 
-    others: Any  # the rows with the columns that are not images, as tensors and strings
+    numbers: Any  # the rows with the columns that are not images, as tensors and strings
     plain: Any  # the rows with the columns of images, as images of Pillow, and those that lack values
     images: tuple[str, ...]  # the names of the columns of images
     inputs: tuple[str, ...]
@@ -154,10 +153,10 @@ class _Rows:
         return self.is_single and self.inputs[0] in self.images
 
     def __len__(self) -> int:
-        return len(self.others if self.others.column_names else self.plain)
+        return len(self.numbers if self.numbers.column_names else self.plain)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
-        row: dict[str, Any] = self.others[index] if self.others.column_names else {}
+        row: dict[str, Any] = self.numbers[index] if self.numbers.column_names else {}
         for name, value in (self.plain[index] if self.plain.column_names else {}).items():
             if value is None:
                 raise OSError(f"column {name!r} has no value (null)")

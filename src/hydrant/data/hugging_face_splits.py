@@ -108,6 +108,5 @@ def hugging_face_num_classes(*, _parent_: DictConfig) -> int | None:
 
 @lru_cache  # for the jobs of a sweep
 def _num_classes(arguments: str, train: str, target: str | None) -> int | None:
-    split = HuggingFaceSplit.of(load_splits(**json.loads(arguments)), train, "train")
-    names = split.class_names(target)
+    names = HuggingFaceSplit.of(load_splits(**json.loads(arguments)), train, "train").class_names(target)
     return None if names is None else len(names)

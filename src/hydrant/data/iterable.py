@@ -9,7 +9,7 @@ import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.in_memory import copies_to
 from hydrant.data.loader import Collate, LoaderSource, collated
 from hydrant.errors import ConfigError, DataError, HydrantError, log
+from hydrant.files.plain_values import PositiveInt
 
 _END = object()
 
@@ -107,13 +108,13 @@ def stream(
     val: Any,
     test: Any,
     extra_val: Mapping[str, Any],
-    num_samples: int,
-    num_val_samples: int | None,
+    num_samples: PositiveInt,
+    num_val_samples: PositiveInt | None,
     target: str | None,
     collate: Collate | None,
     input_shape: Sequence[int] | None,
     num_classes: int | None,
-    num_workers: int,
+    num_workers: Literal[0, 1],
     divided: bool,
 ) -> Data:
     """Return data whose training samples are read from an iterable, in its order.
@@ -158,29 +159,20 @@ class IterableSource:
     Every rank reads all items and keeps those of its micro-batches. So the samples of an update are the same on any
     number of ranks. With `is_divided`, the items of each rank are its own, and it keeps all. Random numbers that an
     item draws, from Python, NumPy or torch, are a function of the seed and the number of items before it.
-
-    Raises:
-        ConfigError: `num_samples` or `num_workers` is out of its range.
     """
 
     def __init__(
         self,
         items: Any,
-        num_samples: int,
+        num_samples: PositiveInt,
         target: str | None = None,
         collate: Collate | None = None,
-        num_workers: int = 1,
+        num_workers: Literal[0, 1] = 1,
         key: str = "data.train",
         *,
         is_divided: bool = False,
     ) -> None:
         self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
-        if num_samples < 1:
-            raise ConfigError(self._number_key, f"{num_samples} is too few", remedy="give 1 or more")
-        if num_workers not in (0, 1):
-            message = f"{num_workers} processes cannot share a stream"
-            remedy = "1 reads ahead, 0 reads while it trains"
-            raise ConfigError("data.num_workers", message, remedy=remedy)
         self.items = IterableItems(items, key)
         self.num_samples, self.target = num_samples, target
         self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
@@ -263,8 +255,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
                     samples.append(as_pair(item, source.target, f"item {start + n} of {source.items.key}"))
             parts = (samples[at : at + size] for at in range(0, len(samples), size))
             doubles = spec.doubles if source.rounds_doubles else torch.float64
-            batches = [collated(source.collate, part, doubles) for part in parts]
-            return _Update(batches, source.items.state())
+            return _Update([collated(source.collate, part, doubles) for part in parts], source.items.state())
         except HydrantError as error:
             return error
         finally:
@@ -322,22 +313,18 @@ class IterableStream:
         return self._update_read
 
     def _read_next(self) -> _Update:
-        if self._iterator is None or self._others_have_read():
-            self._iterator = self._updates_from(self._after)
+        items, num_workers = self._source.items, self._source.num_workers
+        # All readers of this process share the position of the items: another one may have moved it.
+        is_moved = items.has_state and not num_workers and self._num_readings != items.num_readings
+        if self._iterator is None or is_moved:
+            updates = _Updates(self._source, self._spec, self._after, self._progress)
+            loader = workers.WorkerLoader(updates, num_workers, self._spec.device)
+            self._iterator = workers.iterate_loader(
+                loader, self._progress, f"item {{}} of {items.key}".format
+            )
         update = next(self._iterator)
         if isinstance(update, HydrantError):
             raise update
-        self._num_readings = self._source.items.num_readings
+        self._num_readings = items.num_readings
         self._before, self._after = self._after, _Position(self._after.num_updates + 1, update.end)
         return update
-
-    def _others_have_read(self) -> bool:
-        """Return whether another reader of this process has moved the position of the items, which all readers
-        share."""
-        is_shared = self._source.items.has_state and not self._source.num_workers
-        return is_shared and self._num_readings != self._source.items.num_readings
-
-    def _updates_from(self, begin: _Position) -> Iterator[_Update | HydrantError]:
-        updates = _Updates(self._source, self._spec, begin, self._progress)
-        loader = workers.WorkerLoader(updates, self._source.num_workers, self._spec.device)
-        return workers.iterate_loader(loader, self._progress, f"item {{}} of {self._source.items.key}".format)

@@ -71,11 +71,6 @@ class LoaderSource:
     names_are_files: bool = False
     rounds_doubles: bool = False  # to the format of the run, float32 unless it trains in float64
 
-    def __post_init__(self) -> None:
-        if self.num_workers < 0:
-            message = f"{self.num_workers} is negative; 0 reads in the training process"
-            raise ConfigError("data.num_workers", message)
-
     @property
     def num_samples(self) -> int:
         return len(self.samples)
@@ -128,14 +123,10 @@ class LoaderStream:
     """
 
     def __init__(self, source: LoaderSource, spec: base.StreamSpec) -> None:
-        self._spec = spec
-        self._transfer = _Transfer.of(source, spec.device)
-        self._sampler = _DrawSampler(
-            base.SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec
-        )
-        self._dataset = _BatchDataset(
-            source, spec, workers.WorkerProgress(source.num_workers), is_training=True
-        )
+        self._spec, self._transfer = spec, _Transfer.of(source, spec.device)
+        order = base.SampleOrder(spec.seed, source.num_samples, torch.device("cpu"))
+        self._sampler, progress = _DrawSampler(order, spec), workers.WorkerProgress(source.num_workers)
+        self._dataset = _BatchDataset(source, spec, progress, is_training=True)
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -145,10 +136,7 @@ class LoaderStream:
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
         self._iterator: Iterator[_HostBatch] = iter(())
-        num_workers = self._dataset.progress.num_workers
-        self._loader = workers.WorkerLoader(
-            self._dataset, num_workers, self._spec.device, self._sampler, persistent=True
-        )
+        self._loader = self._dataset.loader(self._spec.device, self._sampler)
         self._num_updates = -1
         self._host_batches: list[_HostBatch] = []  # of the current update
 
@@ -190,8 +178,7 @@ class LoaderBatches:
 
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later pass starts new ones."""
-        dataset, num_workers = self._dataset, self._dataset.progress.num_workers
-        self._loader = workers.WorkerLoader(dataset, num_workers, self._device, self._ranges, persistent=True)
+        self._loader = self._dataset.loader(self._device, self._ranges)
 
 
 @dataclass
@@ -235,6 +222,10 @@ class _BatchDataset(Dataset[_HostBatch]):
             finally:
                 self.progress.set(-1)
             return batch, damaged
+
+    def loader(self, device: torch.device, sampler: Any) -> workers.WorkerLoader[_HostBatch]:
+        """Return a loader of this data set, whose workers wait between two passes."""
+        return workers.WorkerLoader(self, self.progress.num_workers, device, sampler, persistent=True)
 
     def iterate(self, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
         """Iterate over a loader of this data set."""
@@ -348,9 +339,8 @@ def numbered_batches(
         ConfigError: the source gives another number of samples than it has.
     """
     if isinstance(source, LoaderSource):
-        numbered = replace(
-            source, samples=_Numbered(source.samples), collate=_NumberedCollate(source.collate)
-        )
+        samples, collate = _Numbered(source.samples), _NumberedCollate(source.collate)
+        numbered = replace(source, samples=samples, collate=collate)
         for inputs, (numbers, targets) in numbered.batches(spec, batch_size):
             yield numbers.cpu(), Batch(inputs, targets)
         return

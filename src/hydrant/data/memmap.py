@@ -16,6 +16,7 @@ from hydrant.data.dataset import make_parts, map_style_source
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.plain_values import NotNegativeInt
 from hydrant.files.user_files import check_regular
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
@@ -30,7 +31,7 @@ def memmap(
     extra_val: Mapping[str, str],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
-    num_workers: int,
+    num_workers: NotNegativeInt,
 ) -> Data:
     """Return the samples in folders of `.npy` files, which are memory-mapped and read by worker processes.
 

@@ -95,8 +95,7 @@ def write_corpus(files: Iterable[data_token_files.TokenFile]) -> None:
 
 def _tokens(documents: Iterable[bytes]) -> np.ndarray:
     """Return the bytes of documents, with the separator after each: uint16."""
-    parts = [np.array([*document, BYTES.separator], BYTES.dtype) for document in documents]
-    return np.concatenate(parts)
+    return np.concatenate([np.array([*document, BYTES.separator], BYTES.dtype) for document in documents])
 
 
 def _modules(folder: Path) -> Iterator[Path]:

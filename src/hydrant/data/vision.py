@@ -141,8 +141,7 @@ class _SyntheticReader:
 
     def eval_batch(self, indices: Tensor) -> Batch:
         chosen = self.samples
-        is_range = isinstance(chosen, range)
-        samples = indices * chosen.step + chosen.start if is_range else chosen[indices]
+        samples = indices * chosen.step + chosen.start if isinstance(chosen, range) else chosen[indices]
         rows = (seeding.uniform(seeding.SYNTHETIC, samples, 0) * _NUM_OFFSETS).long()
         targets = (seeding.uniform(seeding.SYNTHETIC, samples, 1) * self.source.num_classes).long()
         return Batch(self.windows[rows].view(-1, *self.source.input_shape), targets)
@@ -268,8 +267,7 @@ def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
 
 
 def _channels_first(part: Any) -> Samples:
-    images = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
-    return images, torch.as_tensor(part.targets)
+    return torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous(), torch.as_tensor(part.targets)
 
 
 def _build(
@@ -306,8 +304,7 @@ def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in images.unbind(1)]).double()
     weights = counts / counts.sum(1, keepdim=True)
     mean = weights @ levels
-    std = ((levels - mean.unsqueeze(1)) ** 2 * weights).sum(1).sqrt()
-    return tuple(mean.tolist()), tuple(std.tolist())
+    return tuple(mean.tolist()), tuple(((levels - mean.unsqueeze(1)) ** 2 * weights).sum(1).sqrt().tolist())
 
 
 def _cut_val(data: base.Data, val_ratio: float, split_seed: int) -> base.Data:

@@ -216,8 +216,7 @@ class GradientNoise:
             num = min(spec.batch_sizes.values)
             message = f"needs two micro-batches or more, of all ranks, in an update of {num} samples"
             size = next((n for n in range(num // 2, 0, -1) if spec.micro_batch_size % n == 0), 1)
-            remedy = f"write micro_batch_size={size} or a divisor of it"
-            raise ConfigError("_target_", message, remedy=remedy)
+            raise ConfigError("_target_", message, remedy=f"write micro_batch_size={size} or a divisor of it")
 
     def before_update(self, trainer: Trainer, num_updates: int) -> None:
         """Measure the gradients of the coming update, and log."""

@@ -72,8 +72,7 @@ class TextSamples:
         top_k: PositiveInt | None,
     ) -> None:
         if isinstance(prompts, str) or not prompts or not all(prompts):
-            message = f"needs the beginnings of texts, such as ['The '], not {prompts!r}"
-            raise ConfigError("prompts", message)
+            raise ConfigError("prompts", f"needs the beginnings of texts, such as ['The '], not {prompts!r}")
         self._prompts, self._num_tokens = list(prompts), num_tokens
         self._temperature, self._top_k = temperature, top_k
 

@@ -173,8 +173,7 @@ class GPT(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of the next token, (..., V), for the hidden states of the blocks, (..., width)."""
-        tied = self.embedding.weight
-        logits = F.linear(hidden, tied) if self.readout is None else self.readout(hidden)
+        logits = F.linear(hidden, self.embedding.weight) if self.readout is None else self.readout(hidden)
         if self._width_ratio != 1:
             logits = logits / self._width_ratio
         return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)

@@ -37,8 +37,7 @@ def causal_document_mask(documents: Tensor) -> Tensor:
             [0, 1, 0],
             [0, 1, 1]], dtype=torch.int32)
     """
-    is_same = documents[:, :, None] == documents[:, None, :]
-    return is_same.tril()[:, None]
+    return (documents[:, :, None] == documents[:, None, :]).tril()[:, None]
 
 
 def attend_in_documents(

@@ -91,8 +91,7 @@ def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> 
 def _suits_fused(parameter: Tensor) -> bool:
     """Return whether the fused kernels compute a parameter. On the CPU they read its memory without its strides."""
     [local] = local_tensors([parameter])
-    is_dense = any(local.is_contiguous(memory_format=layout) for layout in _DENSE)
-    return local.is_floating_point() and is_dense
+    return local.is_floating_point() and any(local.is_contiguous(memory_format=layout) for layout in _DENSE)
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -111,16 +110,12 @@ def arguments_of(optimizer: Optimizer) -> frozenset[str]:
 
     Other fields are internal notes of the optimizer, such as timm's `max_lr_snapshot`.
     """
-    kinds = [
-        kind for kind in type(optimizer).__mro__ if issubclass(kind, Optimizer) and kind is not Optimizer
-    ]
+    kinds = [k for k in type(optimizer).__mro__ if issubclass(k, Optimizer) and k is not Optimizer]
     parameters = [parameter for kind in kinds for parameter in inspect.signature(kind).parameters.values()]
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     wrapped = [arguments_of(inner) for inner in vars(optimizer).values() if isinstance(inner, Optimizer)]
-    names = {parameter.name for parameter in parameters} | (
-        {*optimizer.defaults} if takes_any else set[str]()
-    )
-    return frozenset(names).union(*wrapped)
+    names = frozenset(parameter.name for parameter in parameters)
+    return names.union(optimizer.defaults if takes_any else (), *wrapped)
 
 
 def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
@@ -140,9 +135,9 @@ def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
             target.data = saved.to(target.device)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            own: dict[str, Any] = optimizer.state.get(parameter, {})
-            if isinstance(product := own.get("mu_product"), Tensor) and not group.get("capturable"):
-                own["mu_product"] = product.cpu()
+            kept: dict[str, Any] = optimizer.state.get(parameter, {})
+            if isinstance(product := kept.get("mu_product"), Tensor) and not group.get("capturable"):
+                kept["mu_product"] = product.cpu()
 
 
 FusedCall = Callable[..., None]
@@ -211,7 +206,12 @@ class FusedStep:
     def __call__(self) -> bool:
         """Make a step. Return False, without a change, if it is no longer the step of this optimizer."""
         optimizer, groups = self._optimizer, self._groups
-        if not self._has_same_states():
+        same_groups = groups is optimizer.param_groups and len(groups) == len(self._weights)
+        if not same_groups or len(optimizer.state) != len(self._states):
+            return False
+        if any(len(g["params"]) != len(w) for g, w in zip(groups, self._weights, strict=True)):
+            return False
+        if not all(map(operator.is_, optimizer.state.values(), self._states)):
             return False
         gradients = [[weight.grad for weight in weights] for weights in self._weights]
         if any(gradient is None for of_group in gradients for gradient in of_group):
@@ -228,21 +228,11 @@ class FusedStep:
                 call(of_group)
         return True
 
-    def _has_same_states(self) -> bool:
-        groups, states = self._optimizer.param_groups, self._optimizer.state
-        is_same = (
-            groups is self._groups and len(groups) == len(self._weights) and len(states) == len(self._states)
-        )
-        return (
-            is_same
-            and all(len(g["params"]) == len(w) for g, w in zip(groups, self._weights, strict=True))
-            and all(map(operator.is_, states.values(), self._states))
-        )
+
+_States = Sequence[Mapping[str, Tensor]]
 
 
-def _adam(
-    group: Mapping[str, Any], weights: Sequence[Tensor], states: Sequence[Mapping[str, Tensor]]
-) -> FusedCall:
+def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
     kernel: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_  # pyright: ignore
     return partial(
         kernel,
@@ -258,24 +248,18 @@ def _adam(
     )
 
 
-def _sgd(
-    group: Mapping[str, Any], weights: Sequence[Tensor], states: Sequence[Mapping[str, Tensor]]
-) -> FusedCall:
+def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
     kernel: Any = torch._fused_sgd_  # pyright: ignore
     return partial(
         kernel,
         weights,
         momentum_buffer_list=[state["momentum_buffer"] for state in states] if group["momentum"] else [],
         is_first_step=False,
-        **{
-            key: group[key] for key in ("lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")
-        },
+        **{k: group[k] for k in ("lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize")},
     )
 
 
-def _adagrad(
-    group: Mapping[str, Any], weights: Sequence[Tensor], states: Sequence[Mapping[str, Tensor]]
-) -> FusedCall:
+def _adagrad(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
     kernel: Any = torch._fused_adagrad_  # pyright: ignore
     return partial(
         kernel,
@@ -286,7 +270,9 @@ def _adagrad(
     )
 
 
-_CALLS: Mapping[
-    type[Optimizer],
-    Callable[[Mapping[str, Any], Sequence[Tensor], Sequence[Mapping[str, Tensor]]], FusedCall],
-] = {Adam: _adam, AdamW: _adam, SGD: _sgd, Adagrad: _adagrad}
+_CALLS: Mapping[type[Optimizer], Callable[[Mapping[str, Any], Sequence[Tensor], _States], FusedCall]] = {
+    Adam: _adam,
+    AdamW: _adam,
+    SGD: _sgd,
+    Adagrad: _adagrad,
+}

@@ -51,8 +51,7 @@ def library_optimizer(
 
     if reason := library_table()["left_out"].get(name):
         raise ConfigError("optimizer.name", f"{name} of pytorch_optimizer is left out: {reason}")
-    names = library_names()
-    check_known("optimizer.name", "optimizer of pytorch_optimizer", name, names)
+    check_known("optimizer.name", "optimizer of pytorch_optimizer", name, library_names())
     kind: Any = pytorch_optimizer.load_optimizer(name)
     if weight_decay is not None:
         arguments = {"weight_decay": weight_decay, **arguments}

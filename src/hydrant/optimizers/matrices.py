@@ -56,10 +56,10 @@ class _InFloat32(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        if func is Tensor.bfloat16 or (func is Tensor.to and given.get("dtype") is torch.bfloat16):
+        named = kwargs or {}
+        if func is Tensor.bfloat16 or (func is Tensor.to and named.get("dtype") is torch.bfloat16):
             return args[0].to(torch.float32, copy=True)  # what follows changes it in place
-        return func(*args, **given)
+        return func(*args, **named)
 
 
 class MatricesWithAdamW(Optimizer):

@@ -9,7 +9,7 @@ from torch import nn
 
 from hydrant.checks import suggestion
 from hydrant.errors import ConfigError, quoted
-from hydrant.files.plain_values import PositiveRatio, check_value
+from hydrant.files.plain_values import NotNegative, PositiveRatio, check_value
 
 _EXPONENTS = {
     "adam": {"hidden": -1.0},
@@ -143,7 +143,10 @@ def param_groups(
             words.append(role)
             scale = width_scale * (1.0 if scale is None else scale)
         if scale is not None:
-            fields["lr"] = _scaled(lr, scale)
+            if lr is None:
+                reason = "there is none to scale, because this optimizer chooses its own"
+                raise ConfigError("optimizer.lr", reason)
+            fields["lr"] = lr * scale
         if no_decay and "weight_decay" not in fields:
             is_listed = any(fnmatch(name, wildcard) for wildcard in undecayed)
             is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or is_listed
@@ -183,9 +186,8 @@ def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
     """
     trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
     if not trained:
-        raise ConfigError(
-            "model", "has no parameters to train", remedy="choose a model with layers that have some"
-        )
+        remedy = "choose a model with layers that have some"
+        raise ConfigError("model", "has no parameters to train", remedy=remedy)
     named = dict[str, nn.Parameter]()
     for name, parameter in trained.items():
         short = name.removeprefix("model.")
@@ -216,9 +218,8 @@ def _check_names(groups: Sequence[Mapping[str, Any]]) -> None:
     for group in groups:
         if group["pattern"] is not None and names.count(group["name"]) > 1:
             key = f"{_KEY}.patterns.{group['pattern']}"
-            raise ConfigError(
-                key, f"another group is called {group['name']} already", remedy="choose another name"
-            )
+            reason = f"another group is called {group['name']} already"
+            raise ConfigError(key, reason, remedy="choose another name")
 
 
 def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:
@@ -232,9 +233,8 @@ def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[
         if title not in map(find, names):
             names = [*map(quoted, names)]
             examples = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
-            message = (
-                f"{patterns[title]['match']!r} matches no parameter, or only those of an earlier pattern"
-            )
+            pattern = repr(patterns[title]["match"])
+            message = f"{pattern} matches no parameter, or only those of an earlier pattern"
             raise ConfigError(f"{_KEY}.patterns.{title}.match", message, remedy=f"there are {examples}")
     return find
 
@@ -244,15 +244,13 @@ def _compile_pattern(title: str, rule: Any) -> re.Pattern[str]:
     if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
         raise ConfigError(f"{key}.match", "needs a regular expression", remedy="give match, such as head")
     scale = rule.get("lr_scale")
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or scale < 0):
-        raise ConfigError(f"{key}.lr_scale", needs="a number of at least 0", got=scale)
+    check_value(f"{key}.lr_scale", NotNegative | None, scale)
     if scale is not None and "lr" in rule:
         raise ConfigError(f"{key}.lr_scale", "there is an lr too", remedy="give one of the two")
     try:
         return re.compile(rule["match"])
     except re.error as error:
-        message = f"{rule['match']!r} is no regular expression: {error}"
-        raise ConfigError(f"{key}.match", message) from error
+        raise ConfigError(f"{key}.match", f"{rule['match']!r} is no regular expression: {error}") from error
 
 
 def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:
@@ -269,9 +267,3 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
         remedy = "give it a group_matcher, or patterns with lr_scale"
         raise ConfigError(f"{_KEY}.layer_decay", message, remedy=remedy)
     return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
-
-
-def _scaled(lr: float | None, scale: float) -> float:
-    if lr is None:
-        raise ConfigError("optimizer.lr", "there is none to scale, because this optimizer chooses its own")
-    return lr * scale

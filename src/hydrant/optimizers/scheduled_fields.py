@@ -120,9 +120,8 @@ class FieldSchedules:
             if self._configured_as.get(key) in (f"{groups[n]}/{field}", f"{patterns[n]}/{field}"):
                 continue  # the group has a separate schedule for this field
             if key in self.fields:
-                raise ConfigError(
-                    schedule_key, f"{written_field} has a schedule already", remedy="remove one"
-                )
+                reason = f"{written_field} has a schedule already"
+                raise ConfigError(schedule_key, reason, remedy="remove one")
             self.fields[key] = ScheduledField.of(optimizer, n, written_field, schedule)
             self.metric_names[key] = _metric_name(name, groups, n, written_field)
             self._configured_as[key] = field

@@ -83,9 +83,11 @@ def tensor_targets(targets: object, task: str) -> Tensor:
         ConfigError: they are something else, such as the empty list of data without targets.
     """
     if not isinstance(targets, Tensor):
-        found = f"gives a {type(targets).__name__} as the targets of a batch"
+        message = (
+            f"gives a {type(targets).__name__} as the targets of a batch, but task={task} needs a tensor"
+        )
         remedy = "if its samples are dicts, name the field: data.target=<field>"
-        raise ConfigError("data", f"{found}, but task={task} needs a tensor", remedy=remedy)
+        raise ConfigError("data", message, remedy=remedy)
     return targets
 
 
@@ -101,12 +103,10 @@ class Task(nn.Module):
 
     model: nn.Module
     metrics: nn.ModuleDict
-    best_metric: ClassVar[str] = (
-        DEFAULT_METRIC  # decides the best checkpoint unless the config names another one
-    )
-    loss_of_batch = (
-        False  # True: the loss has terms of several samples, such as pairs, so micro-batches change it
-    )
+    best_metric: ClassVar[str] = DEFAULT_METRIC
+    """Decides the best checkpoint unless the config names another one."""
+    loss_of_batch = False
+    """True: the loss has terms of several samples, such as pairs, so micro-batches change it."""
     measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
     ignore_index: int | None = None  # targets with this value do not count; None: all count
@@ -139,10 +139,10 @@ class Task(nn.Module):
         outputs = map_tensors(widened, self.model(inputs))
         named = outputs if isinstance(outputs, Mapping) else {"prediction": outputs}
         if wrong := [value for value in named.values() if not isinstance(value, Tensor)]:
-            message = (
-                f"a model whose outputs hold a {type(wrong[0]).__name__} needs a task with a method predict"
+            kind = type(wrong[0]).__name__
+            raise ConfigError(
+                "task", f"a model whose outputs hold a {kind} needs a task with a method predict"
             )
-            raise ConfigError("task", message)
         return cast("Mapping[str, Tensor]", named)
 
     @property

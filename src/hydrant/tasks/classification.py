@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import Ratio
+from hydrant.files.plain_values import Positive, Ratio
 from hydrant.tasks import losses
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 
@@ -83,7 +83,7 @@ class Classification(Task):
         *,
         label_smoothing: Ratio,
         multi_label: bool = False,
-        class_weights: Sequence[float] | Literal["balanced"] | None = None,
+        class_weights: Sequence[Positive] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
         loss: losses.Loss | None = None,
@@ -93,17 +93,11 @@ class Classification(Task):
         check_single_model(model)
         own_loss = None if loss is None else losses.checked_loss(loss)
         if isinstance(own_loss, nn.BCELoss):
-            message = (
-                "BCELoss takes probabilities, but task=classification takes what the model gives for logits"
-            )
-            remedy = (
-                "leave it and the model's sigmoid out and write task.multi_label=true, or use task=supervised"
-            )
+            message = "BCELoss takes probabilities, but task=classification takes the outputs for logits"
+            remedy = "leave it and the sigmoid out and write task.multi_label=true, or use task=supervised"
             raise ConfigError("task.loss", message, remedy=remedy)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
-        if numbers is not None and (not numbers or min(numbers) <= 0):
-            raise ConfigError("task.class_weights", needs="numbers above 0", got=numbers)
         if self._is_balanced and multi_label:
             message = "balanced counts one class for each target"
             raise ConfigError("task.class_weights", message, remedy="give a number for each label")
@@ -136,9 +130,8 @@ class Classification(Task):
             raise ConfigError("task.class_weights", message, remedy="give a number for each class")
         counts = np.bincount(labels[labels != self.ignore_index] if self.ignore_index is not None else labels)
         if empty := np.flatnonzero(counts == 0).tolist():
-            raise ConfigError(
-                "task.class_weights", f"class {empty[0]} has no training sample", remedy="give numbers"
-            )
+            message = f"class {empty[0]} has no training sample"
+            raise ConfigError("task.class_weights", message, remedy="give numbers")
         self.class_weights = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Outcome:
@@ -150,8 +143,8 @@ class Classification(Task):
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
         """Return the loss of the model's logits."""
-        given = tensor_targets(batch.targets, "classification")
-        logits, targets = self._classes_second(widened(outputs), given)
+        targets = tensor_targets(batch.targets, "classification")
+        logits, targets = self._classes_second(widened(outputs), targets)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
         valid = targets != self._ignored if each_counts and self._ignored is not None else None
@@ -194,35 +187,35 @@ class Classification(Task):
         Raises:
             ConfigError: the shapes do not fit.
         """
-        shape, given = logits.shape[1:], targets.shape[1:]
+        shape, of_targets = logits.shape[1:], targets.shape[1:]
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
-            given_logits = f"gives logits of shape {list(shape)} for a sample"
-            message = f"{given_logits}, but task=classification needs one for each class"
+            shown = f"gives logits of shape {list(shape)} for a sample"
+            message = f"{shown}, but task=classification needs one for each class"
             one = "give it one for each class (num_classes, in a config model.num_classes)"
             remedy = f"{one}, or use task.multi_label=true or task=regression"
             raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
-        if given != (shape if has_classes else without_classes):
-            raise ConfigError("task", self._misfit(list(shape), list(given), has_classes))
+        if of_targets != (shape if has_classes else without_classes):
+            raise ConfigError("task", self._misfit(list(shape), list(of_targets), has_classes))
         targets = targets.to(logits.dtype) if has_classes else targets.long()
         if self._class_dim == 1:
             return logits, targets
         return logits.movedim(-1, 1), targets.movedim(-1, 1) if has_classes else targets
 
-    def _misfit(self, shape: list[int], given: list[int], has_classes: bool) -> str:
-        message = f"a sample has targets of shape {given}, but the model gives logits of shape {shape}"
+    def _misfit(self, shape: list[int], of_targets: list[int], has_classes: bool) -> str:
+        message = f"a sample has targets of shape {of_targets}, but the model gives logits of shape {shape}"
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
-        if has_classes and not self._is_multi_label and given == without_classes:
+        if has_classes and not self._is_multi_label and of_targets == without_classes:
             return f"{message}; class indices must be integers, but these are floats: give targets.long()"
+        if self._is_multi_label:
+            return f"{message}; these targets need the same shape"
         if has_classes:
-            if self._is_multi_label:
-                return f"{message}; these targets need the same shape"
             return f"{message}; give one number for each class, or the class as an integer: int(label)"
-        if given == shape:
+        if of_targets == shape:
             one_hot = "targets that are one-hot give the class alone: targets.argmax(-1)"
             return f"{message}; several labels for a sample need task.multi_label=true, {one_hot}"
-        if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):
+        if of_targets == (shape[:-1] if self._class_dim == 1 else shape[1:]):
             tokens = ", and task=language_modeling is for next tokens" if self._class_dim == 1 else ""
             return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes{tokens}"
         return f"{message}; class indices need that shape without the dimension of the classes"

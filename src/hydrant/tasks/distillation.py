@@ -94,7 +94,7 @@ class FeatureDistance(nn.Module):
     ) -> Tensor:
         """Return the distance of the captured features, shape ()."""
         del logits, teacher_logits
-        distances: list[Tensor] = []
+        distances = list[Tensor]()
         features = _take_captured(student, self._student_layers)
         targets = _take_captured(teacher, self._teacher_layers)
         pairs = zip(self._dims, self.projections, features, targets, strict=True)
@@ -193,9 +193,7 @@ class Distillation(Task):
     ) -> None:
         super().__init__(model, metrics)
         if layers and loss != "features":
-            raise ConfigError(
-                "task.layers", f"task.loss={loss} uses no layers", remedy="use task.loss=features"
-            )
+            raise ConfigError(_KEY, f"task.loss={loss} uses no layers", remedy="use task.loss=features")
         self.teacher = teacher.requires_grad_(False).eval()
         self.distance = (
             FeatureDistance(model, teacher, layers, input_shape)

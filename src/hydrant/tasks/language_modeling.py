@@ -109,8 +109,8 @@ class LanguageModeling(Task):
         """Return the cross entropy and the squared log of the denominator of each target, (B L,) each."""
         hidden = self._hidden(inputs)
         if hidden.shape[:-1] != targets.shape:
-            shape, given = list(hidden.shape[1:]), list(targets.shape[1:])
-            message = f"gives outputs of shape {shape} for a sample with targets of shape {given}"
+            shape, of_targets = list(hidden.shape[1:]), list(targets.shape[1:])
+            message = f"gives outputs of shape {shape} for a sample with targets of shape {of_targets}"
             remedy = "task=language_modeling needs logits (B, L, V) for (B, L)"
             raise ConfigError("model", message, remedy=remedy)
         parts = self._parts(hidden)
@@ -231,18 +231,15 @@ def generate(
         generator: draws the tokens; on the host.
     """
     for _ in range(num_tokens):
-        logits = _last_logits(model, tokens[None, -max_context:]).float().cpu()
+        if isinstance(model, SeparateReadout):
+            logits = model.logits(model(tokens[None, -max_context:], readout=False)[0, -1])
+        else:
+            logits = model(tokens[None, -max_context:])[0, -1]
+        logits = logits.float().cpu()
         if temperature == 0:
             chosen = logits.argmax(keepdim=True)
         else:
             best, indices = logits.topk(min(top_k or len(logits), len(logits)))
-            drawn = (best / temperature).softmax(-1).multinomial(1, generator=generator)
-            chosen = indices[drawn]
+            chosen = indices[(best / temperature).softmax(-1).multinomial(1, generator=generator)]
         tokens = torch.cat([tokens, chosen.to(tokens.device)])
     return tokens
-
-
-def _last_logits(model: Any, tokens: Tensor) -> Tensor:
-    """Return the logits of the token after the last one, (V,)."""
-    has_readout = isinstance(model, SeparateReadout)
-    return model.logits(model(tokens, readout=False)[0, -1]) if has_readout else model(tokens)[0, -1]

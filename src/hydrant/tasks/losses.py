@@ -57,36 +57,31 @@ def checked_loss(loss: object) -> Loss:
         path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
         example = f"write '+task.loss={{_target_: {path}}}'"
         raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets", remedy=example)
-    given: Any = _as_module(loss)
-    if not is_of_torch(given):
-        return given  # the user's own function, which must be a mean
-    arguments = given.keywords if isinstance(given, partial) else vars(given)
+    function, named = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
+    is_known = function in _MODULES and not getattr(loss, "args", ())
+    made: Any = _MODULES[function](**named) if is_known else loss  # torch's module instead of its function
+    if not is_of_torch(made):
+        return made  # the user's own function, which must be a mean
+    arguments = made.keywords if isinstance(made, partial) else vars(made)
     reduction = arguments.get("reduction", "mean")
     if reduction not in _MEANS:
         message = f"{reduction} is no mean over the targets, so the result would depend on micro_batch_size"
         raise ConfigError("task.loss.reduction", message, remedy="give mean")
-    if getattr(given, "ignore_index", None) is None:
-        return given
-    if getattr(given, "weight", None) is not None:
+    if getattr(made, "ignore_index", None) is None:
+        return made
+    if getattr(made, "weight", None) is not None:
         message = (
-            "torch divides by the sum of the weights of a micro-batch, so the result would depend on its size"
+            "torch divides by the sum of a micro-batch's weights, so the result would depend on its size"
         )
         remedy = "write task=classification task.class_weights=[...] instead, which divides by the number of targets"
         raise ConfigError("task.loss.weight", message, remedy=remedy)
-    return MeanOfValid(given)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
+    return MeanOfValid(made)  # pyright: ignore[reportArgumentType] # a module, as it has ignore_index
 
 
 def is_of_torch(loss: object) -> bool:
     """Return whether torch computes a loss, perhaps for Hydrant. Most of those broadcast the shapes that they get."""
     made_by = loss.func if isinstance(loss, partial) else getattr(type(loss), "forward", loss)
     return str(getattr(made_by, "__module__", "")).startswith(("torch.nn.", __name__))
-
-
-def _as_module(loss: Callable[..., Any]) -> Loss:
-    """Return torch's module instead of its function (also with arguments), and any other loss as it is."""
-    function, arguments = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
-    is_known = function in _MODULES and not getattr(loss, "args", ())
-    return _MODULES[function](**arguments) if is_known else loss
 
 
 def check_weight(loss: object, targets: object) -> None:

@@ -68,17 +68,16 @@ class Supervised(Task):
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
             if not isinstance(loss, Tensor) or loss.ndim:
-                found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+                value = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
                 message = (
-                    f"gives {found} for {name!r}; it needs the mean over the samples, a tensor of shape ()"
+                    f"gives {value} for {name!r}; it needs the mean of the samples, a tensor of shape ()"
                 )
                 raise ConfigError("task.loss", message)
         predictions = map_tensors(Tensor.detach, outputs)
         valid = self.loss.valid(batch.targets) if isinstance(self.loss, task_losses.MeanOfValid) else None
         num_targets = batch.num_samples if valid is None else valid.sum()
-        return Outcome(
-            losses, self.measure(outputs, batch) if self.measures else {}, predictions, num_targets
-        )
+        measurements = self.measure(outputs, batch) if self.measures else {}
+        return Outcome(losses, measurements, predictions, num_targets)
 
     def measure(self, outputs: Tensors, batch: Batch) -> dict[str, Tensor]:
         """Return the measurements of a batch. Default: none."""
@@ -99,11 +98,9 @@ def fitted(outputs: Tensors, targets: Tensors) -> Tensors:
 
 def _in_dtype(targets: Tensors, outputs: Tensors) -> Tensors:
     """Return floats in the dtype of the outputs: of two dtypes, some of torch's losses have no gradient."""
-    if not isinstance(targets, Tensor) or not isinstance(outputs, Tensor):
-        return targets
-    return (
-        targets.to(outputs.dtype) if targets.is_floating_point() and outputs.is_floating_point() else targets
-    )
+    are_tensors = isinstance(targets, Tensor) and isinstance(outputs, Tensor)
+    are_floats = are_tensors and targets.is_floating_point() and outputs.is_floating_point()
+    return targets.to(outputs.dtype) if are_floats else targets
 
 
 class Regression(Supervised):
@@ -133,9 +130,7 @@ class Regression(Supervised):
         if isinstance(loss, str) and loss not in losses:
             raise unknown_name("task.loss", "loss", loss, losses)
         if _takes_logarithms(loss):
-            message = (
-                "true makes the outputs logarithms, but task=regression measures and predicts them as numbers"
-            )
+            message = "true makes the outputs logarithms, but task=regression measures them as numbers"
             remedy = "give false and a model whose outputs are above 0, or use task=supervised"
             raise ConfigError("task.loss.log_input", message, remedy=remedy)
         super().__init__(model, loss=losses[loss] if isinstance(loss, str) else loss, metrics=metrics)
@@ -151,10 +146,10 @@ class Regression(Supervised):
         if fitted(outputs, targets).shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1
             remedy = f"give model.num_classes={needed}" if targets.ndim < 3 else ""
-            found = f"gives {list(outputs.shape[1:])} for a sample, but its targets have {list(targets.shape[1:])}"
-            raise ConfigError("model", f"{found}; a regression needs the same shape", remedy=remedy)
-        outcome = super().assess(outputs, Batch(batch.inputs, targets))
-        return outcome._replace(num_targets=targets.numel())
+            shape, of_targets = list(outputs.shape[1:]), list(targets.shape[1:])
+            message = f"gives {shape} for a sample, but its targets have {of_targets}"
+            raise ConfigError("model", f"{message}; a regression needs the same shape", remedy=remedy)
+        return super().assess(outputs, Batch(batch.inputs, targets))._replace(num_targets=targets.numel())
 
     def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         errors = outputs - batch.targets
@@ -190,8 +185,7 @@ class R2(task_losses.MetricOfSums):
         count, total, squares, errors = sums
         spread = squares - total.square() / count
         is_spread = spread > 1e-12 * squares  # less is rounding
-        constant = (errors == 0).double()
-        return torch.where(is_spread, 1 - errors / spread, constant).mean()
+        return torch.where(is_spread, 1 - errors / spread, (errors == 0).double()).mean()
 
 
 class TwoModels(Task):

@@ -53,8 +53,7 @@ def end_training(trainer: Trainer) -> None:
 def train_update(trainer: Trainer, *, is_last: bool) -> None:
     """Make one update, and do what is due after it."""
     due = begin_update(trainer, is_last=is_last)
-    update = make_update(trainer, measure=due.log)
-    finish_update(trainer, due, update, is_last=is_last)
+    finish_update(trainer, due, make_update(trainer, measure=due.log), is_last=is_last)
 
 
 def begin_update(trainer: Trainer, *, is_last: bool) -> Due:

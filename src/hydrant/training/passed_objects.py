@@ -196,8 +196,7 @@ def _check_call(group: str, function: Any, how: str, remedy: str, *arguments: An
     except TypeError as error:
         if "missing" not in str(error):
             return
-        message = f"{class_path(function)} is called {how}: {error}"
-        raise ConfigError(group, message, remedy=remedy) from error
+        raise ConfigError(group, f"{class_path(function)} is called {how}: {error}", remedy=remedy) from error
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}
@@ -205,8 +204,7 @@ _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}
 
 def _hash(*texts: str) -> str:
     """Return a hash of texts, without the addresses of objects in them, which differ in each process."""
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", "\n".join(texts))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", "\n".join(texts)).encode()).hexdigest()[:12]
 
 
 def class_path(value: Any) -> str:

@@ -78,8 +78,7 @@ class _Predictions:
 
     def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:
         """Return the pictures of the predictions of all ranks, which call this together."""
-        counts = all_reduce(self._counts)[:-1].cpu()
-        confusion = counts.view(self._num_classes, self._num_classes)
+        confusion = all_reduce(self._counts)[:-1].cpu().view(self._num_classes, self._num_classes)
         mistakes = None if self._mistakes is None else _Mistakes(*(values.cpu() for values in self._mistakes))
         per_rank = [part for part in world.all_gather(mistakes) if part is not None]
         pictures: dict[str, Draw] = {"confusion": partial(draw_confusion, confusion, self._class_names)}

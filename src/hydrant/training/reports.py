@@ -184,8 +184,7 @@ def _extremes(values: Tensor) -> Tensor:
     if not values.numel():
         return values.new_full((2,), -math.inf, dtype=torch.float64)
     is_finite = values.isfinite()
-    ends = [torch.where(is_finite, sign * values, -math.inf).amax() for sign in (-1, 1)]
-    return torch.stack(ends).double()
+    return torch.stack([torch.where(is_finite, sign * values, -math.inf).amax() for sign in (-1, 1)]).double()
 
 
 def _bounds(extremes: Tensor) -> Tensor:

@@ -31,8 +31,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     optimizers = trainer.optimizers.state_dict()
     names = _parameter_names(trainer.task)
     for name, entry in trainer.optimizers.entries.items():
-        parameters = [names[id(p)] for p in entry.parameters]
-        named = _by_name(optimizers["optimizers"][name], parameters)
+        named = _by_name(optimizers["optimizers"][name], [names[id(p)] for p in entry.parameters])
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
     meter, stream, num_updates = trainer.meter.state_dict(), trainer.stream, trainer.state.num_updates
     of_rank = {

@@ -133,8 +133,7 @@ class Optimizers:
         checks_norms = self.skips_non_finite and not self._precision.scales_loss
         if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
             return Update(outcomes, stop, "not_finite", {})
-        is_applied = self._precision.step(self._steps)
-        return Update(outcomes, stop, "applied" if is_applied else "overflowed", norms)
+        return Update(outcomes, stop, "applied" if self._precision.step(self._steps) else "overflowed", norms)
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""

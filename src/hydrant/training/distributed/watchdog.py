@@ -164,8 +164,7 @@ def _read_positions(store: dist.Store, world_size: int) -> dict[int, RankPositio
 
 def _diagnose(positions: dict[int, RankPosition], world_size: int, timeout: float) -> tuple[RankHung, str]:
     """Return the error that names the ranks that hang, and the stacks of the ranks that answered."""
-    silent = [rank for rank in range(world_size) if rank not in positions]
-    hung = silent or _ranks_behind(positions)
+    hung = [rank for rank in range(world_size) if rank not in positions] or _ranks_behind(positions)
     named = f"rank {hung[0]} hangs" if len(hung) == 1 else f"ranks {', '.join(map(str, hung))} hang"
     where = {rank: f"is at {p.phase} ({p.location})" for rank, p in positions.items()}
     message = f"{named}: no progress for {timeout:g} s (parallel.timeout_seconds); "

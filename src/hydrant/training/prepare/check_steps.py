@@ -106,8 +106,7 @@ def _failure(
                 key = "optimizer"
             make_step(first)
             tensors: dict[str, Tensor] = {}
-            plain = split(first.state_dict(), tensors)
-            second.load_state_dict(join(plain, tensors))
+            second.load_state_dict(join(split(first.state_dict(), tensors), tensors))
             make_step(second)
             for group in groups:
                 for weight in stand_ins([p for p in group["params"] if p.is_complex()], device):

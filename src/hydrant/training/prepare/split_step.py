@@ -120,8 +120,7 @@ def assign(shapes: Sequence[torch.Size], num_ranks: int) -> list[int]:
 def _all_gather(by_rank: Sequence[Sequence[Tensor]], rank: int) -> None:
     """Copy the tensors that each rank has to the others, in place. All have the same device and dtype."""
     size = max(sum(tensor.numel() for tensor in tensors) for tensors in by_rank)
-    first = next(tensor for tensors in by_rank for tensor in tensors)
-    sent = first.new_zeros(size)
+    sent = next(tensor for tensors in by_rank for tensor in tensors).new_zeros(size)
     if by_rank[rank]:
         flat = torch.cat([tensor.reshape(-1) for tensor in by_rank[rank]])
         sent[: len(flat)] = flat

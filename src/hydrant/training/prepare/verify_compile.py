@@ -189,5 +189,4 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
 
 def _distance(eager: Tensor, other: Tensor | None) -> float:
     """Return the 2-norm of the difference; a gradient that is missing is 0."""
-    difference = eager if other is None else eager - other
-    return float(as_real(difference).double().norm())
+    return float(as_real(eager if other is None else eager - other).double().norm())

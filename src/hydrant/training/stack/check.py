@@ -233,8 +233,7 @@ def try_lanes(plans: Sequence[Plan]) -> int:
 
 def _compare_losses(stacked: Trainer, alone: Trainer) -> None:
     one, other = (trainer.meter.read()["loss"] for trainer in (stacked, alone))
-    is_rounded = alone.plan.precision.is_reduced
-    tolerance = _ROUNDED_LOSS_TOLERANCE if is_rounded else _LOSS_TOLERANCE
+    tolerance = _ROUNDED_LOSS_TOLERANCE if alone.plan.precision.is_reduced else _LOSS_TOLERANCE
     if not abs(one - other) <= tolerance * max(abs(other), 1e-3):  # also if one is NaN
         message = f"its loss would be {one:.6g} instead of {other:.6g} after {_NUM_TRIED} updates"
         raise CannotStack(f"{type(alone.model).__name__} does not train as it does alone: {message}")

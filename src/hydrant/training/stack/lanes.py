@@ -273,8 +273,7 @@ def _is_line(key: str, states: _States, of_lanes: Sequence[Sequence[nn.Parameter
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
     """Stack tensors so that each part has the strides of the first one: a product rounds by them."""
     dense = torch.empty_like(tensors[0])
-    strides = (dense.numel(), *dense.stride())
-    stacked = dense.new_empty_strided((len(tensors), *dense.shape), strides)
+    stacked = dense.new_empty_strided((len(tensors), *dense.shape), (dense.numel(), *dense.stride()))
     # The counts of lanes that were in a stack are on the device, those of others where the class keeps them.
     return torch.stack([tensor.to(dense.device) for tensor in tensors], out=stacked)
 
@@ -399,8 +398,7 @@ def _call(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         case "addcdiv":
             result = args[0] + args[1] / args[2] * _number(named.get("value", 1), args[0])
         case "lerp":
-            weight = named.get("weight", args[-1])
-            result = args[0] + (args[1] - args[0]) * _number(weight, args[0])
+            result = args[0] + (args[1] - args[0]) * _number(named.get("weight", args[-1]), args[0])
         case "clamp" | "clamp_min" | "clamp_max" if name.endswith("_"):
             result = getattr(torch, name[:-1])(*args, **named)
         case _:

@@ -169,8 +169,7 @@ class StackedOptimizer:
             return self._trace(numbers)
         except _UNMAPPED as error:
             why = str(error) if isinstance(error, stack_lanes.DecidesByNumber) else typed_line(error)
-            why = why.partition(". Please file")[0]
-            raise stack_lanes.CannotStack(why) from error
+            raise stack_lanes.CannotStack(why.partition(". Please file")[0]) from error
 
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
         first = self._optimizers[0]

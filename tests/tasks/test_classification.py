@@ -173,7 +173,6 @@ def test_unknown_labels_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({"label_smoothing": 1.5}, "task.label_smoothing"),
         ({"class_weights": "balanced", "multi_label": True}, "task.class_weights"),
         ({"class_weights": "balanced", "loss": nn.MultiMarginLoss()}, "task.class_weights"),
         ({"class_weights": [1.0], "loss": nn.MultiMarginLoss()}, "task.class_weights"),

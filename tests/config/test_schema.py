@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir, group_options
-from hydrant.config.schema import DURATIONS, GROUPS, POSITIVE, Best, TrainConfig
+from hydrant.config.schema import DURATIONS, GROUPS, Best, TrainConfig
 from hydrant.files.plain_values import accepts
 from hydrant.safety.targets import locate, targets_of
 
@@ -77,7 +77,7 @@ def test_train_yaml_and_the_schema_have_the_same_keys() -> None:
     keys = (set(plain) - {"defaults", "hydra"}) | {name for name in chosen if name in GROUPS}
     assert keys == set(TrainConfig.__dataclass_fields__)
     assert set(plain["best"]) == set(Best.__dataclass_fields__)
-    assert {*DURATIONS, *GROUPS, *POSITIVE} <= keys
+    assert {*DURATIONS, *GROUPS} <= keys
 
 
 def test_every_key_of_train_yaml_has_a_comment() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +23,14 @@ from run_folders import rows
 from safetensors.torch import load_file
 
 import hydrant
+from hydrant import cli
+from hydrant.commands import preview
 from hydrant.commands.bench import run
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training import metrics
 from hydrant.training.prepare import micro_batch
-from hydrant.training.profiling.costs import costs
+from hydrant.training.profiling import costs
 
 SOURCES = Path(hydrant.__file__).parent
 METHODS: list[tuple[Any, str]] = [
@@ -46,6 +49,7 @@ Site = tuple[str, str, int]
 """A wait of the project: the file, the name of the call, and the line."""
 WAITS = Counter({
     ("commands/bench/run.py", "synchronize"): 2,
+    ("commands/preview.py", "synchronize"): 1,
     ("data/in_memory.py", "record_stream"): 1,
     ("data/in_memory.py", "synchronize"): 1,
     ("data/in_memory.py", "wait_stream"): 1,
@@ -181,11 +185,12 @@ def see(train: Train, words: list[str], monkeypatch: pytest.MonkeyPatch) -> Call
         torch.cuda.reset_peak_memory_stats()
         clock.readings.clear()
         with monkeypatch.context() as patches:
-            for module in (costs, run, metrics, micro_batch):
+            for module in (costs, run, metrics, micro_batch, preview):
                 patches.setattr(module, "time", clock)
             folder = train(*words, name=next(names))
             active = torch.cuda.memory_stats()["active_bytes.all.peak"]
             train(*words, "duration=2s", name=next(names))
+            assert cli.main(["preview", *words]) == 0
             patches.setattr(run, "matmul_rate", lambda *_: 0)
             measured = run._measure_cell(check(compose(words)), 2, 1)
             patches.setattr(torch, "mm", torch.add)  # which is faster
@@ -217,6 +222,8 @@ class Clock:
         """Return the time, and note which function reads it and whether the GPU has no work."""
         self.readings.append((sys._getframe(1).f_code.co_name, torch.cuda.current_stream().query()))
         return float(len(self.readings))
+
+    process_time = time.process_time
 
 
 def written() -> set[Site]:

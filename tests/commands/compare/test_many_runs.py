@@ -55,7 +55,7 @@ def test_a_report_of_a_hundred_runs_lists_them() -> None:
     assert "more runs" not in text
 
 
-@pytest.mark.parametrize(("module", "name"), [(groups, "_seed"), (groups, "repetition")])
+@pytest.mark.parametrize(("module", "name"), [(groups, "seed_of"), (groups, "repetition")])
 def test_the_work_is_linear_in_the_runs(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in what is read of the runs: the seeds of the groups."""
     counts: list[int] = []

@@ -54,7 +54,7 @@ def add_question_flags(parser: Flags) -> None:
     for flag in ("--metric", "--baseline", "--target", "--against"):
         parser.add_argument(flag)
     for flag in ("--by", "--best-over", "--tuned"):
-        parser.add_argument(flag, type=_keys)
+        parser.add_argument(flag, type=lambda text: [key for key in text.split(",") if key])
     for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
         parser.add_argument(flag, type=float)
     parser.add_argument("--mode", choices=["max", "min"])
@@ -75,13 +75,8 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(flag, action="store_true")
     options, words = parser.split(arguments)
     if options.csv and wants_json():
-        raise ConfigError(
-            "--csv", "prints a table for programs, as --json prints an object", remedy="give one of them"
-        )
+        message = "prints a table for programs, as --json prints an object"
+        raise ConfigError("--csv", message, remedy="give one of them")
     if options.follow and options.html is None:
         raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
     return options, words
-
-
-def _keys(text: str) -> list[str]:
-    return [key for key in text.split(",") if key]

@@ -1,6 +1,7 @@
 """Warnings about what makes a comparison unfair or incomplete. They are shown after the verdict, before the tables."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from hydrant.clock import Duration
 from hydrant.commands.compare.config_keys import is_data_key, label
 from hydrant.commands.compare.groups import Group, Metric, are_balanced
 from hydrant.commands.compare.run import SEVERAL, Run
-from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
+from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus
@@ -39,9 +40,8 @@ def find_warnings(
     """
     warnings = [*_excluded(runs), *_conditions(runs, metric), *_unbalanced(groups, of_effects)]
     if twice := [run for run in runs if run.is_read_twice]:
-        warnings.append(
-            ("runs", f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used")
-        )
+        text = "given as a folder and from W&B; only the folder is used"
+        warnings.append(("runs", f"{_names(twice, runs)}: {text}"))
     missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
     if missing:
         warnings.append(("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
@@ -49,11 +49,11 @@ def find_warnings(
     return [ComparisonWarning(about, text) for about, text in warnings]
 
 
-_Found = Iterator[tuple[str, str]]
+_Texts = Iterator[tuple[str, str]]
 """What a warning is about, and its text."""
 
 
-def _conditions(runs: Sequence[Run], metric: Metric) -> _Found:
+def _conditions(runs: Sequence[Run], metric: Metric) -> _Texts:
     """Yield the conditions in which the runs differ, and whether their code is that of a commit."""
     begun = [run for run in runs if run.summary.get("environment")]
     defining = differing_definitions(metric.name, [run.config for run in begun if metric.has_result(run)])
@@ -69,14 +69,12 @@ def _conditions(runs: Sequence[Run], metric: Metric) -> _Found:
     for about, value in conditions.items():
         yield from _differing(about, begun, value)
     chose = [run for run in begun if run.summary.get("orthogonalized_in")]
-    yield from _differing(
-        "number format of Muon's products", chose, lambda run: str(run.summary["orthogonalized_in"])
-    )
+    yield from _differing("number format of Muon's products", chose, lambda r: r.summary["orthogonalized_in"])
     if dirty := [run for run in begun if run.summary["environment"].get("git_dirty")]:
         yield "code commit", f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
 
 
-def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> _Found:
+def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> _Texts:
     """Yield whether results are means over different settings of other keys, or settings are left out."""
     keys = ", ".join(next((group.averaged_over for group in groups), ()))
     if not are_balanced(groups):
@@ -88,7 +86,7 @@ def _unbalanced(groups: Sequence[Group], of_effects: Sequence[str]) -> _Found:
         yield "groups", f"not in the means, which take what all groups and seeds have: {named}"
 
 
-def _excluded(runs: Sequence[Run]) -> _Found:
+def _excluded(runs: Sequence[Run]) -> _Texts:
     """Yield which runs are in no group."""
     if pairs := [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]:
         text = f"several runs of the same job with the same seed: {_listed(pairs, _MAX_NAMES)}"
@@ -97,7 +95,7 @@ def _excluded(runs: Sequence[Run]) -> _Found:
         yield "groups", f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
 
 
-def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> _Found:
+def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> _Texts:
     """Yield whether results are those where a hook, such as `stop_at`, has ended the run."""
     if ended := [run for run in runs if metric.has_result(run) and run.summary.get("end_reason")]:
         updates = sorted({run.summary.get("num_updates", 0) for run in ended})
@@ -108,7 +106,7 @@ def _ended_by_hooks(runs: Sequence[Run], metric: Metric) -> _Found:
         yield "budget", f"{text}: {remedy}"
 
 
-def _without_result(runs: Sequence[Run], metric: Metric) -> _Found:
+def _without_result(runs: Sequence[Run], metric: Metric) -> _Texts:
     by_reason: dict[str, list[Run]] = {}
     for run in runs:
         if not metric.has_result(run) and not run.repeats and run.state != SEVERAL:
@@ -130,26 +128,20 @@ def find_unknown_times(
     runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]
 ) -> list[ComparisonWarning]:
     """Return a warning for each unit without an AlgoPerf score, because a run reached the target at an unknown time."""
-    unknown = {unit: runs_without_time(times, unit) for unit in UNITS}
     text = "no AlgoPerf score in {}, because it is unknown when these runs reached the target: {}"
-    return [
-        ComparisonWarning(
-            "target", text.format(unit, _names([run for run in runs if run.name in names], runs))
-        )
-        for unit, names in unknown.items()
-        if names
-    ]
+    unknown = {unit: [r for r in runs if times and math.isnan(times[r.name][unit])] for unit in UNITS}
+    return [ComparisonWarning("target", text.format(u, _names(of, runs))) for u, of in unknown.items() if of]
 
 
-def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> _Found:
+def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> _Texts:
     """Yield whether the runs differ in a value: the values, the most frequent first, with their runs."""
     by_value: dict[str, list[Run]] = {}
     for run in runs:
         by_value.setdefault(value(run), []).append(run)
     if len(by_value) > 1:
-        (most_frequent, most), *others = sorted(by_value.items(), key=lambda item: -len(item[1]))
+        (most_frequent, most), *rarer = sorted(by_value.items(), key=lambda item: -len(item[1]))
         values = [f"{most_frequent} ({len(most)} of {len(runs)} runs)"]
-        values += [f"{text} ({_names(affected, runs)})" for text, affected in others]
+        values += [f"{text} ({_names(affected, runs)})" for text, affected in rarer]
         yield about, f"the {about} differs: {_listed(values, _MAX_VALUES)}"
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hydrant.checks import unknown_name
-from hydrant.commands.compare import config_keys as compare_config_keys
-from hydrant.commands.compare import ranking, studied
+from hydrant.commands.compare import config_keys, ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
@@ -72,8 +71,7 @@ class Comparison:
             return LAST_UPDATE
         known = sorted({num for num in updates.values() if num is not None})
         ends = " to ".join(f"{num:,}" for num in dict.fromkeys((known[0], known[-1])))
-        what = "of the checkpoints that were tested, " if self.metric.is_test else ""
-        return f"{what}after {ends} updates"
+        return f"{'of the checkpoints that were tested, ' * self.metric.is_test}after {ends} updates"
 
     @property
     def caution(self) -> str:
@@ -92,18 +90,14 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    asked, every_key = (
-        _choose_metric(runs, question.metric, question.mode),
-        compare_config_keys.differing_keys(runs),
-    )
-    marked = compare_config_keys.mark_repeats(
-        compare_config_keys.mark_several_configs(runs), [*every_key, *(question.by or ())]
-    )
-    given, study = studied.tested_runs(marked, studied.find_study(runs))
-    keys = compare_config_keys.differing_keys(given)
-    by, over = _asked_keys(given, question, keys, study)
-    validation = _choose_metric(given, None, None) if over and asked.is_test else asked
-    choice = ranking.choose_best(given, by, over, keys, asked, validation)
+    asked, every_key = _choose_metric(runs, question.metric, question.mode), config_keys.differing_keys(runs)
+    marked = config_keys.mark_several_configs(runs)
+    marked = config_keys.mark_repeats(marked, [*every_key, *(question.by or ())])
+    tested, study = studied.tested_runs(marked, studied.find_study(runs))
+    keys = config_keys.differing_keys(tested)
+    by, over = _asked_keys(tested, question, keys, study)
+    validation = _choose_metric(tested, None, None) if over and asked.is_test else asked
+    choice = ranking.choose_best(tested, by, over, keys, asked, validation)
     metric, looks = choice.metric, studied.count_looks(marked)
     counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
@@ -123,9 +117,9 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     )  # fmt: skip
     answer = factorial.verdict if factorial else find_verdict(groups, verdicts.noise, *terms)
     verdict = of_one_quantity(answer, counted, metric)
-    verdict = of_one_quantity(verdict, given, validation) if over else verdict
+    verdict = of_one_quantity(verdict, tested, validation) if over else verdict
     times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
-    warnings = find_warnings(given, groups, other_keys, asked, factorial.left_out if factorial else ())
+    warnings = find_warnings(tested, groups, other_keys, asked, factorial.left_out if factorial else ())
     return Comparison(
         question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline,
         warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, repetitions, choice, verdicts,
@@ -153,11 +147,9 @@ def _groups(
 ) -> tuple[Sequence[Group], Group | None]:  # fmt: skip
     """Return the groups with their differences from the baseline: the winner, if none is asked for."""
     groups = group_runs(runs, by, other_keys, choice.metric)
-    base = (
-        ranking.find_winner(groups, choice.metric)
-        if baseline is None
-        else ranking.find_baseline(groups, baseline)
-    )
+    base = ranking.find_winner(groups, choice.metric)
+    if baseline is not None:
+        base = ranking.find_baseline(groups, baseline)
     if base is None:
         return groups, None
     compared = ranking.with_differences(groups, base, choice.num_tried * num_looks**2)
@@ -166,10 +158,8 @@ def _groups(
 
 def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> Metric:
     """Return the metric to compare, by default the one of the best checkpoints, and its mode."""
-    chosen_best = [(run.config.get("best.metric"), run.config.get("best.mode")) for run in runs]
-    deciding = Counter(
-        (name, mode) for name, mode in chosen_best if isinstance(name, str) and mode in ("max", "min")
-    )
+    pairs = [(run.config.get("best.metric"), run.config.get("best.mode")) for run in runs]
+    deciding = Counter((m, way) for m, way in pairs if isinstance(m, str) and way in ("max", "min"))
     has_accuracy = any("val/accuracy" in run.series for run in runs)
     fallback = ("val/accuracy", "max") if has_accuracy else ("val/loss", "min")
     default_name, default_mode = deciding.most_common(1)[0][0] if deciding else fallback
@@ -191,10 +181,10 @@ def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:
         raise unknown_name(flag, "metric", name, metrics)
 
 
-def _known_keys(flag: str, runs: Sequence[Run], given: Sequence[str], keys: Sequence[str]) -> list[str]:
-    config_keys = {key for run in runs for key in run.config}
-    for key in given:
-        if key not in config_keys:
-            raise unknown_name(flag, "key", key, keys or config_keys)
-        compare_config_keys.check_repeats(flag, key, runs)
-    return list(given)
+def _known_keys(flag: str, runs: Sequence[Run], asked: Sequence[str], keys: Sequence[str]) -> list[str]:
+    known = {key for run in runs for key in run.config}
+    for key in asked:
+        if key not in known:
+            raise unknown_name(flag, "key", key, keys or known)
+        config_keys.check_repeats(flag, key, runs)
+    return list(asked)

@@ -85,15 +85,15 @@ def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> di
     begun = [[run for run in runs if run.state != RunStatus.MISSING] for runs in groups]
     begun = [runs for runs in begun if runs]
     first = [runs[0] for runs in begun]
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for key in sorted(set[str].intersection(*(set(run.config) for run in first)) if first else ()):
         values = list(dict.fromkeys(label(run, key) for run in first))
         is_setting = not (key in (*by, *REPETITIONS) or is_neutral(key) or is_after_training(key))
         is_setting = is_setting and not key.endswith("_target_") and not _is_idle(key, first)
         is_alike_in_each = all(len({label(run, key) for run in runs}) == 1 for runs in begun)
         if is_setting and len(values) > 1 and is_alike_in_each:
-            found[key] = values
-    return found
+            settings[key] = values
+    return settings
 
 
 def _is_idle(key: str, runs: Sequence[Run]) -> bool:
@@ -168,15 +168,16 @@ def _determines(runs: Sequence[Run], key: str, other: str) -> bool:
     return all(values.setdefault(_text(run, key), _text(run, other)) == _text(run, other) for run in runs)
 
 
-def in_natural_order(values: Sequence[Any]) -> list[Any]:
-    """Return the distinct values in order: numbers by size, then texts.
+def label_order(values: Sequence[Any]) -> dict[str, int]:
+    """Return the place of each label of these values: of no value, then of numbers by size, then of texts.
 
-    >>> in_natural_order(["b", 10, 9.5, "a", 10])
-    [9.5, 10, 'a', 'b']
+    >>> label_order(["b", 10, 9.5, "a", 10])
+    {'-': 0, '9.5': 1, '10': 2, 'a': 3, 'b': 4}
     """
     numbers = {v for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
     texts = {as_text(v) for v in values if not isinstance(v, int | float) or isinstance(v, bool)}
-    return [*sorted(numbers), *sorted(texts)]
+    ordered = ["-", *map(as_text, sorted(numbers)), *sorted(texts)]
+    return {text: place for place, text in enumerate(ordered)}
 
 
 _NO_COPY = (RunStatus.MISSING, RunStatus.NOT_STARTED, RunStatus.DAMAGED, SEVERAL)
@@ -192,12 +193,11 @@ def mark_several_configs(runs: Sequence[Run]) -> list[Run]:
 
 def _stretches_text(run: Run) -> str:
     """Return the config of each stretch in words: `duration 20, optimizer.lr 0.001 until update 20, then ...`."""
-    parts = [
+    return ", then ".join(
         ", ".join(f"{key} {shown(value)}" for key, value in stretch["config"].items())
         + ("" if stretch["end"] is None else f" until update {stretch['end']:,}")
         for stretch in run.summary["stretches"]
-    ]
-    return ", then ".join(parts)
+    )
 
 
 def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
@@ -217,6 +217,5 @@ def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
 def _marked(run: Run, counted: str) -> Run:
     if run.name == counted:
         return run
-    reason = f"the same job as {counted}, which counts"
-    error = f"{reason}; {run.error}" if run.error else reason
+    error = "; ".join(filter(None, [f"the same job as {counted}, which counts", run.error]))
     return replace(run, state=REPEAT, repeats=counted, error=error)

@@ -9,21 +9,9 @@ from functools import cache
 
 import numpy as np
 
-from hydrant.commands.compare.config_keys import (
-    as_text,
-    effective_repetitions,
-    in_natural_order,
-    label,
-    repetition,
-)
+from hydrant.commands.compare.config_keys import effective_repetitions, label, label_order, repetition
 from hydrant.commands.compare.run import REPEAT, FloatArray, Run
-from hydrant.commands.compare.statistics import (
-    UNBOUNDED,
-    Bounds,
-    Difference,
-    Estimate,
-    estimate,
-)
+from hydrant.commands.compare.statistics import UNBOUNDED, Bounds, Difference, Estimate, estimate
 from hydrant.config import metric_keys
 from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
@@ -159,7 +147,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
     its runs differ in other keys, they may be near-copies of each other, so their mean over these keys counts.
     """
     other_keys = [key for key in keys if key not in by]
-    orders = [_label_order([run.config.get(key) for run in runs]) for key in by]
+    orders = [label_order([run.config.get(key) for run in runs]) for key in by]
     members: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         members.setdefault(tuple(label(run, key) for key in by), []).append(run)
@@ -187,11 +175,11 @@ def _table(runs: Sequence[Run], varied: Sequence[str], seed_keys: Sequence[str],
     for run in runs:
         if metric.has_result(run):
             cell = name_of({key: label(run, key) for key in varied})
-            table.setdefault(cell, {})[_seed(run, seed_keys)] = run
+            table.setdefault(cell, {})[seed_of(run, seed_keys)] = run
     return table
 
 
-def _seed(run: Run, seed_keys: Sequence[str]) -> str:
+def seed_of(run: Run, seed_keys: Sequence[str]) -> str:
     """Return a word for each key that is drawn on its own: a fold belongs to its division."""
     words = {key: label(run, key) for key in seed_keys}
     if "fold" in words and "fold_seed" in words:
@@ -207,22 +195,17 @@ def _counted_cells(tables: Sequence[_Table]) -> list[Sequence[str]]:
     seed. Groups without a common cell, such as optimizers with learning rates of their own, have the cells of their own
     that all of their seeds have.
     """
-    whole = [_whole_cells(table) for table in tables]
+    all_seeds = [set[str]().union(*table.values()) for table in tables]
+    whole = [
+        [cell for cell, runs in table.items() if set(runs) == seeds]
+        for table, seeds in zip(tables, all_seeds, strict=True)
+    ]
     compared = [n for n, table in enumerate(tables) if table]
     for cells, num_seeds in ((tables, 2), (whole, 1), (tables, 1)):
-        shared = (
-            [cell for cell in cells[compared[0]] if all(cell in cells[n] for n in compared)]
-            if compared
-            else []
-        )
+        shared = [cell for n in compared[:1] for cell in cells[n] if all(cell in cells[m] for m in compared)]
         if all(len(_seeds_with(tables[n], shared)) >= num_seeds for n in compared):
             return [shared if table else [] for table in tables]
     return [cells or [*table] for cells, table in zip(whole, tables, strict=True)]
-
-
-def _whole_cells(table: _Table) -> list[str]:
-    seeds = set[str]().union(*table.values())
-    return [cell for cell, runs in table.items() if set(runs) == seeds]
 
 
 def _seeds_with(table: _Table, cells: Sequence[str]) -> list[str]:
@@ -239,22 +222,18 @@ def _with_missing_repetitions(groups: Sequence[Group], seed_keys: Sequence[str])
     """
     kinds = [tuple(effective_repetitions(group.runs[0])) for group in groups]
     missing = {
-        kind: iter(_missing_repetitions([g for g, own in zip(groups, kinds, strict=True) if own == kind]))
+        kind: iter(_missing_repetitions([g for g, of in zip(groups, kinds, strict=True) if of == kind]))
         for kind in dict.fromkeys(kinds)
     }
-    found = [(group, next(missing[kind])) for group, kind in zip(groups, kinds, strict=True)]
-    labels = {repetition(run): _seed(run, seed_keys) for group in groups for run in group.runs}
-    seeds = [
-        {_seed(run, seed_keys) for run in g.runs if run.state != REPEAT} | {labels[name] for name in lacking}
-        for g, lacking in found
-    ]
-    return [
-        replace(
-            g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)),
-            num_seeds=len(independent(dict.fromkeys(sorted(own), 0.0))),
-        )
-        for (g, lacking), own in zip(found, seeds, strict=True)
-    ]  # fmt: skip
+    labels = {repetition(run): seed_of(run, seed_keys) for group in groups for run in group.runs}
+    completed = list[Group]()
+    for group, kind in zip(groups, kinds, strict=True):
+        lacking, states = next(missing[kind]), Counter(group.states)
+        seeds = {seed_of(run, seed_keys) for run in group.runs if run.state != REPEAT}
+        num = len(independent(dict.fromkeys(sorted(seeds.union(labels[name] for name in lacking)), 0.0)))
+        states += Counter(missing=len(lacking))
+        completed.append(replace(group, missing_repetitions=lacking, states=states, num_seeds=num))
+    return completed
 
 
 def _missing_repetitions(groups: Sequence[Group]) -> list[list[str]]:
@@ -270,17 +249,13 @@ def _missing_repetitions(groups: Sequence[Group]) -> list[list[str]]:
     return [[seed for seed in common if is_missing(seed, group_seeds)] for group_seeds in seeds]
 
 
-def _label_order(values: Sequence[object]) -> dict[str, int]:
-    """Return the position of each label of a key."""
-    return {text: place for place, text in enumerate(["-", *map(as_text, in_natural_order(values))])}
-
-
 def _group(
     labels: Mapping[str, str], runs: Sequence[Run], seed_keys: Sequence[str], varied: Sequence[str], table: _Table,
     cells: Sequence[str], metric: Metric,
 ) -> Group:  # fmt: skip
-    seeds = _seeds_with(table, cells) or list(dict.fromkeys(seed for of in table.values() for seed in of))
-    seeds = balanced(seeds)
+    seeds = balanced(
+        _seeds_with(table, cells) or [*dict.fromkeys(seed for of in table.values() for seed in of)]
+    )
     counted = {seed: [table[cell][seed] for cell in cells if seed in table[cell]] for seed in seeds}
     results = {
         seed: float(np.mean([value for run in of_seed if (value := metric.result(run)) is not None]))
@@ -291,9 +266,8 @@ def _group(
         for run in runs
     )
     lacking = dict.fromkeys(seed for cell in cells for seed in table[cell] if seed not in counted)
-    left_out = [cell for cell in table if cell not in cells] + [
-        f"{' '.join(seed_keys)} {seed}" for seed in lacking
-    ]
+    left_out = [cell for cell in table if cell not in cells]
+    left_out += [f"{' '.join(seed_keys)} {seed}" for seed in lacking]
     return Group(
         labels, runs, counted, results, estimate(independent(results), metric.bounds),
         metric.best([*results.values()]), states, 1, varied, cells, left_out,
@@ -346,28 +320,21 @@ def balanced(labels: Sequence[str]) -> list[str]:
     kept = [*labels]
     while len(axes := _axes(kept)) > 1:
         counts = [Counter(axis) for axis in axes]
-        uneven = [
-            (num, n, level)
-            for n, of in enumerate(counts)
-            if len({*of.values()}) > 1
-            for level, num in of.items()
-        ]
+        uneven = [n for n, of in enumerate(counts) if len({*of.values()}) > 1]
         if not uneven:
             break
-        _, n, rarest = min(uneven)
+        _, n, rarest = min((num, n, level) for n in uneven for level, num in counts[n].items())
         kept = [label for label, level in zip(kept, axes[n], strict=True) if level != rarest]
     return kept
 
 
 def _axes(labels: Sequence[str]) -> list[list[int]]:
     """Return the number of each label's value for each key that has several, unless it determines another key."""
-    columns = [
-        [*map([*dict.fromkeys(words)].index, words)] for words in zip(*map(str.split, labels), strict=True)
-    ]
+    words = zip(*map(str.split, labels), strict=True)
+    columns = [[*map([*dict.fromkeys(column)].index, column)] for column in words]
     axes: list[list[int]] = []
-    for key in sorted(
-        filter(any, columns), key=max
-    ):  # only one with as many values, or more, determines another
+    # Only a key with as many values, or more, determines another.
+    for key in sorted(filter(any, columns), key=max):
         if all(len({*zip(key, other, strict=True)}) > max(key) + 1 for other in axes):
             axes.append(key)
     return axes

@@ -63,8 +63,8 @@ def difference(group: Group, other: Group) -> statistics.Difference:
     smaller = min(len(group.results), len(other.results))
     if len(shared) < min(2, smaller) or 2 * len(shared) < smaller:
         return statistics.unpaired(independent(group.results), independent(other.results), overlap)
-    values, others = (independent({name: g.results[name] for name in shared}) for g in (group, other))
-    return statistics.paired(values, others, overlap)
+    values, baseline = (independent({name: g.results[name] for name in shared}) for g in (group, other))
+    return statistics.paired(values, baseline, overlap)
 
 
 def overlap_of(group: Group) -> float:
@@ -167,12 +167,11 @@ def choose_best(
         raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
     counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
     groups = group_runs(counted, by, keys, validation)
-    found = [_choose(group, over, keys, validation) for group in groups]
-    chosen = [best for best in found if best is not None]
+    best_of_each = [_choose(group, over, keys, validation) for group in groups]
+    chosen = [best for best in best_of_each if best is not None]
+    without = [group for group, best in zip(groups, best_of_each, strict=True) if best is None]
     judged_on, judged, judge = _judge(chosen, metric)
-    judged += _not_chosen(
-        [g for g, best in zip(groups, found, strict=True) if best is None], judge, validation
-    )
+    judged += _not_chosen(without, judge, validation)
     values = {best.group.name: best.setting.labels for best in chosen}
     num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
     sentence = _sentence(chosen, over, validation, judged_on, judge)
@@ -200,9 +199,9 @@ def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> l
 
 def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:
     """Return what judges the settings, the runs and the metric."""
-    runs = [run for found in chosen for run in found.runs]
-    if chosen and all(any(metric.has_result(run) for run in found.fresh) for found in chosen):
-        return FRESH, [run for found in chosen for run in found.fresh], metric
+    runs = [run for best in chosen for run in best.runs]
+    if chosen and all(any(metric.has_result(run) for run in best.fresh) for best in chosen):
+        return FRESH, [run for best in chosen for run in best.fresh], metric
     if metric.is_test:
         return TEST, runs, metric
     phase, _, rest = metric.name.partition("/")
@@ -221,12 +220,12 @@ def _sentence(
 ) -> str:
     if not chosen:
         return f"No run has a result of {validation.name}, so no {' and '.join(over)} is chosen."
-    if all(found.num_settings == 1 for found in chosen):
+    if all(best.num_settings == 1 for best in chosen):
         return f"Each group has one {' and '.join(over)} at most, so none is chosen."
     values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
     text = f"The best {' and '.join(over)} of each group, chosen by {validation.name}, is shown ({values})."
     if judged_on == FRESH:
-        seeds = sorted({repetition(run) for found in chosen for run in found.fresh})
+        seeds = sorted({repetition(run) for best in chosen for run in best.fresh})
         return f"{text} It is judged on {judge.name} of fresh seeds, which did not choose it ({', '.join(seeds)})."
     remedy = "Fresh seeds of the best settings give fair means."
     if judged_on == TEST:

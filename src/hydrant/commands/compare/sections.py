@@ -54,49 +54,50 @@ class Section:
 
 def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
     """Return a section for each verdict that there is. Those that nobody asked for are details."""
-    v, asked = verdicts, question
-    sections = [replace(_noise(v.noise), is_detail=asked.difference is None)]
-    sections += [] if v.against is None else [_against(v.against)]
-    if v.sensitivity is not None:
-        sections.append(replace(_sensitivity(v.sensitivity), is_detail=asked.tolerance is None))
-    if v.tuning is not None:
-        sections.append(replace(_tuning(v.tuning), is_detail=asked.tuned is None))
-    return sections
+    v, asked = (
+        verdicts,
+        {"noise": question.difference, "sensitivity": question.tolerance, "tuning": question.tuned},
+    )
+    sections = [
+        _noise(v.noise), *map(_against, filter(None, [v.against])),
+        *map(_sensitivity, filter(None, [v.sensitivity])), *map(_tuning, filter(None, [v.tuning])),
+    ]  # fmt: skip
+    return [replace(section, is_detail=asked.get(section.name, "") is None) for section in sections]
 
 
-def factorial_section(found: Factorial, repetitions: str) -> Section:
+def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     """Return what each key of a sweep changes, a line each, and which keys interact."""
     titles = ["difference", "95 % interval", "p (Holm)", "verdict"]
     effects = Table(
         "effects", "The best value of each key beside its others, over the settings of the other keys.",
         ["key", "best", "other", *titles],
-        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in found.effects], 3,
-        best=[place for place, e in enumerate(found.effects) if e.key in found.decided],
+        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in factorial.effects], 3,
+        best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
     )  # fmt: skip
     rows = [
         [" and ".join(i.keys), " over ".join(i.lead_of), " for ".join(i.change_to),
          *_difference(i.change, is_decided=i.is_decided)]
-        for i in found.interactions
+        for i in factorial.interactions
     ]  # fmt: skip
     changes = Table(
         "interactions", "How much the lead of a value changes with a value of another key.",
         ["do they interact?", "lead of", "with", *titles], rows, 3,
-        best=[place for place, i in enumerate(found.interactions) if i.is_decided],
+        best=[place for place, i in enumerate(factorial.interactions) if i.is_decided],
     )  # fmt: skip
-    asked = str(found.verdict.leader).partition("=")[0]
+    asked = str(factorial.verdict.leader).partition("=")[0]
     sentences = [
         f"Each of the {repetitions} counts once, by its mean over the settings of the other keys. p and intervals are "
-        f"corrected for all {found.num_comparisons} comparisons of these tables. --by {asked} asks for "
+        f"corrected for all {factorial.num_comparisons} comparisons of these tables. --by {asked} asks for "
         "one key alone: choose it before you see results."
     ]
     sentences += [
         f"{' and '.join(i.keys)} interact, so the best value of one depends on the other: --by {','.join(i.keys)} "
         "compares their settings."
-        for i in found.interactions
+        for i in factorial.interactions
         if i.is_decided
     ]
-    if found.untested:
-        names = "; ".join(map(" and ".join, found.untested))
+    if factorial.untested:
+        names = "; ".join(map(" and ".join, factorial.untested))
         sentences.append(
             f"Undecided: {names}. A test needs results of two values of each key, with two {repetitions} in common and "
             "noise."
@@ -104,14 +105,9 @@ def factorial_section(found: Factorial, repetitions: str) -> Section:
     return Section("effects", "What each key changes", sentences, [effects, changes])
 
 
-def _difference(found: statistics.Difference, *, is_decided: bool) -> list[str]:
-    ends = interval(found.low, found.high)
-    return [
-        statistics.signed(found.mean),
-        ends,
-        statistics.p_value(found.p_holm),
-        "decided" if is_decided else "undecided",
-    ]
+def _difference(gap: statistics.Difference, *, is_decided: bool) -> list[str]:
+    ends, p = interval(gap.low, gap.high), statistics.p_value(gap.p_holm)
+    return [statistics.signed(gap.mean), ends, p, "decided" if is_decided else "undecided"]
 
 
 def _noise(noise: NoiseFloor) -> Section:
@@ -132,16 +128,12 @@ def _noise(noise: NoiseFloor) -> Section:
 
 
 def _against(verdict: TargetVerdict) -> Section:
-    rows: list[list[str]] = []
     digits = digits_of(value for test in verdict.tests.values() for value in (test.mean, test.low, test.high))
-    for name, test in verdict.tests.items():
-        means = [
-            number(test.mean, digits),
-            interval(test.low, test.high, digits),
-            statistics.signed(test.margin),
-        ]
-        ps = [statistics.p_value(test.p_holm), statistics.signed(test.statistic), statistics.p_value(test.p)]
-        rows.append([name, str(test.num), *means, *ps])
+    rows = [
+        [name, str(t.num), number(t.mean, digits), interval(t.low, t.high, digits), statistics.signed(t.margin),
+         statistics.p_value(t.p_holm), statistics.signed(t.statistic), statistics.p_value(t.p)]
+        for name, t in verdict.tests.items()
+    ]  # fmt: skip
     table = Table(
         "against", f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
         ["group", "n", "mean", "95 % interval", "margin", "p (Holm)", "margin √n", "p"], rows,
@@ -150,51 +142,41 @@ def _against(verdict: TargetVerdict) -> Section:
     return Section("against", f"Against {verdict.target}", verdict.sentences, [table])
 
 
-def _sensitivity(found: Sensitivity) -> Section:
-    digits = digits_of(line.basin and line.basin.best for line in found.lines)
+def _sensitivity(sensitivity: Sensitivity) -> Section:
+    digits = digits_of(line.basin and line.basin.best for line in sensitivity.lines)
     table = Table(
         "basin",
         "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "
         "rates, so it may be wider.",
         ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
-        [_basin_row(line, digits) for line in found.lines], page_only=[6],
+        [_basin_row(line, digits) for line in sensitivity.lines], page_only=[6],
     )  # fmt: skip
-    sentences = [found.sentences[0], *found.sentences[1:][-1:]]  # those between are the rows
-    return Section("sensitivity", "Sensitivity to the learning rate", sentences, [table])
+    first, *rest = sensitivity.sentences  # those between are the rows
+    return Section("sensitivity", "Sensitivity to the learning rate", [first, *rest[-1:]], [table])
 
 
 def _basin_row(line: Line, digits: int) -> list[str]:
     basin, cells = line.basin, ["-"] * 4
     if basin is not None:
         low, high = "≤" if basin.is_low_open else "", "≥" if basin.is_high_open else ""
-        cells = [
-            f"{basin.best_lr:g}",
-            number(basin.best, digits),
-            f"{low}{basin.low:.2g} to {high}{basin.high:.2g}",
-            f"{'≥' if low or high else ''}{number(basin.factor)}",
-        ]
+        ends, is_open = f"{low}{basin.low:.2g} to {high}{basin.high:.2g}", "≥" * bool(low or high)
+        cells = [f"{basin.best_lr:g}", number(basin.best, digits), ends, f"{is_open}{number(basin.factor)}"]
     return [line.name, str(len(line.lrs)), *cells, str(sum(num > 0 for num in line.failed))]
 
 
-def _tuning(found: Tuning) -> Section:
-    counts = [1, *[n for n in (2, 4, 8, 16, 32) if n < found.budget][-3:], found.budget]
-    rows: list[list[str]] = []
-    digits = digits_of(value for method in found.methods for value in method.curve.expected)
-    for method in found.methods:
-        curve = method.curve
-        ends = None if curve.low is None or curve.high is None else (curve.low[-1], curve.high[-1])
-        values = [number(curve.expected[n - 1], digits) for n in counts]
-        counted = [
-            str(method.num_trials),
-            *values,
-            interval(*ends, digits) if ends else "-",
-            str(method.num_failed),
-        ]
-        rows.append([method.name, *counted])
+def _tuning(tuning: Tuning) -> Section:
+    counts = [1, *[n for n in (2, 4, 8, 16, 32) if n < tuning.budget][-3:], tuning.budget]
+    digits = digits_of(value for method in tuning.methods for value in method.curve.expected)
+    rows = [
+        [m.name, str(m.num_trials), *(number(m.curve.expected[n - 1], digits) for n in counts),
+         interval(m.curve.low[-1], m.curve.high[-1], digits) if m.curve.low and m.curve.high else "-",
+         str(m.num_failed)]
+        for m in tuning.methods
+    ]  # fmt: skip
     titles = ["method", "trials", "best of 1", *(f"of {n}" for n in counts[1:]), "95 % interval", "failed"]
     caption = "The expected best of n trials, with the bootstrap interval of the last one over the trials."
     table = Table("tuning", caption, titles, rows, page_only=[len(titles) - 1])
-    return Section("tuning", "Tuning under equal budgets", found.sentences, [table])
+    return Section("tuning", "Tuning under equal budgets", tuning.sentences, [table])
 
 
 VERDICT, RUNS = "verdict", "runs"
@@ -225,17 +207,15 @@ def _runs(c: Comparison) -> Section:
     identifying = [*["run"] * has_names, *c.keys, "state"]
     after = [] if c.moment == LAST_UPDATE else ["measured after"]
     titles = [*identifying, "updates", *after, c.metric.name, "best", *(FIGURES[name][1] for name in names)]
-    rows, notes = list[list[str]](), list[str]()
-    of_runs = [run_to_dict(run, c) for run in c.runs]
+    rows, of_runs = list[list[str]](), [run_to_dict(run, c) for run in c.runs]
+    notes = [f"{run.error[:_MAX_ERROR]}{'...' * (len(run.error) > _MAX_ERROR)}" for run in c.runs]
     digits = digits_of(row[name] for row in of_runs for name in ("final", "best"))
-    for run, row in zip(c.runs, of_runs, strict=True):
+    for row in of_runs:
         counts = [row[name] for name in ("num_updates", *["measured_at"] * len(after))]
         results = [number(row[name], digits) for name in ("final", "best")]
         labels = [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
-        rows.append(
-            [*labels, *map(number, counts), *results, *(number(row["figures"][name]) for name in names)]
-        )
-        notes.append(f"{run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
+        figures = [number(row["figures"][name]) for name in names]
+        rows.append([*labels, *map(number, counts), *results, *figures])
     table = Table(
         RUNS, "Runs and the keys in which they differ.", titles, rows, len(identifying), "runs", notes=notes,
         ranks=[c.metric.rank(c.metric.final(run)) for run in c.runs],
@@ -246,11 +226,8 @@ def _runs(c: Comparison) -> Section:
 
 def _groups(c: Comparison) -> Section:
     groups = best_first(c.groups, c.metric)
-    digits = digits_of(
-        value
-        for group in groups
-        for value in (group.estimate.mean, group.estimate.low, group.estimate.high, group.best)
-    )
+    estimates = [group.estimate for group in groups]
+    digits = digits_of([*(x for e in estimates for x in (e.mean, e.low, e.high)), *(g.best for g in groups)])
     rows = [_group_row(group, digits, is_baseline=group is c.baseline) for group in groups]
     num_keys = max(len(c.by), 1)
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
@@ -283,22 +260,21 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
 
 def _also_differing(c: Comparison) -> list[str]:
     """Return a line about the settings that belong to the groups, such as the default of an optimizer."""
-    found = differing_settings([group.runs for group in c.groups], c.by)
-    named = [f"{key} ({', '.join(values)})" for key, values in [*found.items()][:_MAX_KEYS]]
-    more = [f"{len(found) - _MAX_KEYS} more keys"] if len(found) > _MAX_KEYS else []
+    settings = differing_settings([group.runs for group in c.groups], c.by)
+    named = [f"{key} ({', '.join(values)})" for key, values in [*settings.items()][:_MAX_KEYS]]
+    more = [f"{len(settings) - _MAX_KEYS} more keys"] * (len(settings) > _MAX_KEYS)
     return [f"The groups also differ in {', '.join([*named, *more])}."] if named else []
 
 
 def _legend(c: Comparison) -> list[str]:
     versus = [group.versus for group in c.groups if group.versus is not None]
-    num = sum(found.p is not None for found in versus)
+    num = sum(gap.p is not None for gap in versus)
     low, high = c.metric.bounds
     cut = "" if math.isinf(low) else f", cut at {low:g} and {high:g}"
     legend = [f"n: {c.repetitions} with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
-        pairs = {found.num_pairs > 0 for found in versus if found.mean is not None}
-        kinds = {True: "paired", False: "without pairs"}
-        kind = kinds[pairs.pop()] if len(pairs) == 1 else "paired where seeds match"
+        kinds = {"paired" if gap.num_pairs else "without pairs" for gap in versus if gap.mean is not None}
+        kind = kinds.pop() if len(kinds) == 1 else "paired where seeds match"
         tried, looks = c.choice.num_tried, c.num_looks
         counted = [f"{tried} settings tried"] * (tried > 1) + [f"look {looks}, squared"] * (looks > 1)
         settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
@@ -348,9 +324,9 @@ def _verdict(c: Comparison) -> list[str]:
     """
     verdict = [c.verdict.sentence] if c.study is None else c.study.lines(c.verdict, c.metric.name)
     chosen = [c.choice.sentence] if c.choice.sentence else []
-    others = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
-    lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in others]
-    return [*verdict, *_untuned(c), *_averaged(c), *_crossed(c), *chosen, *lines]
+    unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
+    lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]
+    return [*verdict, *_untuned(c), *_counted_results(c), *chosen, *lines]
 
 
 def _untuned(c: Comparison) -> list[str]:
@@ -363,46 +339,33 @@ def _untuned(c: Comparison) -> list[str]:
         return []
     shown = ", ".join(f"{name} {' and '.join(sorted(values))}" for name, values in rates.items())
     if all(len(values) == 1 for values in rates.values()):
+        doubt = f"each optimizer has one {LR} ({shown}), and other rates may reverse this"
         remedy = f"Sweep several and add --best-over {LR}, or run hydrant study with --tune {LR}."
-        return [
-            f"Not tuned: each optimizer has one {LR} ({shown}), and other rates may reverse this. {remedy}"
-        ]
+        return [f"Not tuned: {doubt}. {remedy}"]
     if LR in c.by and c.factorial is None:
         return []  # each rate is a setting of its own
     text = f"Not tuned: the optimizers are not compared at the best of their {LR} ({shown})"
     return [f"{text}; --best-over {LR} does that."]
 
 
-def _crossed(c: Comparison) -> list[str]:
-    """Return a line if results share a seed or a fold with others."""
+def _counted_results(c: Comparison) -> list[str]:
+    """Return a line if the runs of one seed differ in other keys, and one if results share a seed or a fold."""
+    keys, lines = ", ".join(next((group.averaged_over for group in c.groups), ())), list[str]()
+    if keys and (num_cells := max(len(group.cells) for group in c.groups)) > 1:
+        each = f"Each of the {c.repetitions} counts once, by its mean over {num_cells} settings of {keys}"
+        lines.append(f"{each}: runs that share it may be near-copies, which are no evidence of their own.")
     num, num_results = max(((g.estimate.num, len(g.results)) for g in c.groups if g.results), default=(0, 0))
     text = f"The {c.repetitions} are crossed, so {num_results} results of a group are {num} independent ones"
-    return [f"{text}: no more than the key with the fewest values has."] * (num < num_results)
-
-
-def _averaged(c: Comparison) -> list[str]:
-    """Return a line if the runs of one seed differ in other keys."""
-    keys, num = (
-        c.groups[0].averaged_over if c.groups else (),
-        max((len(g.cells) for g in c.groups), default=0),
-    )
-    if not keys or num < 2:
-        return []
-    each = f"Each of the {c.repetitions} counts once, by its mean over {num} settings of {', '.join(keys)}"
-    return [f"{each}: runs that share it may be near-copies, which are no evidence of their own."]
+    return lines + [f"{text}: no more than the key with the fewest values has."] * (num < num_results)
 
 
 FIGURES = {
-    "updates_per_second": ("perf", "updates/s"),
-    "samples_per_second": ("perf", "samples/s"),
-    "peak_memory_gib": ("perf", "GiB"),
-    "mfu": ("perf", "MFU"),
-    "graphs": ("compile", "graphs"),
-    "graph_breaks": ("compile", "breaks"),
-    "recompiles": ("compile", "recompiles"),
+    "updates_per_second": ("perf", "updates/s"), "samples_per_second": ("perf", "samples/s"),
+    "peak_memory_gib": ("perf", "GiB"), "mfu": ("perf", "MFU"), "graphs": ("compile", "graphs"),
+    "graph_breaks": ("compile", "breaks"), "recompiles": ("compile", "recompiles"),
     "compile_seconds": ("compile", "compile s"),
-}
-"""Speed, memory and compilation, each with its section of the summary ("": it is a field of its own) and its title."""
+}  # fmt: skip
+"""Speed, memory and compilation, each with its section of the summary and its title."""
 
 
 def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
@@ -443,7 +406,7 @@ def _rows(run: Run, metric: str) -> list[dict[str, float]]:
 def figure(summary: Mapping[str, Any], name: str) -> float | None:
     """Return a figure of a summary; None if it is unknown or nothing was compiled."""
     section = FIGURES[name][0]
-    values = (summary.get(section) or {}) if section else summary
+    values = summary.get(section) or {}
     if section == "compile" and not values.get("graphs"):
         return None
     return values.get(name.removeprefix("compile_"))

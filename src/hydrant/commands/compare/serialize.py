@@ -11,10 +11,16 @@ from hydrant.commands.compare.ranking import passed_over
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.sections import FIGURES, RUNS, Section, objectives, run_to_dict, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
-from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
+from hydrant.records.answers import Compare, Compared
+
+_PLAIN = ("moment", "keys", "by", "repetitions", "caution", "num_cells", "missing")
+_CHOICE = ("values", "judged_on", "sentence")
+_PLAIN_OF_GROUP = ("labels", "num_runs", "num_seeds", "averaged_over", "cells", "left_out", "shortfall", "states",
+                   "best")  # fmt: skip
+"""The attributes of a comparison, of a choice and of a group that are written by their names."""
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:
@@ -22,22 +28,16 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     c = comparison
     return json_safe(
         {
+            **{name: getattr(c, name) for name in _PLAIN},
             "metric": c.metric.name,
             "mode": c.metric.mode,
-            "moment": c.moment,
             "confidence": CONFIDENCE,
             "interval": "Student's t",
             "test": "t-test, paired where there are pairs, corrected by Holm",
             "verdict": asdict(c.verdict),
-            "study": None if c.study is None else asdict(c.study),
-            "factorial": None if c.factorial is None else _factorial(c.factorial),
-            "keys": c.keys,
-            "by": c.by,
-            "best_over": None
-            if c.choice.judged_on is None
-            else {"values": c.choice.values, "judged_on": c.choice.judged_on, "sentence": c.choice.sentence},
-            "repetitions": c.repetitions,
-            "caution": c.caution,
+            "study": c.study and asdict(c.study),
+            "factorial": c.factorial and _factorial(c.factorial),
+            "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
             "price_per_hour": c.question.price_per_hour,
             "winner": c.winner and c.winner.name,
             "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
@@ -47,28 +47,17 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "is_baseline_given": c.question.baseline is not None,
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c) for group in c.groups],
-            "num_cells": c.num_cells,
-            "missing": c.missing,
             "num_samples": _num_samples(c.runs),
             "runs": [run_to_dict(run, c) for run in c.runs],
-            "target": None if c.question.goal is None else str(c.question.goal),
+            "target": c.question.goal and str(c.question.goal),
             "objectives": [asdict(objective) for objective in objectives(c.runs)],
-            "profiles": {
-                unit: {
-                    "taus": profile.taus.tolist(),
-                    "ratios": {name: curve.tolist() for name, curve in profile.ratios.items()},
-                    "scores": profile.scores,
-                }
-                for unit, profile in c.profiles.items()
-            },
-            "verdicts": verdicts_to_dict(c.verdicts),
+            "profiles": {unit: asdict(profile) for unit, profile in c.profiles.items()},
+            "verdicts": asdict(c.verdicts),
             "sections": [_section(section) for section in sections_of(c) if section.name != RUNS],
         }
     )
 
 
-_BRIEF = ("metric", "mode", "moment", "verdict", "study", "factorial", "caution", "num_samples", "num_runs")
-_BRIEF_GROUP = ("name", "num", "num_runs", "mean", "low", "high", "best", "shortfall")
 _MAX_BRIEF_GROUPS = 10
 _MAX_BRIEF_WARNINGS = 5
 
@@ -78,9 +67,9 @@ def to_brief(comparison: Comparison) -> dict[str, Any]:
     everything: dict[str, Any] = {**to_dict(comparison), "num_runs": len(comparison.runs)}
     warnings, groups = everything["warnings"], everything["groups"]
     best_first = sorted(groups, key=lambda group: comparison.metric.rank(group["mean"]))[:_MAX_BRIEF_GROUPS]
-    return {field: everything[field] for field in _BRIEF} | {
+    return {field: everything[field] for field in Compare.__struct_fields__ if field in everything} | {
         "states": dict(Counter(run.state for run in comparison.runs)),
-        "groups": [{field: group[field] for field in _BRIEF_GROUP} for group in best_first],
+        "groups": [{field: group[field] for field in Compared.__struct_fields__} for group in best_first],
         "num_groups": len(groups),
         "warnings": [f"{warning['about']}: {warning['text']}" for warning in warnings[:_MAX_BRIEF_WARNINGS]],
         "num_warnings": len(warnings),
@@ -90,24 +79,13 @@ def to_brief(comparison: Comparison) -> dict[str, Any]:
 def _num_samples(runs: Sequence[Run]) -> dict[str, int]:
     """Return the number of samples of each split that all runs have alike."""
     known = [run.summary.get("num_samples") or {} for run in runs]
-    return {
-        split: num for split, num in (known or [{}])[0].items() if all(one.get(split) == num for one in known)
-    }
+    first: dict[str, int] = next(iter(known), {})
+    return {split: num for split, num in first.items() if all(one.get(split) == num for one in known)}
 
 
-def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
-    """Return the verdicts by name, with the width of each basin."""
-    plain = asdict(verdicts)
-    if verdicts.sensitivity is not None:
-        for line, entry in zip(verdicts.sensitivity.lines, plain["sensitivity"]["lines"], strict=True):
-            if line.basin is not None:
-                entry["basin"]["factor"] = line.basin.factor
-    return plain
-
-
-def _factorial(found: Factorial) -> dict[str, Any]:
+def _factorial(factorial: Factorial) -> dict[str, Any]:
     """Return the comparisons of a factorial sweep, each in one object."""
-    plain = asdict(found)
+    plain = asdict(factorial)
     del plain["verdict"]
     for name, field in (("effects", "lead"), ("interactions", "change")):
         for row in plain[name]:
@@ -128,19 +106,11 @@ def _group(group: Group, comparison: Comparison) -> dict[str, Any]:
     is_one_run = not group.labels and len(comparison.runs) == 1
     return {
         "name": comparison.runs[0].name if is_one_run else group.name,
-        "labels": group.labels,
-        "num_runs": group.num_runs,
-        "num_seeds": group.num_seeds,
-        "averaged_over": group.averaged_over,
-        "cells": group.cells,
-        "left_out": group.left_out,
-        "shortfall": group.shortfall,
-        "states": group.states,
+        **{name: getattr(group, name) for name in _PLAIN_OF_GROUP},
         **asdict(group.estimate),
         "std_low": noise.low,
         "std_high": noise.high,
-        "best": group.best,
-        "versus": None if group.versus is None else asdict(group.versus),
+        "versus": group.versus and asdict(group.versus),
         "runs": [run.name for run in group.runs],
         **times,
     }
@@ -156,7 +126,6 @@ def to_csv(comparison: Comparison) -> str:
         row = json_safe(run_to_dict(run, c))
         values = [row[name] for name in ("state", "num_updates", "measured_at", "final", "best")]
         times = [row["to_target"][unit] for unit in units]
-        table.append(
-            [row["name"], *row["labels"].values(), *values, *row["figures"].values(), *times, row["error"]]
-        )
+        values += [*row["figures"].values(), *times, row["error"]]
+        table.append([row["name"], *row["labels"].values(), *values])
     return as_csv(table, end="\n").rstrip("\n")

@@ -16,7 +16,7 @@ from hydrant.checks import near_folders
 from hydrant.commands.compare.config_keys import as_text, is_data_key
 from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
-from hydrant.errors import ConfigError, RecordError
+from hydrant.errors import ConfigError, RecordError, first_few
 from hydrant.runs import folder as run_folder
 from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunFolder, RunStatus
@@ -28,8 +28,6 @@ _OPTIONS = ("data", "task", "debug")
 """The config groups that say what is trained. Their options determine many of the other keys."""
 _SAME_FOR_ALL = ("data.augment", "data.train_transform", "data.collate", "data.test", "limit_test_samples")
 """The beginnings of data keys in which runs may differ: how samples are prepared for training, and the test split."""
-_MAX_NAMES = 3
-"""At most this many runs are named; more are counted."""
 
 
 def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run], str]:
@@ -46,29 +44,27 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
     if not runs:
         return [], ""
     newest = max(
-        runs,
-        key=lambda run: (run.config.get("debug") is None, run.state == RunStatus.FINISHED, run.last_logged),
+        runs, key=lambda r: (r.config.get("debug") is None, r.state == RunStatus.FINISHED, r.last_logged)
     )
-    others = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
-    if not others:
+    left_out = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
+    if not left_out:
         return list(runs), ""
     by_keys = dict[str, list[str]]()
-    for name, keys in others.items():
+    for name, keys in left_out.items():
         by_keys.setdefault(", ".join(keys), []).append(name)
-    reasons = "; ".join(
-        f"{_names(names)} differ{'s' * (len(names) == 1)} in {keys}" for keys, names in by_keys.items()
-    )
-    text = f"{len(others)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
-    return [run for run in runs if run.name not in others], f"{text}: {reasons}"
+    reasons = [f"{first_few(of)} differ{'s' * (len(of) == 1)} in {keys}" for keys, of in by_keys.items()]
+    text = f"{len(left_out)} of {len(runs)} runs are left out, because they train something else than {newest.name}"
+    return [run for run in runs if run.name not in left_out], f"{text}: {'; '.join(reasons)}"
 
 
 def _differing(run: Run, newest: Run, by: Sequence[str]) -> list[str]:
     """Return the keys that make the run answer another question. The options stand for the keys that they set."""
-    configs = run.config, newest.config
+    one, two = run.config, newest.config
     # Else a run failed early.
-    are_whole = all(any(key.startswith("data.") for key in config) for config in configs)
-    keys = set(run.config) | set(newest.config) if are_whole else set(run.config) & set(newest.config)
-    differing = [key for key in sorted(keys) if _counts(key, by) and _text(run, key) != _text(newest, key)]
+    are_whole = all(any(key.startswith("data.") for key in config) for config in (one, two))
+    keys = {*one, *two} if are_whole else {*one}.intersection(two)
+    # A key that was added to Hydrant later is null in earlier runs.
+    differing = [k for k in sorted(keys) if _counts(k, by) and as_text(one.get(k)) != as_text(two.get(k))]
     return [key for key in _OPTIONS if key in differing] or differing
 
 
@@ -78,33 +74,20 @@ def _counts(key: str, by: Sequence[str]) -> bool:
     return key in (*_OPTIONS, "best.metric") or (is_data_key(key) and not key.startswith(_SAME_FOR_ALL))
 
 
-def _text(run: Run, key: str) -> str:
-    """Return a value as text. A key that was added to Hydrant later is null in earlier runs."""
-    return as_text(run.config.get(key))
-
-
-def _names(names: Sequence[str]) -> str:
-    more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
-    return ", ".join([*names[:_MAX_NAMES], *more])
-
-
 Stamp = tuple[int, int, int] | None
 """When a file was last written, its size and its inode; None if there is none."""
 
-_SETTINGS = (
-    run_folder.CONFIG,
-    f"{run_folder.HYDRA}/{run_folder.HYDRA_OVERRIDES}",
-    f"{run_folder.HYDRA}/{run_folder.HYDRA_SETTINGS}",
-)
+_OF_HYDRA = (run_folder.HYDRA_OVERRIDES, run_folder.HYDRA_SETTINGS)
+_SETTINGS = (run_folder.CONFIG, *(f"{run_folder.HYDRA}/{name}" for name in _OF_HYDRA))
 _CHANGING = (run_folder.SUMMARY, run_folder.METRICS, run_folder.SCHEDULE_VALUES)
 
 
 def stamp(path: Path) -> Stamp:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class RunReader:
@@ -215,17 +198,12 @@ def _read_same_question(
     word: str, by: Sequence[str], reader: RunReader, tell: Callable[[str], None]
 ) -> Sequence[Run]:
     runs, folder = _read_word(word, reader, tell), Path(word)
-    is_collection = (
-        folder.is_dir()
-        and not run_folder.is_run_folder(folder)
-        and not (folder / run_folder.SWEEP_PLAN).exists()
-    )
-    if not is_collection:
+    is_job_or_sweep = run_folder.is_run_folder(folder) or (folder / run_folder.SWEEP_PLAN).exists()
+    if is_job_or_sweep or not folder.is_dir():
         return runs
     kept, left_out = same_question(runs, by)
     if left_out:
-        pattern = shlex.quote(f"{folder}/*")
-        tell(f"{left_out}; hydrant compare {pattern} compares all runs of {word}")
+        tell(f"{left_out}; hydrant compare {shlex.quote(f'{folder}/*')} compares all runs of {word}")
     return kept
 
 
@@ -259,9 +237,8 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run], tell: Callable[[str], None])
     if damage:
         tell(damage)
     planned = {relative(Path(os.path.realpath(sweep / job.run))): job for job in plan.jobs}
-    configs = [run.config for run in runs]
-    first = configs[0] if configs else {}
-    common = {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+    configs = [run.config for run in runs] or [{}]
+    common = {k: v for k, v in configs[0].items() if all(k in other and other[k] == v for other in configs)}
     missing: list[Run] = []
     for name, job in planned.items():
         if name not in begun:

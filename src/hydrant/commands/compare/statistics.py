@@ -122,8 +122,8 @@ def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float 
     Args:
         overlap: as for pairs. The folds or splits of each sample share training samples too.
 
-    >>> found = unpaired([3.0, 4.0, 5.0], [1.0, 2.0])
-    >>> found.mean, round(found.error, 4), found.degrees
+    >>> gap = unpaired([3.0, 4.0, 5.0], [1.0, 2.0])
+    >>> gap.mean, round(gap.error, 4), gap.degrees
     (2.5, 0.7638, 1)
     """
     first, second = estimate(values), estimate(baseline)
@@ -136,9 +136,7 @@ def unpaired(values: Sequence[float], baseline: Sequence[float], overlap: float 
 
 def _tested(num_pairs: int, mean: float, error: float, degrees: int) -> Difference:
     p = 2 * float(stats.t.sf(abs(mean) / error, degrees))
-    found = Difference(num_pairs, mean, None, None, p, error=error, degrees=degrees)
-    low, high = found.interval() or (None, None)
-    return replace(found, low=low, high=high)
+    return Difference(num_pairs, mean, None, None, p, None, error, degrees).at_once(1, is_shown=False)
 
 
 def are_equal(values: npt.ArrayLike, computed_from: Sequence[float]) -> bool:
@@ -227,8 +225,8 @@ def beats_target(
     >>> round(test.statistic, 5), round(test.p, 3)
     (0.00225, 0.042)
     """
-    found = estimate(values, bounds)
-    num, mean, std, low, high = found.num, found.mean, found.std, found.low, found.high
+    sample = estimate(values, bounds)
+    num, mean, std, low, high = sample.num, sample.mean, sample.std, sample.low, sample.high
     if mean is None:
         return TargetTest(0, None, None, None, None, None, None)
     margin = target - mean if mode == "min" else mean - target
@@ -251,11 +249,7 @@ class Basin:
     high: float
     is_low_open: bool
     is_high_open: bool
-
-    @property
-    def factor(self) -> float:
-        """The width: the largest learning rate of the basin over the smallest."""
-        return self.high / self.low
+    factor: float  # the width: the largest learning rate of the basin over the smallest
 
 
 def find_basin(
@@ -285,7 +279,7 @@ def find_basin(
     low, is_low_open = _end(lrs[best::-1], losses[best::-1], limit)
     high, is_high_open = _end(lrs[best:], losses[best:], limit)
     value = losses[best] if mode == "min" else -losses[best]
-    return Basin(lrs[best], value, low, high, is_low_open, is_high_open)
+    return Basin(lrs[best], value, low, high, is_low_open, is_high_open, high / low)
 
 
 def _end(lrs: Sequence[float], losses: Sequence[float], limit: float) -> tuple[float, bool]:

@@ -65,15 +65,12 @@ def count_looks(runs: Sequence[Run]) -> int:
 
 def tested_runs(runs: Sequence[Run], study: StudyVerdict | None) -> tuple[Sequence[Run], StudyVerdict | None]:
     """Return the runs of the study's test, and the study with the number of the others. Without a test, all runs."""
-    tested = [run for run in runs if study is not None and not _is_tuning(run, study)]
-    if study is None or not tested:
-        return runs, study
-    return tested, replace(study, num_tuning=len(runs) - len(tested))
-
-
-def _is_tuning(run: Run, study: StudyVerdict) -> bool:
-    seed = run.config.get("seed")
-    return isinstance(seed, int) and seed < study.first_fresh_seed
+    if study is None:
+        return runs, None
+    seeds = [run.config.get("seed") for run in runs]
+    is_tested = [not isinstance(seed, int) or seed >= study.first_fresh_seed for seed in seeds]
+    tested = [run for run, counts in zip(runs, is_tested, strict=True) if counts]
+    return (tested, replace(study, num_tuning=len(runs) - len(tested))) if tested else (runs, study)
 
 
 def limited(verdict: Verdict, study: StudyVerdict | None, metric: str) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hydrant.commands.compare.config_keys import label, repetition
-from hydrant.commands.compare.run import REPEAT, FloatArray, Run
+from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
@@ -75,8 +75,8 @@ def group_time(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) ->
 class Profile:
     """For each submission, the ratio of workloads on which it is within `tau` of the fastest, and its score."""
 
-    taus: FloatArray
-    ratios: Mapping[str, FloatArray]
+    taus: Sequence[float]
+    ratios: Mapping[str, Sequence[float]]
     scores: Mapping[str, float]
 
 
@@ -89,12 +89,12 @@ def profile(times: Mapping[str, Mapping[str, float]]) -> Profile:
     taus = np.linspace(1.0, MAX_TAU, NUM_POINTS)
     workloads = sorted({workload for by_workload in times.values() for workload in by_workload})
     fastest = {w: min(by_workload.get(w, math.inf) for by_workload in times.values()) for w in workloads}
-    ratios: dict[str, FloatArray] = {}
+    ratios: dict[str, list[float]] = {}
     for submission, by_workload in times.items():
         slowdowns = [_slowdown(by_workload.get(w, math.inf), fastest[w]) for w in workloads]
-        ratios[submission] = np.mean(np.array(slowdowns)[:, None] <= taus, axis=0)
+        ratios[submission] = np.mean(np.array(slowdowns)[:, None] <= taus, axis=0).tolist()
     scores = {name: float(np.trapezoid(curve, taus)) / (MAX_TAU - 1) for name, curve in ratios.items()}
-    return Profile(taus, ratios, scores)
+    return Profile(taus.tolist(), ratios, scores)
 
 
 def _slowdown(time: float, fastest: float) -> float:
@@ -119,7 +119,7 @@ def profiles(
     submission_keys = [key for key in by if key not in _WORKLOAD]
     if not submission_keys:
         workload_keys, submission_keys = [], list(by)
-    found: dict[str, Profile] = {}
+    by_unit: dict[str, Profile] = {}
     for unit in UNITS:
         if runs_without_time(times, unit):
             continue
@@ -129,13 +129,11 @@ def profiles(
             workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
             studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
             studies.setdefault(repetition(run), []).append(times[run.name][unit])
-        found[unit] = profile(
-            {
-                submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
-                for submission, workloads in submissions.items()
-            }
-        )
-    return found
+        by_unit[unit] = profile({
+            submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
+            for submission, workloads in submissions.items()
+        })  # fmt: skip
+    return by_unit
 
 
 def _joined_labels(run: Run, keys: Sequence[str]) -> str:

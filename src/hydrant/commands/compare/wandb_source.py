@@ -19,14 +19,8 @@ from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
 
-FIELDS = {
-    "group": "group",
-    "job_type": "jobType",
-    "name": "displayName",
-    "state": "state",
-    "sweep": "sweep",
-    "tag": "tags",
-}
+FIELDS = {"group": "group", "job_type": "jobType", "name": "displayName", "state": "state", "sweep": "sweep",
+          "tag": "tags"}  # fmt: skip
 """The fields of W&B runs in a filter, with W&B's names for them. Every other name is a config key."""
 
 _STATES = {"preempting": RunStatus.PREEMPTED, "pending": RunStatus.NOT_STARTED}
@@ -43,8 +37,7 @@ def read_wandb_runs(word: str) -> Sequence[Run]:
     """
     query = _Query(word)
     with sdk_session(fail_fast=True):
-        problem = access_problem()
-        if problem is not None:
+        if (problem := access_problem()) is not None:
             raise query.error(f"{problem}; log in with `wandb login`, or give run folders")
         try:
             runs = query.fetch()
@@ -65,8 +58,9 @@ class _Query:
         if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
             del parts[2]
         if not 2 <= len(parts) <= 3 or not all(parts):
-            forms = "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
-            raise self.error(forms)
+            raise self.error(
+                "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
+            )
         self.path, self.run_id = "/".join(parts[:2]), "".join(parts[2:])  # "" for all runs
         self.conditions: dict[str, list[str]] = {}  # accepted values by field or config key
         for condition in filter(None, text.split("&")):
@@ -130,17 +124,11 @@ def _read_run(wandb_run: Any) -> Run:
         status = recorded.get("status", status)  # it may be more precise
     state = status_of({**recorded, "status": status})
     address = {"id": wandb_run.id, "mode": "online", "path": path}
+    summary = {"num_updates": num_updates, **recorded, "wandb": address}
     return Run(
-        name=name,
-        state=_STATES.get(state, state),
-        config=flat_with_added_keys(config) if config else {},
-        overrides=choices_in(words),
-        summary={"num_updates": num_updates, **recorded, "wandb": address},
-        series=series,
-        last_logged=last_logged(rows),
-        error=(recorded.get("error") or {}).get("message", ""),
-        title=title,
-    )
+        name, _STATES.get(state, state), flat_with_added_keys(config) if config else {}, choices_in(words), summary,
+        series, error=(recorded.get("error") or {}).get("message", ""), title=title, last_logged=last_logged(rows),
+    )  # fmt: skip
 
 
 def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -69,16 +69,13 @@ def _workspace(c: Comparison, path: str, run_ids: Sequence[str]) -> str:
     from wandb_workspaces import workspaces as ws
 
     entity, project = path.split("/")
+    filters, keys = [expr.Metric("ID").isin(list(run_ids))], [expr.Config(key) for key in c.by]
     workspace = ws.Workspace(
-        entity=entity,
-        project=project,
-        name=_title(c),
+        entity=entity, project=project, name=_title(c),
         sections=[ws.Section(name="Comparison", panels=_panels(c), is_open=True)],
         settings=ws.WorkspaceSettings(x_axis="num_updates", max_runs=_MAX_RUNS),
-        runset_settings=ws.RunsetSettings(
-            filters=[expr.Metric("ID").isin(list(run_ids))], groupby=[expr.Config(key) for key in c.by]
-        ),
-    )
+        runset_settings=ws.RunsetSettings(filters=filters, groupby=keys),
+    )  # fmt: skip
     return workspace.save().url
 
 
@@ -86,28 +83,17 @@ def _report(c: Comparison, projects: Mapping[str, Sequence[str]]) -> str:
     from wandb_workspaces import expr
     from wandb_workspaces.reports import v2 as wr
 
+    keys = [f"config.{key}" for key in c.by]
     runsets = [
-        wr.Runset(
-            *path.split("/"),
-            name=path,
-            filters=[expr.Metric("ID").isin(list(run_ids))],
-            groupby=[f"config.{key}" for key in c.by],
-        )
-        for path, run_ids in projects.items()
+        wr.Runset(*path.split("/"), name=path, filters=[expr.Metric("ID").isin(list(ids))], groupby=keys)
+        for path, ids in projects.items()
     ]
     entity, project = next(iter(projects)).split("/")
     text = re.sub(r"\033\[\d+m", "", to_text(c, None, details=True))  # without bold
     report = wr.Report(
-        entity=entity,
-        project=project,
-        title=_title(c),
-        description="Saved by hydrant compare",
-        blocks=[
-            wr.CodeBlock(code=text, language="markdown"),
-            wr.PanelGrid(runsets=runsets, panels=_panels(c)),
-        ],
-        width="fluid",
-    )
+        entity=entity, project=project, title=_title(c), description="Saved by hydrant compare", width="fluid",
+        blocks=[wr.CodeBlock(code=text, language="markdown"), wr.PanelGrid(runsets=runsets, panels=_panels(c))],
+    )  # fmt: skip
     return report.save().url
 
 
@@ -119,15 +105,11 @@ def _panels(c: Comparison) -> list[Any]:
     curves = [c.metric.name] + ["train/loss"] * any("train/loss" in run.series for run in c.runs)
     panels: list[Any] = [
         wr.LinePlot(
-            title=metric,
-            x="num_updates",
-            y=[metric],
-            groupby_aggfunc="mean",
-            groupby_rangefunc="stderr",
+            title=metric, x="num_updates", y=[metric], groupby_aggfunc="mean", groupby_rangefunc="stderr",
             max_runs_to_show=_MAX_RUNS,
         )
         for metric in curves
-    ]
+    ]  # fmt: skip
     panels += [
         wr.ParallelCoordinatesPlot(columns=[wr.ParallelCoordinatesPlotColumn(metric=axis) for axis in axes]),
         wr.ParameterImportancePlot(with_respect_to=c.metric.name),

@@ -62,7 +62,8 @@ def encoded(part: Any) -> str:
 
 def page(parts: Mapping[str, str], reload_seconds: float) -> str:
     """Return the page with its encoded data by name."""
-    script = _script()
+    scripts = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    script = f'\n(function () {{\n"use strict";\n{scripts}\n}})();\n'
     return Template(_read("page.html")).substitute(
         hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=_read("page.css"),
@@ -71,12 +72,6 @@ def page(parts: Mapping[str, str], reload_seconds: float) -> str:
         data=json.dumps(parts),  # base64 cannot end the script
         script=script,
     )
-
-
-@cache
-def _script() -> str:
-    scripts = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
-    return f'\n(function () {{\n"use strict";\n{scripts}\n}})();\n'
 
 
 @cache

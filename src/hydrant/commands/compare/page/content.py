@@ -59,13 +59,10 @@ def details(runs: Sequence[Run]) -> dict[str, Any]:
         for key, text in config.items():
             counts.setdefault(key, Counter())[text] += 1
     common = {key: values.most_common(1)[0][0] for key, values in sorted(counts.items())}
-    return {
-        "common": common,
-        "runs": [
-            {key: config.get(key) for key, text in common.items() if config.get(key) != text}
-            for config in configs
-        ],
-    }
+    differing = [
+        {k: config.get(k) for k, text in common.items() if config.get(k) != text} for config in configs
+    ]
+    return {"common": common, "runs": differing}
 
 
 MAX_BYTES = 384 << 10
@@ -78,13 +75,13 @@ def pictures_of(folder: Path | None) -> dict[str, Path]:
     """Return the pictures of a run by `<name>/<file>`, the latest last. Links are left out: they may lead elsewhere."""
     if folder is None:
         return {}
-    found = dict[str, Path]()
+    pictures = dict[str, Path]()
     for kind in _entries(folder / PICTURES):
         if kind.is_dir(follow_symlinks=False):
             for entry in _entries(Path(kind.path)):
                 if entry.is_file(follow_symlinks=False) and Path(entry.name).suffix in PICTURE_TYPES:
-                    found[f"{kind.name}/{entry.name}"] = Path(entry.path)
-    return found
+                    pictures[f"{kind.name}/{entry.name}"] = Path(entry.path)
+    return pictures
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

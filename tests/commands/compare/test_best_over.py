@@ -64,6 +64,28 @@ def test_fresh_seeds_judge_the_rates_that_the_common_seeds_chose(tmp_path: Path,
     assert comparison.verdicts.sensitivity is not None, "it is about all rates"
 
 
+def test_a_run_that_shares_a_seed_or_a_split_with_the_choice_is_not_fresh(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.001, 100).tolist()
+
+    def add(rates: dict[str, tuple[float, ...]], pairs: Sequence[tuple[int, int]]) -> None:
+        for optimizer, lr in [(name, lr) for name, lrs in rates.items() for lr in lrs]:
+            for seed, split in pairs:
+                keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed, "data.split_seed": split}
+                value = MEANS[optimizer] - 0.03 * (lr != BEST[optimizer]) + noise.pop()
+                write_run(tmp_path / f"{optimizer}-{lr}-{seed}-{split}", keys, value)
+
+    best = {name: (lr,) for name, lr in BEST.items()}
+    add(RATES, [(0, 0), (0, 1), (1, 0), (1, 1)])
+    add(best, [(2, 0), (0, 2)])
+    assert comparing(tmp_path, **ASKED).choice.judged_on == "same results"
+    add(best, [(3, 3), (4, 4)])
+    comparison = comparing(tmp_path, **ASKED)
+    assert comparison.choice.judged_on == "fresh seeds"
+    assert [list(group.results) for group in comparison.groups] == [["3 3", "4 4"]] * 2
+
+
 def test_a_test_judges_where_there_are_no_fresh_seeds(tmp_path: Path, comparing: Compare) -> None:
     write_rates(tmp_path, has_test=True)
     comparison = comparing(tmp_path, **ASKED)

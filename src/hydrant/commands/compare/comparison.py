@@ -91,8 +91,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
     asked, every_key = _choose_metric(runs, question.metric, question.mode), config_keys.differing_keys(runs)
-    marked = config_keys.mark_several_configs(runs)
-    marked = config_keys.mark_repeats(marked, [*every_key, *(question.by or ())])
+    marked = config_keys.mark_uncounted(runs, [*every_key, *(question.by or ())])
     tested, study = studied.tested_runs(marked, studied.find_study(runs))
     keys = config_keys.differing_keys(tested)
     by, over = _asked_keys(tested, question, keys, study)
@@ -104,11 +103,10 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     groups, baseline = _groups(counted, by, other_keys, choice, looks, question.baseline)
     winner = ranking.find_winner(groups, metric)
     runner_up = ranking.find_winner([group for group in groups if group is not winner], metric)
-    names = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in other_keys]
-    repetitions = " and ".join(f"{name}s" for name in names or ["seed"])
+    repeating = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in other_keys]
+    repetitions = " and ".join(f"{name}s" for name in repeating or ["seed"])
     terms = metric, repetitions, choice.num_tried, looks
-    is_factorial = question.by is None and study is None
-    factorial = find_factorial(counted, by, other_keys, *terms) if is_factorial else None
+    factorial = None if question.by is not None or study else find_factorial(counted, by, other_keys, *terms)
     num_compared = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
     verdicts = find_verdicts(
         [run for run in marked if run.state != SEVERAL], groups, [g for g in (winner, runner_up) if g], every_key,
@@ -120,10 +118,11 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     verdict = of_one_quantity(verdict, tested, validation) if over else verdict
     times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
     warnings = find_warnings(tested, groups, other_keys, asked, factorial.left_out if factorial else ())
+    warnings += find_unknown_times(choice.runs, times)
     return Comparison(
-        question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline,
-        warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, repetitions, choice, verdicts,
-        studied.limited(verdict, study, asked.name), factorial if verdict is answer else None, looks, study,
+        question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings, *missing_cells(groups),
+        times, repetitions, choice, verdicts, studied.limited(verdict, study, asked.name),
+        factorial if verdict is answer else None, looks, study,
     )  # fmt: skip
 
 

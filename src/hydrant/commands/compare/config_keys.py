@@ -183,14 +183,6 @@ def label_order(values: Sequence[Any]) -> dict[str, int]:
 _NO_COPY = (RunStatus.MISSING, RunStatus.NOT_STARTED, RunStatus.DAMAGED, SEVERAL)
 
 
-def mark_several_configs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs. Those that continued with another config say which config trained which updates."""
-    return [
-        replace(run, state=SEVERAL, error=_stretches_text(run)) if run.summary.get("stretches") else run
-        for run in runs
-    ]
-
-
 def _stretches_text(run: Run) -> str:
     """Return the config of each stretch in words: `duration 20, optimizer.lr 0.001 until update 20, then ...`."""
     return ", then ".join(
@@ -200,8 +192,14 @@ def _stretches_text(run: Run) -> str:
     )
 
 
-def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
-    """Return the runs. Among runs that no key tells apart, the newest finished one counts."""
+def mark_uncounted(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
+    """Return the runs. Those that continued with another config say which config trained which updates; among runs that
+    no key tells apart, the newest finished one counts.
+    """
+    runs = [
+        replace(run, state=SEVERAL, error=_stretches_text(run)) if run.summary.get("stretches") else run
+        for run in runs
+    ]
     jobs: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         if run.state not in _NO_COPY:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hydrant.checks import unknown_name
 from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import equals_label, label, repetition
-from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent
+from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent, seed_of
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, quoted
@@ -131,7 +131,7 @@ class _Chosen:
 
     group: Group
     setting: Group
-    seeds: Sequence[str]  # by which it was chosen, in words
+    choosing: Sequence[Run]  # by which it was chosen, of all settings
     num_settings: int
 
     @property
@@ -141,8 +141,14 @@ class _Chosen:
 
     @property
     def fresh(self) -> list[Run]:
-        """The runs of the setting that did not choose it. If there was no choice, all of them."""
-        return [run for run in self.runs if self.num_settings == 1 or repetition(run) not in self.seeds]
+        """The runs of the setting that share no seed or fold with those that chose it; all, if there was no choice."""
+        keys = [key for key in REPETITIONS if len({label(run, key) for run in self.group.runs}) > 1]
+        chose = {word for run in self.choosing for word in enumerate(seed_of(run, keys).split())}
+        words = [enumerate(seed_of(run, keys).split()) for run in self.runs]
+        are_fresh = [not any(word in chose and word[1] != "-" for word in of_run) for of_run in words]
+        return [
+            run for run, fresh in zip(self.runs, are_fresh, strict=True) if fresh or self.num_settings == 1
+        ]
 
 
 def choose_best(
@@ -185,7 +191,7 @@ def _choose(group: Group, over: Sequence[str], keys: Sequence[str], metric: Metr
     common = set[str].intersection(*seeds) or set[str].union(*seeds)
     choosing = [run for run in group.runs if repetition(run) in common]
     best = find_winner(group_runs(choosing, over, keys, metric), metric)
-    return None if best is None else _Chosen(group, best, sorted(common), len(settings))
+    return None if best is None else _Chosen(group, best, choosing, len(settings))
 
 
 def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> list[Run]:

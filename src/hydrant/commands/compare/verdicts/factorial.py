@@ -35,9 +35,8 @@ class Interaction:
     keys: tuple[str, str]
     lead_of: tuple[str, str]  # the first value over the second one, of the first key
     change_to: tuple[str, str]  # the first value instead of the second one, of the second key
-    change: (
-        statistics.Difference
-    )  # the one with the smallest p, which is corrected for all changes of these keys
+    # The one with the smallest p, which is corrected for all changes of these keys.
+    change: statistics.Difference
     num_changes: int
     is_decided: bool = False
 
@@ -52,9 +51,8 @@ class Factorial:
     decided: Sequence[str]  # keys whose best value is better than each other one
     num_comparisons: int
     verdict: Verdict
-    left_out: Sequence[
-        str
-    ]  # settings and seeds with results that an effect does not count, and in which group
+    # Settings and seeds with results that an effect does not count, and in which group.
+    left_out: Sequence[str]
 
 
 def find_factorial(
@@ -72,13 +70,11 @@ def find_factorial(
     groups = {key: group_runs(runs, [key], keys, metric) for key in by}
     if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
-    pairs = {
-        pair: _interaction(group_runs(runs, pair, keys, metric), metric)
-        for pair in itertools.combinations(by, 2)
-    }
+    key_pairs = itertools.combinations(by, 2)
+    pairs = {pair: _interaction(group_runs(runs, pair, keys, metric), metric) for pair in key_pairs}
     ranked = {key: _best_first(groups[key], metric) for key in by}
     ps = {key: _known(difference(rival, first).p for rival in rest) for key, (first, *rest) in ranked.items()}
-    of_pairs = _known(found and found.change.p for found in pairs.values())
+    of_pairs = _known(clearest and clearest.change.p for clearest in pairs.values())
     num = factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
     effects, verdicts = list[Effect](), dict[str, Verdict]()
     for key, (leader, *rivals) in ranked.items():
@@ -89,10 +85,8 @@ def find_factorial(
             of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
             effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
     corrected = iter(statistics.holm([*of_pairs, *itertools.chain(*ps.values())]))
-    tested = {
-        pair: found for pair, found in pairs.items() if found is not None and found.change.p is not None
-    }
-    interactions = [_judged(found, min(1.0, factor * next(corrected)), num) for found in tested.values()]
+    tested = {pair: one for pair, one in pairs.items() if one is not None and one.change.p is not None}
+    interactions = [_judged(one, min(1.0, factor * next(corrected)), num) for one in tested.values()]
     untested = [pair for pair in pairs if pair not in tested]
     decided = [key for key in by if verdicts[key].status == "decided"]
     left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]
@@ -141,9 +135,7 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
     """
     cells = {tuple(group.labels.values()): group for group in groups if group.results}
     one, two = groups[0].labels
-    base, base_two = max(
-        cells, key=lambda place: sum({(place[0], b), (a, place[1])} <= {*cells} for a, b in cells)
-    )
+    base, base_two = max(cells, key=lambda c: sum({(c[0], b), (a, c[1])} <= {*cells} for a, b in cells))
     changes: list[Interaction] = []
     for (value, value_two), group in cells.items():
         corners = [cells.get(place) for place in ((base, base_two), (value, base_two), (base, value_two))]
@@ -160,13 +152,14 @@ def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
     if not changes:
         return None
     num = len(changes)
-    found = min(changes, key=lambda one: 2.0 if one.change.p is None else one.change.p)
-    p = None if found.change.p is None else min(1.0, num * found.change.p)
-    return replace(found, change=replace(found.change, p=p), num_changes=num)
+    clearest = min(changes, key=lambda one: 2.0 if one.change.p is None else one.change.p)
+    p = None if clearest.change.p is None else min(1.0, num * clearest.change.p)
+    return replace(clearest, change=replace(clearest.change, p=p), num_changes=num)
 
 
-def _judged(found: Interaction, p_holm: float, num_counted: int) -> Interaction:
+def _judged(interaction: Interaction, p_holm: float, num_counted: int) -> Interaction:
     """Return an interaction with its corrected p-value and interval."""
     is_decided = p_holm < statistics.SIGNIFICANCE
-    change = found.change.at_once(num_counted * found.num_changes, is_shown=is_decided)
-    return replace(found, change=replace(change, p_holm=p_holm), is_decided=is_decided)
+    num = num_counted * interaction.num_changes
+    change = interaction.change.at_once(num, is_shown=is_decided)
+    return replace(interaction, change=replace(change, p_holm=p_holm), is_decided=is_decided)

@@ -41,9 +41,8 @@ class NoiseFloor:
     compared: Sequence[str]  # the groups whose noise determines the needed seeds
     unpaired: statistics.Spread  # of the results of these groups
     paired: statistics.Spread | None  # of the differences of pairs with the same seed
-    num_comparisons: (
-        int  # for which a test of fresh seeds is corrected, as that of the verdict without earlier looks
-    )
+    # For which a test of fresh seeds is corrected, as that of the verdict without earlier looks.
+    num_comparisons: int
     needs: Sequence[Need]
     sentences: Sequence[str]
     num_looks: int = 1  # at these seeds
@@ -144,11 +143,9 @@ def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
     if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
         return []
     num = floor.num_comparisons * floor.num_looks**2
-    found = statistics.detectable_difference(floor.paired.std, num_pairs, num)
-    return [
-        f"{num_pairs} paired seeds reliably (80 %) detect differences of {number(found)} or more "
-        f"(paired t-test at 5 %{statistics.corrected_for(num)})."
-    ]
+    size = number(statistics.detectable_difference(floor.paired.std, num_pairs, num))
+    test = f"paired t-test at 5 %{statistics.corrected_for(num)}"
+    return [f"{num_pairs} paired seeds reliably (80 %) detect differences of {size} or more ({test})."]
 
 
 def seeds_text(seeds: Seeds | None) -> str:
@@ -159,8 +156,6 @@ def seeds_text(seeds: Seeds | None) -> str:
     """
     if seeds is None:
         return "-"
-    texts = [
-        f">{statistics.MAX_SEEDS}" if num is None else str(num)
-        for num in (seeds.needed, seeds.low, seeds.high)
-    ]
-    return f"{texts[0]} ({texts[1]} to {texts[2]})"
+    nums = (seeds.needed, seeds.low, seeds.high)
+    needed, low, high = (f">{statistics.MAX_SEEDS}" if num is None else str(num) for num in nums)
+    return f"{needed} ({low} to {high})"

@@ -32,28 +32,22 @@ def judge_target(
     runs = [run for group in groups for run in group.runs]
     metric = Metric(target.metric, target.mode, bounds_of(target.metric, runs))
     judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
-    tests = {
-        group.name: statistics.beats_target(
-            independent(group.results), target.value, target.mode, question.sigma, metric.bounds
-        )
-        for group in judged
-    }
+    terms = target.value, target.mode, question.sigma, metric.bounds
+    tests = {group.name: statistics.beats_target(independent(group.results), *terms) for group in judged}
     tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
     corrected = iter(statistics.holm([test.p for test in tests.values() if test.p is not None]))
-    tests = {
-        n: t if t.p is None else replace(t, p_holm=min(1.0, num_looks**2 * next(corrected)))
-        for n, t in tests.items()
-    }
+    for name, test in tests.items():
+        if test.p is not None:
+            tests[name] = replace(test, p_holm=min(1.0, num_looks**2 * next(corrected)))
     passed = [name for name, test in tests.items() if _passes(test, question.critical)]
     words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
     verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])
-    return replace(verdict, sentences=[*_sentences(verdict, question, groups), *_looks(question, num_looks)])
-
-
-def _looks(question: Question, num_looks: int) -> list[str]:
-    if question.critical is None or num_looks == 1:
-        return [statistics.looks_text(num_looks)] * (num_looks > 1)
-    return [f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."]
+    looks = statistics.looks_text(num_looks)
+    if question.critical is not None:
+        looks = (
+            f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."
+        )
+    return replace(verdict, sentences=_sentences(verdict, question, groups) + [looks] * (num_looks > 1))
 
 
 def _passes(test: statistics.TargetTest, critical: float | None) -> bool:
@@ -73,10 +67,10 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
             f"the true mean is better ({weakest}{evidence})."
         )
     untested = [name for name, test in verdict.tests.items() if test.p is None]
-    if others := [name for name in verdict.tests if name not in verdict.passed and name not in untested]:
-        closest = min(others, key=lambda name: verdict.tests[name].p or 0.0)
+    if open_ones := [name for name in verdict.tests if name not in (*verdict.passed, *untested)]:
+        closest = min(open_ones, key=lambda name: verdict.tests[name].p or 0.0)
         sentences.append(
-            f"Not shown for {len(others)} of {len(groups)} groups; closest is {closest} "
+            f"Not shown for {len(open_ones)} of {len(groups)} groups; closest is {closest} "
             f"({_evidence(verdict.tests[closest], verdict.test, question)}). "
             "This does not show that a group misses the target: fresh seeds of a new sweep may decide it."
         )
@@ -85,9 +79,8 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         reason = few if question.sigma is None else "no result."
         sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
     if incomplete := [group.name for group in groups if group.without_result]:
-        sentences.append(
-            f"The means leave out runs without a result, in {first_few(incomplete, what=' groups')}."
-        )
+        named = first_few(incomplete, what=" groups")
+        sentences.append(f"The means leave out runs without a result, in {named}.")
     if question.sigma is not None:
         sentences.append("The test is valid only if sigma is right, which these runs do not check.")
     return sentences

@@ -72,18 +72,18 @@ class Tuning:
     sentences: Sequence[str]
 
 
-def tuned_keys(cells: Cells, given: Sequence[str] | None) -> list[str]:
-    """Return the keys whose values are trials: the given ones, or the settings of optimizers and schedules.
+def tuned_keys(cells: Cells, asked: Sequence[str] | None) -> list[str]:
+    """Return the keys whose values are trials: the asked ones, or the settings of optimizers and schedules.
 
     Raises:
-        ConfigError: the runs do not differ in one of the given keys.
+        ConfigError: the runs do not differ in one of the asked keys.
     """
-    if given is None:
+    if asked is None:
         return [key for key in cells.keys if key.startswith(_TUNED)]
-    for key in given:
+    for key in asked:
         if key not in cells.keys:
             raise unknown_name("--tuned", "key", key, cells.keys)
-    return list(given)
+    return list(asked)
 
 
 def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tuning | None:
@@ -98,34 +98,33 @@ def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tu
     methods = list[Method]()
     for name, groups in lines.items():
         results = [result(group) for group in groups]
-        best = statistics.best_of_n(
-            [worst if value is None else value for value in results], metric.mode, budget
-        )
-        methods.append(Method(name, len(groups), results.count(None), best))
-    found = Tuning(keys, budget, methods, [])
-    return replace(found, sentences=_sentences(found, cells, metric))
+        trials = [worst if value is None else value for value in results]
+        curve = statistics.best_of_n(trials, metric.mode, budget)
+        methods.append(Method(name, len(groups), results.count(None), curve))
+    tuning = Tuning(keys, budget, methods, [])
+    return replace(tuning, sentences=_sentences(tuning, cells, metric))
 
 
-def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:
-    keys = ", ".join(found.tuned)
+def _sentences(tuning: Tuning, cells: Cells, metric: Metric) -> list[str]:
+    keys = ", ".join(tuning.tuned)
     sentences = [f"A trial is one setting of {keys}; its result is the mean over its seeds."]
-    numbers = {method.name: method.num_trials for method in found.methods}
+    numbers = {method.name: method.num_trials for method in tuning.methods}
     if len(set(numbers.values())) > 1:
         most = max(numbers, key=numbers.__getitem__)
         sentences.append(
-            f"The methods have {found.budget} to {numbers[most]} trials; all curves end at {found.budget}, "
+            f"The methods have {tuning.budget} to {numbers[most]} trials; all curves end at {tuning.budget}, "
             "so that no method is tuned more than another."
         )
-    if failed := sum(method.num_failed for method in found.methods):
+    if failed := sum(method.num_failed for method in tuning.methods):
         sentences.append(f"{failed} trials failed or diverged; they count as the worst finished trial.")
-    if len(found.methods) > 1:
-        sentences.append(_leaders(found, metric))
+    if len(tuning.methods) > 1:
+        sentences.append(_leaders(tuning, metric))
     sentences.append(
         "The curves assume trials that are drawn at random from the tried settings, with replacement (Dodge et al., "
         "2019). They underestimate near the whole budget, and another search range gives other curves. The best of n "
         "is picked by these results, so new seeds will be a little worse."
     )
-    ranges = {_ranges(groups, found.tuned) for groups in cells.lines(found.tuned).values()}
+    ranges = {_ranges(groups, tuning.tuned) for groups in cells.lines(tuning.tuned).values()}
     if len(ranges) > 1:
         sentences.append(
             "The methods were tried on different values, so the choice of the ranges is part of the comparison."
@@ -133,34 +132,25 @@ def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:
     return sentences
 
 
-def _leaders(found: Tuning, metric: Metric) -> str:
+def _leaders(tuning: Tuning, metric: Metric) -> str:
     """Return which method has the best expected result with how many trials."""
-    leaders = [
-        min(found.methods, key=lambda method, n=n: metric.rank(method.curve.expected[n]))
-        for n in range(found.budget)
-    ]
-    spans: list[tuple[int, Method]] = []
-    for n, leader in enumerate(leaders, 1):
-        if not spans or spans[-1][1] is not leader:
-            spans.append((n, leader))
-    texts = [
-        f"{leader.name} from {n} trial{'s' * (n != 1)} on ({number(leader.curve.expected[-1])} with {found.budget})"
-        for n, leader in spans
-    ]
-    overlap = _overlaps(found, leaders[-1])
-    doubt = f" With {found.budget}, the intervals of {overlap} overlap that of the best." if overlap else ""
+    leader, budget, texts = None, tuning.budget, list[str]()
+    for n in range(budget):
+        best = min(tuning.methods, key=lambda method, n=n: metric.rank(method.curve.expected[n]))
+        if best is not leader:
+            result_of_all = f"{number(best.curve.expected[-1])} with {budget}"
+            texts.append(f"{best.name} from {n + 1} trial{'s' * (n > 0)} on ({result_of_all})")
+        leader = best
+    num = sum(_overlap(method, leader) for method in tuning.methods if method is not leader)
+    share = f"{num} of {len(tuning.methods) - 1} others"
+    doubt = f" With {budget}, the intervals of {share} overlap that of the best." if num else ""
     return f"Best expected {metric.name}: {', '.join(texts)}.{doubt}"
 
 
-def _overlaps(found: Tuning, leader: Method) -> str:
-    """Return how many other methods have an interval that overlaps the leader's, in words; "" if none has."""
-    num = 0
-    for other in found.methods:
-        if other is leader or other.curve.low is None or other.curve.high is None:
-            continue
-        assert leader.curve.low is not None and leader.curve.high is not None
-        num += other.curve.low[-1] <= leader.curve.high[-1] and leader.curve.low[-1] <= other.curve.high[-1]
-    return "" if num == 0 else f"{num} of {len(found.methods) - 1} others"
+def _overlap(one: Method, two: Method | None) -> bool:
+    """Return whether the intervals of the best of all trials of two methods overlap."""
+    ends = [end for method in (one, two) if method for end in (method.curve.low, method.curve.high) if end]
+    return len(ends) == 4 and ends[0][-1] <= ends[3][-1] and ends[2][-1] <= ends[1][-1]
 
 
 def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -204,13 +194,10 @@ def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> S
     if not lines:
         return None
     best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
-    chosen = (
-        tolerance
-        if tolerance is not None
-        else statistics.spread([independent(g.results) for g in best]).std or None
-    )
-    found = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
-    sensitivity = Sensitivity(chosen, tolerance is not None, found, [])
+    noise = statistics.spread([independent(group.results) for group in best]).std or None
+    chosen = noise if tolerance is None else tolerance
+    shown = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
+    sensitivity = Sensitivity(chosen, tolerance is not None, shown, [])
     return replace(sensitivity, sentences=_basin_sentences(sensitivity))
 
 
@@ -226,33 +213,28 @@ def _by_rate(groups: Sequence[Group]) -> dict[float, Group]:
 
 def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: str) -> Line:
     groups, lrs = list(rates.values()), list(rates)
-    estimates = [group.estimate for group in groups]
+    estimates, results = [group.estimate for group in groups], [*map(result, groups)]
     return Line(
-        name=name,
-        lrs=lrs,
-        nums=[estimate.num for estimate in estimates],
-        means=[estimate.mean for estimate in estimates],
-        lows=[estimate.low for estimate in estimates],
-        highs=[estimate.high for estimate in estimates],
-        failed=[num_failed(group) for group in groups],
-        basin=None
-        if tolerance is None
-        else statistics.find_basin(lrs, [*map(result, groups)], tolerance, mode),
-    )
+        name, lrs, [e.num for e in estimates], [e.mean for e in estimates], [e.low for e in estimates],
+        [e.high for e in estimates], [num_failed(group) for group in groups],
+        None if tolerance is None else statistics.find_basin(lrs, results, tolerance, mode),
+    )  # fmt: skip
 
 
-def _basin_sentences(found: Sensitivity) -> list[str]:
-    if found.tolerance is None:
+def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
+    if sensitivity.tolerance is None:
         return [
             "The basins have no width, because the noise over seeds is unknown. Add seeds, or say how much worse "
             "than the best is still good: --tolerance."
         ]
-    source = "as given" if found.is_given else "the standard deviation over seeds at the best learning rates"
+    source = (
+        "as given" if sensitivity.is_given else "the standard deviation over seeds at the best learning rates"
+    )
     sentences = [
         "The basin of an optimizer holds the learning rates whose mean is within "
-        f"{number(found.tolerance)} of its best ({source})."
+        f"{number(sensitivity.tolerance)} of its best ({source})."
     ]
-    sentences += [_line_sentence(line) for line in found.lines if line.basin is not None]
+    sentences += [_line_sentence(line) for line in sensitivity.lines if line.basin is not None]
     sentences.append(
         "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
         "times off still works. This says nothing about other settings, and basins move with batch size, width and "

@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import config_groups
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.statistics import (
-    MAX_SEEDS,
-    SIGNIFICANCE,
-    Difference,
-    are_equal,
-    corrected_for,
-    looks_text,
-    p_value,
-    seeds_needed,
-    two_digits,
-)
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
 from hydrant.terminal.text import digits_of, interval, number
@@ -48,7 +38,7 @@ class Verdict:
     winner: str | None = None  # None unless it is decided
     leader: str | None = None  # the setting with the best mean
     rival: str | None = None  # the group that the sentence compares the leader with
-    lead: Difference | None = None  # the leader minus the rival; `p_holm` decides
+    lead: statistics.Difference | None = None  # the leader minus the rival; `p_holm` decides
     num_comparisons: int = 0
     seeds_needed: int | None = None  # for a power of about 80 %, if the true lead is the observed one
 
@@ -78,23 +68,16 @@ def find_verdict(
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
-    rival = (open_ones or rivals)[0]
-    assert rival.versus is not None
-    is_decided = not open_ones
+    rival, is_decided = (open_ones or rivals)[0], not open_ones
     beaten = [group for group in rivals if group is not rival and group not in open_ones]
     num = (len(rivals) + len(beside)) * num_tried
-    case = _Case(leader, rival, rival.versus, beaten, num, num_looks, noise, metric, repetitions)
-    return Verdict(
-        "decided" if is_decided else "undecided",
-        (f"{case.decided}{_silent(groups)}." if is_decided else case.undecided)
-        + f" {looks_text(num_looks)}" * (num_looks > 1),
-        leader.name if is_decided else None,
-        leader.name,
-        rival.name,
-        case.lead,
-        case.num_counted,
-        None if is_decided else case.seeds,
-    )
+    case = _Case(leader, rival, beaten, num, num_looks, noise, metric, repetitions)
+    sentence = f"{case.decided}{_silent(groups)}." if is_decided else case.undecided
+    sentence += f" {statistics.looks_text(num_looks)}" * (num_looks > 1)
+    common = leader.name, rival.name, case.lead, case.num_counted
+    if is_decided:
+        return Verdict("decided", sentence, leader.name, *common)
+    return Verdict("undecided", sentence, None, *common, case.seeds)
 
 
 def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Verdict:
@@ -110,31 +93,27 @@ def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Ve
         return verdict
     split = metric.name.partition("/")[0] + "/"
     shared = set[str].intersection(*(set(run.series) for run in with_result))
-    others = [
-        name
-        for name in sorted(shared)
-        if name.startswith(split) and mode_by_name(name) and not differing_definitions(name, configs)
-    ]
-    which = ", ".join(keys[:_MAX_NAMES])
-    sentence = (
-        f"Undecided: {metric.name} is another quantity with each {which}, so it does not say which is better"
-    )
+    of_split = [name for name in sorted(shared) if name.startswith(split) and mode_by_name(name)]
+    same = [name for name in of_split if not differing_definitions(name, configs)]
+    quantity = f"{metric.name} is another quantity with each {', '.join(keys[:_MAX_NAMES])}"
     remedy = (
-        f"Compare what all runs measure: --metric {others[0]}" if others else "No other metric is in all runs"
+        f"Compare what all runs measure: --metric {same[0]}" if same else "No other metric is in all runs"
     )
-    more = f" (or {', '.join(others[1:_MAX_NAMES])})" if others[1:] else ""
-    return Verdict("undecided", f"{sentence}. {remedy}{more}.")
+    more = f" (or {', '.join(same[1:_MAX_NAMES])})" if same[1:] else ""
+    return Verdict("undecided", f"Undecided: {quantity}, so it does not say which is better. {remedy}{more}.")
 
 
 def is_beaten(rival: Group, leader: Group, metric: Metric) -> bool:
     """Return whether the leader has all its results and is better than this group beyond chance."""
-    found = rival.versus
-    if leader.without_result or found is None or found.mean is None or found.p_holm is None:
+    gap = rival.versus
+    if leader.without_result or gap is None or gap.mean is None or gap.p_holm is None:
         return False
-    return found.p_holm < SIGNIFICANCE and metric.is_better(0.0, found.mean)
+    return gap.p_holm < statistics.SIGNIFICANCE and metric.is_better(0.0, gap.mean)
 
 
-def corrected_lead(rival: Group, leader: Group, metric: Metric, num_comparisons: int) -> Difference:
+def corrected_lead(
+    rival: Group, leader: Group, metric: Metric, num_comparisons: int
+) -> statistics.Difference:
     """Return the leader minus the rival in units of the metric, below 0 where less is better; sentences turn the sign.
 
     The rival has its difference from the leader. The interval is corrected for all comparisons.
@@ -143,83 +122,80 @@ def corrected_lead(rival: Group, leader: Group, metric: Metric, num_comparisons:
     return rival.versus.negated().at_once(num_comparisons, is_shown=is_beaten(rival, leader, metric))
 
 
-@dataclass(frozen=True)
 class _Case:
     """A leader beside the rival that is the hardest to beat."""
 
-    leader: Group
-    rival: Group
-    versus: Difference  # the rival minus the leader
-    beaten: Sequence[Group]  # the other groups than which the leader is better
-    num_comparisons: int
-    num_looks: int
-    noise: NoiseFloor
-    metric: Metric
-    repetitions: str
+    def __init__(
+        self, leader: Group, rival: Group, beaten: Sequence[Group], num_comparisons: int, num_looks: int,
+        noise: NoiseFloor, metric: Metric, repetitions: str,
+    ) -> None:  # fmt: skip
+        """`beaten`: the other groups than which the leader is better."""
+        versus, one, two = rival.versus, leader.estimate, rival.estimate
+        assert versus is not None and one.mean is not None and two.mean is not None
+        self.leader, self.rival, self.metric, self.repetitions = leader, rival, metric, repetitions
+        self.versus = versus  # the rival minus the leader
+        self.means, self.nums = (one.mean, two.mean), (one.num, two.num)
+        self.num_comparisons = num_comparisons
+        self.num_counted = num_comparisons * num_looks**2  # comparisons for which the tests are corrected
+        self.lead = corrected_lead(rival, leader, metric, self.num_counted)
+        self.names = short_name(leader), short_name(rival)
+        self.size = statistics.two_digits(abs(one.mean - two.mean if versus.mean is None else versus.mean))
+        self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {metric.name}"
+        # The results behind the lead: `5 paired seeds`, or `4 and 3 unpaired seeds`.
+        unpaired = f"{one.num} and {two.num} unpaired {repetitions}"
+        self.over = self._pairs("paired ") if versus.num_pairs else unpaired
+        names = [short_name(group) for group in beaten]
+        self.beaten = f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
+        self.obstacle, self.std = self._obstacle(), self._std(noise)
 
-    @property
-    def num_counted(self) -> int:
-        """The comparisons for which the tests are corrected."""
-        return self.num_comparisons * self.num_looks**2
-
-    @property
-    def lead(self) -> Difference:
-        return corrected_lead(self.rival, self.leader, self.metric, self.num_counted)
+    @cached_property
+    def seeds(self) -> int | None:
+        """The fresh seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
+        if not self.std or not self.versus.mean or self.obstacle:
+            return None
+        return statistics.seeds_needed(self.versus.mean, self.std, self.num_comparisons)
 
     @property
     def decided(self) -> str:
-        p = "p < 0.001" if (self.versus.p_holm or 0.0) < 0.001 else f"p = {p_value(self.versus.p_holm)}"
-        evidence = f"{self._over}, {p}{corrected_for(self.num_counted)}"
-        also = f"; also better than {self._beaten}" if self.beaten else ""
-        leader, rival = self._names
-        return f"Decided: {leader} is better than {rival} by {self._size_of_metric} ({evidence}){also}"
+        p = (
+            "p < 0.001"
+            if (self.versus.p_holm or 0.0) < 0.001
+            else f"p = {statistics.p_value(self.versus.p_holm)}"
+        )
+        evidence = f"{self.over}, {p}{statistics.corrected_for(self.num_counted)}"
+        also = f"; also better than {self.beaten}" if self.beaten else ""
+        leader, rival = self.names
+        lead = f"{leader} is better than {rival} by {self.size} in {self.metric.name}"
+        return f"Decided: {lead} ({evidence}){also}"
 
     @property
     def undecided(self) -> str:
-        if self._obstacle:
-            return f"Undecided: {self._obstacle}."
+        if self.obstacle:
+            return f"Undecided: {self.obstacle}."
         # Above 0 where the leader is better.
         lead = self.lead if self.metric.mode == "max" else self.lead.negated()
-        low, high, corrected = lead.low, lead.high, corrected_for(self.num_counted)
+        low, high, corrected = lead.low, lead.high, statistics.corrected_for(self.num_counted)
         assert low is not None and high is not None
-        ends = f"the lead{corrected and f'{corrected},'} is {two_digits(low)} to {two_digits(high)}"
-        start = f"Undecided: {self._start} over {self._over}"
-        also = f" {self._names[0]} is better than {self._beaten}." if self.beaten else ""
-        return f"{start}, but either may be better: the 95 % interval of {ends}.{self._advice}{also}"
+        span = " to ".join(map(statistics.two_digits, (low, high)))
+        ends = f"the lead{corrected and f'{corrected},'} is {span}"
+        start = f"Undecided: {self.start} over {self.over}"
+        also = f" {self.names[0]} is better than {self.beaten}." if self.beaten else ""
+        return f"{start}, but either may be better: the 95 % interval of {ends}.{self._advice()}{also}"
 
-    @property
-    def _start(self) -> str:
-        leader, rival = self._names
-        return f"{leader} leads {rival} by {self._size_of_metric}"
-
-    @property
     def _obstacle(self) -> str:
-        """The reason beside the size of the lead and its noise, in words; "" if there is none."""
-        leader, rival = self._names
-        mean, means = self.versus.mean, self._means
-        if are_equal(means, means):
+        """Return the reason beside the size of the lead and its noise, in words; "" if there is none."""
+        (leader, rival), means, mean = self.names, self.means, self.versus.mean
+        if statistics.are_equal(means, means):
             rounding = "" if means[0] == means[1] else ", but for the rounding of float32 numbers"
             return f"{leader} and {rival} have the same mean of {self.metric.name}{rounding}"
         if self.metric.is_better(means[1], means[0]):  # the leader is complete
             return f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"
         if self.leader.without_result:
-            return f"{self._start}, but {_shortfall(self.leader)}"
+            return f"{self.start}, but {_shortfall(self.leader)}"
         if mean is not None and self.metric.is_better(mean, 0.0):
-            few = f"on the {self._pairs('common ')}, {rival} is better by {self._size}"
+            few = f"on the {self._pairs('common ')}, {rival} is better by {self.size}"
             return f"{leader} has the better mean, but {few}"
-        return f"{self._start}, but {self._why_untested}" if self.versus.p is None else ""
-
-    @property
-    def _over(self) -> str:
-        """The results behind the lead: `5 paired seeds`, or `4 and 3 runs, unpaired`."""
-        if self.versus.num_pairs:
-            return self._pairs("paired ")
-        return f"{self.leader.estimate.num} and {self.rival.estimate.num} unpaired {self.repetitions}"
-
-    @property
-    def _beaten(self) -> str:
-        names = [short_name(group) for group in self.beaten]
-        return f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
+        return f"{self.start}, but {self._why_untested()}" if self.versus.p is None else ""
 
     def _pairs(self, kind: str) -> str:
         """Return the number of pairs in words: `2 paired seeds`."""
@@ -228,71 +204,40 @@ class _Case:
             word = "repetitions"
         return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
 
-    @cached_property
-    def seeds(self) -> int | None:
-        """The fresh seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
-        std, mean = self._std, self.versus.mean
-        if std is None or not mean or self._obstacle:
-            return None
-        return seeds_needed(mean, std, self.num_comparisons)
-
-    @property
-    def _std(self) -> float | None:
-        """The noise that decides the needed seeds: of the differences of two results, with or without pairs.
+    def _std(self, noise: NoiseFloor) -> float | None:
+        """Return the noise that decides the needed seeds: of the differences of two results, with or without pairs.
 
         None if it is unknown, or if the results of a group are folds: nobody can add one.
         """
         if "fold" in self.repetitions:
             return None
         is_paired = self.versus.num_pairs > 0
-        spread = self.noise.paired if is_paired else self.noise.unpaired
+        spread = noise.paired if is_paired else noise.unpaired
         std, degrees = (None, 0) if spread is None else (spread.std, spread.degrees)
-        error, own_degrees = self.versus.error, self.versus.degrees
+        error, degrees_of_two = self.versus.error, self.versus.degrees
         # The two may have more seeds in common than all groups have.
-        if is_paired and error and own_degrees and own_degrees > degrees:
-            std, degrees = error * self.versus.num_pairs**0.5, own_degrees
+        if is_paired and error and degrees_of_two and degrees_of_two > degrees:
+            std, degrees = error * self.versus.num_pairs**0.5, degrees_of_two
         if not std or degrees < _MIN_DEGREES:
             return None
         return std if is_paired else 2**0.5 * std
 
-    @property
-    def _names(self) -> tuple[str, str]:
-        return short_name(self.leader), short_name(self.rival)
-
-    @property
-    def _size(self) -> str:
-        mean = self.versus.mean
-        return two_digits(abs(self._means[0] - self._means[1] if mean is None else mean))
-
-    @property
-    def _size_of_metric(self) -> str:
-        return f"{self._size} in {self.metric.name}"
-
-    @property
-    def _means(self) -> tuple[float, float]:
-        leader, rival = self.leader.estimate.mean, self.rival.estimate.mean
-        assert leader is not None and rival is not None
-        return leader, rival
-
-    @property
     def _why_untested(self) -> str:
-        nums = self.leader.estimate.num, self.rival.estimate.num
-        if 1 in nums:
-            one = f"{self._names[nums.index(1)]} has one result"
-            few = f"there is one {self.repetitions.removesuffix('s')} of each" if nums == (1, 1) else one
+        if 1 in self.nums:
+            one = f"{self.names[self.nums.index(1)]} has one result"
+            few = f"there is one {self.repetitions.removesuffix('s')} of each" if self.nums == (1, 1) else one
             remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
             return "all results of each are equal, so the noise is unknown"
         return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
 
-    @property
     def _advice(self) -> str:
         if self.seeds is not None:
-            seeds, how = two_digits(self.seeds), "a sweep of these alone, or hydrant study"
+            seeds, how = statistics.two_digits(self.seeds), "a sweep of these alone, or hydrant study"
             return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
-        if self._std is not None:
-            return f" Even {MAX_SEEDS:,} seeds of each would hardly show which."
+        if self.std is not None:
+            return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."
         few = "fold" not in self.repetitions
         return " Of so few seeds, the noise is hardly known; more need a sweep of their own." if few else ""
 
@@ -321,14 +266,14 @@ def _alone(group: Group, metric: Metric, repetitions: str) -> str:
     """Return the sentence about the only setting."""
     estimate = group.estimate
     digits = digits_of([estimate.low, estimate.high])
-    what = f"{metric.name} {number(estimate.mean, digits)}"
+    mean = f"{metric.name} {number(estimate.mean, digits)}"
     if group.num_runs == 1:
-        return f"One run: {what}. There is nothing to compare it with."
+        return f"One run: {mean}. There is nothing to compare it with."
     ends = "" if estimate.low is None else f" (95 % interval {interval(estimate.low, estimate.high, digits)})"
     over = f"over {estimate.num} {repetitions}"
     if estimate.num == 1:
         over = "from one seed" if group.num_seeds == 1 else f"from 1 of {group.num_seeds} {repetitions}"
-    return f"One setting: {what} {over}{ends}. There is nothing to compare it with."
+    return f"One setting: {mean} {over}{ends}. There is nothing to compare it with."
 
 
 def _nothing(groups: Sequence[Group], metric: Metric) -> str:

@@ -243,8 +243,6 @@ def test_mistakes_name_the_key(
     [
         ({"scale": (0.0, 1.0)}, "scale"),
         ({"ratio": (2.0, 1.0)}, "ratio"),
-        ({"hflip": 1.5}, "hflip"),
-        ({"re_prob": -0.1}, "re_prob"),
         ({"re_mode": "pixels"}, "re_mode"),
     ],
 )

@@ -259,12 +259,12 @@ class _Lines:
 
 def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes: int | None) -> None:
     needed = [layout.num_inputs] if layout.is_one_hot else None
-    given = None if input_shape is None else list(input_shape)
+    configured = None if input_shape is None else list(input_shape)
     remedy = "leave the key out, or give a saved run the file that it was trained with"
-    if given != needed:
-        message = f"{given} is configured, but the samples have {needed}"
+    if configured != needed:
+        message = f"{configured} is configured, but the samples have {needed}"
         raise ConfigError("data.input_shape", message, remedy=remedy)
     if num_classes != layout.num_outputs:
-        what = "targets" if layout.classes is None else "classes"
-        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}"
+        noun = "targets" if layout.classes is None else "classes"
+        message = f"{num_classes} is configured, but there are {layout.num_outputs} {noun}"
         raise ConfigError("data.num_classes", message, remedy=remedy)

@@ -143,11 +143,11 @@ def token_files(
     paths = list[Path]()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         path = Path(root, pattern)
-        found = [path] if path.exists() else sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207  # absolute
-        if not found or path.is_dir():
-            what = "is a folder; add /*.bin" if found else "names no file"
-            raise ConfigError(key, f"{path} {what}", remedy="hydrant tokenize makes such files of text")
-        paths += found
+        matches = [path] if path.exists() else sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207  # absolute
+        if not matches or path.is_dir():
+            reason = "is a folder; add /*.bin" if matches else "names no file"
+            raise ConfigError(key, f"{path} {reason}", remedy="hydrant tokenize makes such files of text")
+        paths += matches
     if not paths:
         raise ConfigError(key, needs="a file of tokens, a glob such as train_*.bin, or a list of them")
     return tuple(_read_layout(path, dtype) for path in paths)

@@ -156,14 +156,12 @@ def _corpus_files(
     root: str, patterns: str | Sequence[str], dtype: str | None, key: str
 ) -> tuple[data_token_files.TokenFile, ...]:
     """Return the files of the corpus that will have these names, as `token_files` returns them later."""
-    found = {
-        pattern: matching(corpus(), pattern)
-        for pattern in ([patterns] if isinstance(patterns, str) else patterns)
-    }
-    missing = [pattern for pattern, names in found.items() if not names]
-    if missing or not found:
+    listed = [patterns] if isinstance(patterns, str) else patterns
+    matches = {pattern: matching(corpus(), pattern) for pattern in listed}
+    missing = [pattern for pattern, names in matches.items() if not names]
+    if missing or not matches:
         return data_token_files.token_files(root, missing, dtype, key)  # it says what is missing
-    tokens = {Path(root, name): corpus()[name] for names in found.values() for name in names}
+    tokens = {Path(root, name): corpus()[name] for names in matches.values() for name in names}
     return tuple(
         data_token_files.TokenFile(path, t.dtype, 4 * data_token_files.HEADER, len(t), in_memory=t)
         for path, t in tokens.items()

@@ -135,9 +135,9 @@ class TokenShards:
         starts = np.linspace(0, self.num_tokens - size, num_blocks).astype(np.int64)
         counts = np.zeros(0, np.int64)
         for start in starts.tolist():
-            found = np.bincount(self.read(start, size).astype(np.int64), minlength=len(counts))
-            found[: len(counts)] += counts
-            counts = found
+            of_block = np.bincount(self.read(start, size).astype(np.int64), minlength=len(counts))
+            of_block[: len(counts)] += counts
+            counts = of_block
         ratios = counts[counts > 0] / counts.sum()
         return float(-(ratios * np.log(ratios)).sum())
 
@@ -408,8 +408,8 @@ def tokens(
     files = splits_of(
         {"root": root, "dtype": dtype, "train": train, "val": val, "test": test, "extra_val": extra_val}
     )
-    if fingerprint is not None and (found := hash_of(files)) != fingerprint:
-        message = f"is {fingerprint} in the config, but {found} in {root}: the tokens have changed"
+    if fingerprint is not None and (digest := hash_of(files)) != fingerprint:
+        message = f"is {fingerprint} in the config, but {digest} in {root}: the tokens have changed"
         raise ConfigError("data.fingerprint", message, remedy="restore them, or give data.fingerprint=null")
     folder = vocabulary_folder(root, files)
     vocabulary = vocabulary_of(folder)

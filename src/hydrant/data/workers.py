@@ -267,6 +267,6 @@ class ReusedFloats:
         if memory is None:
             memory = torch.empty(tuple(shape))
         user = memory.numpy()  # a new array, which lives as long as the storage of the tensor below
-        others = [entry for entry in self._kept if entry[0] is not memory]
-        self._kept = [*others, (memory, weakref.ref(user))][-_NUM_KEPT:]
+        kept = [entry for entry in self._kept if entry[0] is not memory]
+        self._kept = [*kept, (memory, weakref.ref(user))][-_NUM_KEPT:]
         return torch.from_numpy(user)

@@ -181,17 +181,17 @@ def loaded_parts(config: Mapping[str, Any]) -> dict[str, Path]:
 
     Reads all their bytes.
     """
-    found: dict[str, Path] = {}
+    checkpoints: dict[str, Path] = {}
     for key, node in target_nodes({group: config[group] for group in ("model", "task")}, ""):
         if node["_target_"].startswith("hydrant.") and node["_target_"].endswith(".with_weights"):
             name = f"{key}.path".lstrip(".")
             if node.get("path") is not None:
-                found[name] = find_checkpoint(node["path"], name)
-    return found
+                checkpoints[name] = find_checkpoint(node["path"], name)
+    return checkpoints
 
 
-def check_batch_sizes(saved: SavedCheckpoint, was: Any, clock: Clock) -> None:
-    """Check that the completed updates keep the sizes that they had by `global_batch_size` as it `was`.
+def check_batch_sizes(saved: SavedCheckpoint, earlier: Any, clock: Clock) -> None:
+    """Check that the completed updates keep the sizes that they had by the `earlier` `global_batch_size`.
 
     Epochs, samples and the position in the data are counted with the sizes of all updates.
 
@@ -200,7 +200,7 @@ def check_batch_sizes(saved: SavedCheckpoint, was: Any, clock: Clock) -> None:
     """
     num_updates = saved.manifest.num_updates
     num_samples = saved.plain_state("samples", default={}).get("train", clock.num_samples)
-    sizes, before = clock.batch_sizes, batch_size_steps(was, num_samples, clock.costs)
+    sizes, before = clock.batch_sizes, batch_size_steps(earlier, num_samples, clock.costs)
     made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
     if all(sizes.value(n) == before.value(n) for n in made):
         return

@@ -301,8 +301,8 @@ def named_values(key: str, value: Any, class_names: Sequence[str] | None = None)
         }
     if isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1):
         return {key: float(value)}
-    found = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shown(value)
-    message = f"computes {found}; an evaluation logs a number, a vector, or a dict of them"
+    result = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else shown(value)
+    message = f"computes {result}; an evaluation logs a number, a vector, or a dict of them"
     raise ConfigError(f"task.metrics.{key.partition('/')[0]}", message)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Tensors, is_inexact, tensors_of
+from hydrant.batch import is_inexact, tensors_of
 from hydrant.config.user_errors import is_in_user_code
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.base import SampleOrder
@@ -86,20 +86,17 @@ def _in_samples(trainer: Trainer) -> str | None:
             batches = trainer.stream.micro_batches(num_updates)
             for position, batch in zip(positions, batches, strict=True):
                 for part, tree in zip(("inputs", "targets"), batch, strict=True):
-                    if (row := _first_non_finite(tree)) is not None:
-                        sample = _name(trainer, position + row)
-                        found = f"The {part} of {sample}, of update {num_updates + 1}, hold NaN or infinity"
-                        return f"{found}: correct the data, or leave this sample out"
+                    floats = [t for t in tensors_of(tree) if is_inexact(t) and t.ndim]
+                    rows = [(~t.isfinite()).unsqueeze(-1).flatten(1).any(1) for t in floats]
+                    if (
+                        wrong := next((of_tensor for of_tensor in rows if of_tensor.any()), None)
+                    ) is not None:
+                        sample = _name(trainer, position + int(wrong.int().argmax()))
+                        fault = f"The {part} of {sample}, of update {num_updates + 1}, hold NaN or infinity"
+                        return f"{fault}: correct the data, or leave this sample out"
     except HydrantError as error:  # what became NaN is the error to show
         log.warning("the samples cannot be read again: %s", error)
     return None
-
-
-def _first_non_finite(tree: Tensors) -> int | None:
-    """Return the first row that holds NaN or infinity."""
-    floats = [tensor for tensor in tensors_of(tree) if is_inexact(tensor) and tensor.ndim]
-    rows = [(~tensor.isfinite()).unsqueeze(-1).flatten(1).any(1) for tensor in floats]
-    return next((int(found.int().argmax()) for found in rows if found.any()), None)
 
 
 def _name(trainer: Trainer, position: int) -> str:

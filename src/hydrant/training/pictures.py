@@ -44,8 +44,8 @@ class _Mistakes(NamedTuple):
         order = self.losses.topk(min(NUM_SAMPLES, len(self.losses))).indices
         return _Mistakes(*(values.index_select(0, order) for values in self))
 
-    def join(self, others: _Mistakes) -> _Mistakes:
-        return _Mistakes(*(torch.cat(pair) for pair in zip(self, others, strict=True)))
+    def join(self, more: _Mistakes) -> _Mistakes:
+        return _Mistakes(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
 
 
 class _Predictions:

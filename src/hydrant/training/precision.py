@@ -3,7 +3,7 @@
 fp32 uses the same class without autocast and with a disabled scaler.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -172,17 +172,17 @@ class Precision:
         With a loss scaler this synchronizes once. `GradScaler.step` would synchronize for each optimizer, and it does
         not return whether the step was skipped.
         """
-        has_overflowed = self.scales_loss and self._has_overflowed(steps)
+        has_overflowed = False
+        if self.scales_loss:
+            per_optimizer = [self.scaler._found_inf_per_device(o) for o in steps]  # pyright: ignore[reportPrivateUsage]
+            flags = [flag for per_device in per_optimizer for flag in per_device.values()]
+            has_overflowed = bool(torch.stack(flags).any())
         if not has_overflowed:
             for step in steps.values():
                 step()
         if self.scales_loss:
             self.scaler.update()
         return not has_overflowed
-
-    def _has_overflowed(self, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
-        per_optimizer = [self.scaler._found_inf_per_device(o) for o in optimizers]  # pyright: ignore[reportPrivateUsage]
-        return bool(torch.stack([flag for per_device in per_optimizer for flag in per_device.values()]).any())
 
     def state_dict(self) -> dict[str, Any]:
         return self.scaler.state_dict()

@@ -204,13 +204,12 @@ def _predict_batch(task: Any, batch: Batch, precision: Precision) -> Arrays:
     arrays = Arrays()
     for name, value in predictions.items():
         if not isinstance(value, Tensor) or value.shape[:1] != (batch.num_samples,):
-            found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            message = f"predicts {name!r} as {found} for {batch.num_samples} samples"
+            result = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            message = f"predicts {name!r} as {result} for {batch.num_samples} samples"
             raise ConfigError("task", f"{message}; a tensor with an entry for each is needed")
         if name in _RESERVED:
-            raise ConfigError(
-                "task", f"predicts {name!r}, which names something else", remedy="use another name"
-            )
+            reason = f"predicts {name!r}, which names something else"
+            raise ConfigError("task", reason, remedy="use another name")
         arrays[name] = _as_array(value)
     return arrays
 

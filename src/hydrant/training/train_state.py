@@ -234,16 +234,16 @@ def _restore_ranks(trainer: Trainer, saved: SavedCheckpoint) -> None:
     """
     world, ranks = trainer.plan.world, saved.read_state("ranks")
     meters = [rank["meter"] for rank in ranks]
-    own = ranks[world.rank % len(ranks)]
+    of_rank = ranks[world.rank % len(ranks)]
     if len(ranks) != world.world_size:
         total = merge_meters(meters)
         empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
         meters = [total, *[empty] * world.rank]
     trainer.meter.load_state_dict(meters[world.rank])
-    seeding.set_host_state(own["host"])
+    seeding.set_host_state(of_rank["host"])
     if isinstance(trainer.stream, PositionedStream):
-        is_of_rank = "stream" in own  # else an earlier version saved one position for all ranks
-        trainer.stream.load_state_dict(own["stream"] if is_of_rank else saved.read_state("stream"))
+        is_of_rank = "stream" in of_rank  # else an earlier version saved one position for all ranks
+        trainer.stream.load_state_dict(of_rank["stream"] if is_of_rank else saved.read_state("stream"))
 
 
 def _has_torch_format(state: Mapping[str, Any]) -> bool:
@@ -278,8 +278,8 @@ def _by_position(
     by_position = {positions.get(key, key): value for key, value in state["state"].items()}
     kept = {"params", *KERNEL_FIELDS, *changed}
     groups = [
-        was | {field: now[field] for field in kept if field in now}
-        for was, now in zip(saved, fresh["param_groups"], strict=True)
+        before | {field: now[field] for field in kept if field in now}
+        for before, now in zip(saved, fresh["param_groups"], strict=True)
     ]
     return {**state, "state": by_position, "param_groups": groups}
 

@@ -114,8 +114,8 @@ def explained(task: nn.Module, context: AbstractContextManager[None]) -> Generat
 def _unused_names(task: nn.Module, message: str) -> str:
     """Return the names of the parameters whose indices a message of DistributedDataParallel lists."""
     names = [name.removeprefix("module.") for name, p in task.named_parameters() if p.requires_grad]
-    found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
-    unused = [names[int(index)] for index in found[1].split()] if found else ["some parameters"]
+    listed = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
+    unused = [names[int(index)] for index in listed[1].split()] if listed else ["some parameters"]
     return first_few(unused, _SHOWN_NAMES)
 
 

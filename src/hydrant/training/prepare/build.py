@@ -77,13 +77,11 @@ def prepare(
 def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> Data:
     whole: object = instantiate(config, "data")
     if not isinstance(whole, Data):
-        own = "write data=dataset, or `defaults: [dataset]` in an option of yours"
+        option = "write data=dataset, or `defaults: [dataset]` in an option of yours"
         is_data_set = hasattr(whole, "__getitem__") or hasattr(whole, "__iter__")
         message = f"{config['data']['_target_']} makes a {type(whole).__name__}, not a hydrant.data.Data"
-        remedy = (
-            f"for a data set, {own}, and name its class at data.train and data.val" if is_data_set else ""
-        )
-        raise ConfigError("data", message, remedy=remedy)
+        remedy = f"for a data set, {option}, and name its class at data.train and data.val"
+        raise ConfigError("data", message, remedy=remedy if is_data_set else "")
     data = training_splits.divide(config, whole)
     if statistics and whole.with_statistics is not None:
         if (difference := changed_statistics(statistics, data.statistics)) is None:

@@ -347,11 +347,11 @@ def eval_metrics(prefixes: Sequence[str], dry: DryForward) -> frozenset[str]:
     """
     names, measured = set[str](), {*dry.losses, *dry.outcome.measurements, *dry.metric_names}
     for prefix in prefixes:
-        own = {f"{prefix}/{name}" for name in measured}
-        if double := min(names & own, default=""):
+        reported = {f"{prefix}/{name}" for name in measured}
+        if double := min(names & reported, default=""):
             message = f"{double} would be of the validation set {prefix.partition('/')[2]} and of a metric"
             raise ConfigError("data.extra_val", message, remedy="rename one of the two")
-        names |= own
+        names |= reported
     return frozenset(names)
 
 

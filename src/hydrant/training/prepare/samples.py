@@ -72,8 +72,8 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     if not data.damaged.num_damaged:
         message = f"{kind}.batches gives no batch, although it has {source.num_samples} samples"
         raise ConfigError("data", message)
-    what = "sample" if num_samples == 1 else f"{num_samples} samples in a row"
-    raise DataError(f"no {what} can be read; the log names the damaged ones")
+    sample = "sample" if num_samples == 1 else f"{num_samples} samples in a row"
+    raise DataError(f"no {sample} can be read; the log names the damaged ones")
 
 
 def are_equal(one: Tensor, other: Tensor) -> bool:

@@ -99,8 +99,8 @@ class SplitStep(EagerStep):
         )
         for p, owner in zip(matrices, owners, strict=True):
             state: Mapping[str, Any] = self._optimizer.state[p]
-            others = (value for name, value in state.items() if name != _MOMENTUM)
-            for tensor in (p, *(value for value in others if isinstance(value, Tensor))):
+            entries = (value for name, value in state.items() if name != _MOMENTUM)
+            for tensor in (p, *(value for value in entries if isinstance(value, Tensor))):
                 tensors[tensor.device, tensor.dtype][owner].append(tensor)
         for by_rank in tensors.values():
             _all_gather(by_rank, self._rank)

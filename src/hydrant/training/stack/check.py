@@ -261,8 +261,8 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
 def _module_signature(module: nn.Module, hidden: HiddenContents) -> Hashable:
     """Return the class and the content of a module, but for a fraction of its own only whether it is 0."""
     plain = sorted(plain_attributes(module).items())
-    own = tuple((k, type(v), not v if type(v) is float else v) for k, v in plain)
-    return type(module), own, tuple(hidden.of(module).items())
+    numbers = tuple((k, type(v), not v if type(v) is float else v) for k, v in plain)
+    return type(module), numbers, tuple(hidden.of(module).items())
 
 
 def _optimizer_signature(optimizer: torch.optim.Optimizer, hidden: HiddenContents) -> tuple[Hashable, ...]:
@@ -271,6 +271,8 @@ def _optimizer_signature(optimizer: torch.optim.Optimizer, hidden: HiddenContent
         # These optimizers run the same code for a weight decay of 0. Another number that is 0 may switch something off.
         free = {"weight_decay"} if type(optimizer) in ELEMENTWISE else set[str]()
         fractions = {n: not value and n not in free for n, value in flat_numbers(group).items()}
-        others = flat_numbers(group, kinds=(int, bool, str, type(None)))
-        groups.append((len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(others.items()))))
+        settings = flat_numbers(group, kinds=(int, bool, str, type(None)))
+        groups.append(
+            (len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(settings.items())))
+        )
     return type(optimizer), tuple(groups), tuple(hidden.of(optimizer).items())

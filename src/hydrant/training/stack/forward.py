@@ -124,9 +124,9 @@ def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
     """
     numbers: list[LaneNumber] = []
     for modules in zip(*(task.modules() for task in tasks), strict=True):
-        own = [plain_attributes(module) for module in modules]
-        for name in own[0]:
-            values = [attributes.get(name) for attributes in own]
+        by_lane = [plain_attributes(module) for module in modules]
+        for name in by_lane[0]:
+            values = [attributes.get(name) for attributes in by_lane]
             if all(value == values[0] for value in values):
                 continue
             where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"

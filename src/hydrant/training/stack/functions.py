@@ -53,17 +53,17 @@ class StackedFunctions(FunctionMode):
         self._level = pyfunctorch.retrieve_current_functorch_interpreter().level()
 
     def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        given = {key: value for key, value in named.items() if value is not None}
+        used = {key: value for key, value in named.items() if value is not None}
         if func is F.linear and args and not torch.is_autocast_enabled(args[0].device.type):
             ours: Any = _linear
-        elif func is F.cross_entropy and _has_indices_alone(args, given):
+        elif func is F.cross_entropy and _has_indices_alone(args, used):
             ours = _cross_entropy
         else:
             return func(*args, **named)
         transform: Any = pyfunctorch.retrieve_current_functorch_interpreter()
         if transform.level() != self._level:
             return func(*args, **named)
-        return ours(transform, *args, **given)
+        return ours(transform, *args, **used)
 
 
 def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

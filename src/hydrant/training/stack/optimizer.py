@@ -77,10 +77,8 @@ class StackedOptimizer:
         ]
         groups = list(zip(*(optimizer.param_groups for optimizer in optimizers), strict=True))
         self._group_state = [stack_lanes.stack_group_state(of_lanes, self._device) for of_lanes in groups]
-        self._differing, self._copy_numbers = (
-            list(map(_differing, groups)),
-            stack_lanes.LaneNumbers(self._device),
-        )
+        self._differing = list(map(_differing, groups))
+        self._copy_numbers = stack_lanes.LaneNumbers(self._device)
         is_fused = self._is_flat and has_fused_call(first) and self._device.type == "cpu"
         self._rows = self._make_rows() if is_fused else []
         self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
@@ -103,11 +101,8 @@ class StackedOptimizer:
         """Return everything that a step changes, with the lanes in front."""
         slots = [slot for group in self._slots for slot in group]
         states = [value for slot in slots for value in slot.state.values()]
-        return [
-            *(slot.values for slot in slots),
-            *states,
-            *(v for g in self._group_state for v in g.values()),
-        ]
+        of_groups = [value for state in self._group_state for value in state.values()]
+        return [slot.values for slot in slots] + states + of_groups
 
     # ---- the state of all lanes
 
@@ -130,9 +125,8 @@ class StackedOptimizer:
         rows = list[list[FusedCall]]()
         for position, slots in enumerate(self._slots):
             for slot in slots:
-                states = [
-                    {key: value[n] for key, value in slot.state.items()} for n in range(len(slot.values))
-                ]
+                num_lanes = len(slot.values)
+                states = [{key: value[n] for key, value in slot.state.items()} for n in range(num_lanes)]
                 groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
                 values = zip(groups, slot.values.unbind(), states, strict=True)
                 rows.append(
@@ -159,7 +153,7 @@ class StackedOptimizer:
 
     def _as_tensors(self, numbers: Numbers) -> list[dict[str, Tensor]]:
         """Return the numbers that differ between lanes or updates, (lanes,) float64 each, by group."""
-        varying = [{**own, **scheduled} for own, scheduled in zip(self._differing, numbers, strict=True)]
+        varying = [{**fixed, **scheduled} for fixed, scheduled in zip(self._differing, numbers, strict=True)]
         rows = iter(self._copy_numbers([values for fields in varying for values in fields.values()]))
         return [{name: next(rows) for name in fields} for fields in varying]
 
@@ -177,20 +171,15 @@ class StackedOptimizer:
 
         def step_of_lane(values: Any, gradients: Any, states: Any, group_state: Any, numbers: Any) -> Tensor:
             groups, state = list[dict[str, Any]](), dict[Any, Any]()
-            counts, given = list[tuple[Tensor, Tensor]](), dict[Any, dict[str, Any]]()
+            counts, kept_states = list[tuple[Tensor, Tensor]](), dict[Any, dict[str, Any]]()
             for position, group in enumerate(first.param_groups):
-                for slot, value, gradient, kept in zip(
-                    self._slots[position],
-                    values[position],
-                    gradients[position],
-                    states[position],
-                    strict=True,
-                ):
+                parts = self._slots[position], values[position], gradients[position], states[position]
+                for slot, value, gradient, kept in zip(*parts, strict=True):
                     value.grad = gradient
                     exact = {k: v.double() for k, v in kept.items() if v.ndim == 0 and v.is_floating_point()}
                     counts += [(kept[key], count) for key, count in exact.items()]
-                    given[value] = {**slot.plain, **kept, **exact}
-                    state[value] = dict(given[value])
+                    kept_states[value] = {**slot.plain, **kept, **exact}
+                    state[value] = dict(kept_states[value])
                 chosen = {key: value for key, value in kernels.items() if key in group}
                 mapped = {**group, **group_state[position], **chosen, "params": values[position]}
                 for name, value in numbers[position].items():
@@ -201,7 +190,9 @@ class StackedOptimizer:
             with stack_lanes.TensorNumbers(zero):
                 self._step(_shadow(first, groups, state))
             after = [stack_lanes.flat_numbers(group, kinds=(float, int, bool)) for group in groups]
-            if before != after or any(not _is_same(state[value], kept) for value, kept in given.items()):
+            if before != after or any(
+                not _is_same(state[value], kept) for value, kept in kept_states.items()
+            ):
                 raise stack_lanes.DecidesByNumber("it counts in Python, or makes new tensors for its state")
             for count, exact in counts:
                 count.copy_(exact)
@@ -234,11 +225,11 @@ def _shadow(optimizer: Optimizer, groups: list[dict[str, Any]], state: dict[Any,
     return shadow
 
 
-def _is_same(state: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _is_same(state: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
     """Return whether a step has kept the state of a weight: the same tensors, and the same numbers."""
-    if state.keys() != given.keys():
+    if state.keys() != kept.keys():
         return False
-    pairs = [(state[key], value) for key, value in given.items()]
+    pairs = [(state[key], value) for key, value in kept.items()]
     return all(new is old if isinstance(old, Tensor) else new == old for new, old in pairs)
 
 
@@ -305,10 +296,8 @@ class StackedSteps:
         for name, groups in self._tensors.weights.items():
             clippings = self._clippings[name]
             rows = [w.rows.grad for w in groups if w is not None and w.rows.grad is not None]
-            needs_norm = (
-                measure or self._first.optimizers.skips_non_finite or clippings[0].max_norm is not None
-            )
-            if needs_norm and rows:
+            may_skip, is_limited = self._first.optimizers.skips_non_finite, clippings[0].max_norm is not None
+            if rows and (measure or may_skip or is_limited):
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
                 if (limits := self._max_norms[name]) is not None:
@@ -391,20 +380,15 @@ class StackedAverages:
             return
         self._weights = stack_lanes.LaneNumbers(lanes[0].plan.world.device)
         # Lanes whose averages are configured alike, of which the first one gives the weight.
-        first_lanes, self._places = stack_lanes.distinct(
-            [repr(lane.plan.config["averaging"]) for lane in lanes]
-        )
+        settings = [repr(lane.plan.config["averaging"]) for lane in lanes]
+        first_lanes, self._places = stack_lanes.distinct(settings)
         self._distinct = [self._averages[n] for n in first_lanes]
         first, states = self._averages[0], [average.states() for average in self._averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
             for name in names:
-                pairs.append(
-                    (
-                        stack_lanes.stack_in_place([state[name] for state, _ in states]),
-                        stacked[id(model[name])],
-                    )
-                )
+                average = stack_lanes.stack_in_place([state[name] for state, _ in states])
+                pairs.append((average, stacked[id(model[name])]))
 
     @torch.no_grad()
     def update(self, num_updates: int, skipped: Collection[int]) -> None:

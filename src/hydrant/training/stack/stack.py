@@ -159,7 +159,8 @@ class StackedStream:
         columns = list(tensors_of(chunk))
         for place in range(len(positions)):
             # Each micro-batch is contiguous, and lies in memory of its own, as kernels depend on the alignment.
-            yield with_tensors(chunk, [_aligned(column[place]) for column in columns])
+            parts = [column[place] for column in columns]
+            yield with_tensors(chunk, [p if p.data_ptr() % _ALIGNMENT == 0 else p.clone() for p in parts])
 
     def _positions_at_once(self, num_updates: int, position: int) -> Sequence[int]:
         """Return the positions of the micro-batches that are read together, from one in an update on."""
@@ -204,10 +205,6 @@ def _stack(batches: Sequence[Batch]) -> Batch:
 
 
 _ALIGNMENT = 64  # bytes
-
-
-def _aligned(tensor: Tensor) -> Tensor:
-    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()
 
 
 _COPIES_OF_WEIGHTS = 6

@@ -54,10 +54,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _print_tables(progress: Mapping[str, Sequence[RunProgress]], *, lists_all: bool) -> None:
     """Print the runs of each folder: on a terminal as many as fit, with room for blank lines and the prompt."""
-    has_colours, fits = (
-        terminal_console.has_style(sys.stdout),
-        terminal_console.is_terminal(sys.stdout) and not lists_all,
-    )
+    has_colours = terminal_console.has_style(sys.stdout)
+    fits = terminal_console.is_terminal(sys.stdout) and not lists_all
     width = terminal_console.console().width if has_colours else sys.maxsize
     height = (terminal_console.console().height - 1) // len(progress) - 1 if fits else None
     for n, (folder, runs) in enumerate(progress.items()):

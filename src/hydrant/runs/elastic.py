@@ -292,13 +292,9 @@ def _death(failures: Mapping[int, Any], results: _Results, folder: Path) -> RunR
     rank = next((rank for rank in failures if rank not in results), min(failures))
     if rank in results:
         return dataclasses.replace(results[rank], message=f"rank {rank}: {results[rank].message}")
-    code, line = failures[rank].exitcode, _last_stderr_line(folder, rank)
+    code, files = failures[rank].exitcode, sorted(folder.glob(f"logs/**/{rank}/stderr.log"))
+    lines = files[-1].read_text(encoding="utf-8", errors="replace").split("\n") if files else []
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
     how = f"was killed by {killed_by(-code)}" if code < 0 else f"ended with exit status {code}"
     last_output = f"; its last output: {line}" if line else ""
     return RunResult.failed(f"rank {rank} {how}{last_output}", RankDied.__name__)
-
-
-def _last_stderr_line(folder: Path, rank: int) -> str:
-    files = sorted(folder.glob(f"logs/**/{rank}/stderr.log"))
-    lines = files[-1].read_text(encoding="utf-8", errors="replace").split("\n") if files else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -11,14 +11,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -52,19 +53,11 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as a JSON object, for `from_json`."""
-        fields = asdict(self)
-        paths = {key: str(fields[key]) for key in ("folder", "sweep_folder") if fields[key] is not None}
-        return fields | paths
+        return msgspec.to_builtins(self, enc_hook=str)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Job:
-        types: dict[str, Callable[[Any], Any]] = {
-            "folder": Path,
-            "sweep_folder": Path,
-            "trial": lambda trial: Trial(**trial),
-        }
-        typed = {key: make(fields[key]) for key, make in types.items() if fields[key] is not None}
-        return cls(**{**fields, **typed})
+        return msgspec.convert(fields, cls, dec_hook=lambda kind, value: kind(value))
 
     def same_command(self) -> str:
         """Return the words for a message that says how to continue in this run folder."""

@@ -116,7 +116,8 @@ def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:
         raise ConfigError(
             "resume", f"{relative(run.path)} holds {which}", remedy=f"{OTHER_FOLDER} starts another"
         )
-    if is_finished and not _may_continue(config, changes):
+    lengthening = _LENGTHENING if isinstance(config["duration"], int) else (*_LENGTHENING, *_SAMPLES)
+    if is_finished and is_for_training(changes) and not any(key.startswith(lengthening) for key in changes):
         check_passed_again(changes)
         raise no_update_left(run, changes)
     if has_checkpoint:
@@ -149,12 +150,6 @@ def no_update_left(run: RunFolder, changes: Changes) -> ConfigError:
 def is_for_training(changes: Changes) -> bool:
     """Return whether changed keys affect more than the test at the end of a run."""
     return not all(map(is_after_training, changes))
-
-
-def _may_continue(config: Mapping[str, Any], changes: Changes) -> bool:
-    """Return whether a finished run may have updates left with these changes, without preparing it."""
-    lengthening = _LENGTHENING if isinstance(config["duration"], int) else (*_LENGTHENING, *_SAMPLES)
-    return not is_for_training(changes) or any(key.startswith(lengthening) for key in changes)
 
 
 def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:

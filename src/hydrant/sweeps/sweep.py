@@ -255,11 +255,8 @@ class Sweep:
             terminal_console.say(self._stopped_text(runs))
         elif not self._is_brief:
             terminal_console.say("")
-            terminal_console.say_fields(
-                table.closing_fields(
-                    folder, runs, self.files.wall_seconds, self._mode if self.has_best else ""
-                )
-            )
+            mode = self._mode if self.has_best else ""
+            terminal_console.say_fields(table.closing_fields(folder, runs, self.files.wall_seconds, mode))
         for line in self.closing_lines:
             terminal_console.say(line)
         has_refused = any(job.refused for job in self.files.jobs.values())
@@ -287,18 +284,13 @@ class Sweep:
         }
 
     def _print_styled_table(self, folder: Path) -> None:
-        name, runs = terminal_console.relative(folder), sweep_progress(folder)
+        name, console = terminal_console.relative(folder), terminal_console.console()
+        size = console.width, table.MAX_PRINTED + 3
         rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
-        lines = table.render_table(
-            name,
-            runs,
-            terminal_console.console().width,
-            table.MAX_PRINTED + 3,
-            self._mode,
-            reasons_below=True,
-            rest=rest,
+        runs = sweep_progress(folder)
+        console.print(
+            table.styled(table.render_table(name, runs, *size, self._mode, reasons_below=True, rest=rest))
         )
-        terminal_console.console().print(table.styled(lines))
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
@@ -324,7 +316,7 @@ def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
     with table.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
         if (
             newest_checkpoint(job.folder / run_folder.CHECKPOINTS) is None
-        ):  # else the config of what trained it stays
+        ):  # else the config that trained it stays
             write_records(job)
         run_folder.mark_failed(job.folder, result.message)
 

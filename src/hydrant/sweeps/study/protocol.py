@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hydrant.config.flat import is_neutral
+from hydrant.records.files import Objective
 from hydrant.sweeps.study.ranges import RUNS, Budget, Range, first_settings
 from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
 from hydrant.sweeps.study.verdict import Rule, question
@@ -21,14 +22,6 @@ class Contender:
     name: str
     words: Sequence[str]  # its overrides
     ranges: Sequence[Range] = ()
-
-
-@dataclass(frozen=True)
-class Objective:
-    """A metric, and whether the largest value is the best."""
-
-    metric: str
-    mode: str  # "max" or "min"
 
 
 @dataclass(frozen=True)

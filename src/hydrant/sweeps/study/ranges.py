@@ -237,15 +237,12 @@ class Budget:
         Args:
             num: the runs.
         """
-        needed = {
-            name: used[name] + num * cost[name] * (1.0 if name == RUNS else 1.1)
-            if cost[name]
-            else 3 * used[name]
-            for name in self.limits
-        }
-        return Budget(
-            {name: max(limit, _round_up(name, needed[name])) for name, limit in self.limits.items()}
-        )
+        limits = dict(self.limits)
+        for name in limits:
+            each = cost[name] * (1.0 if name == RUNS else 1.1)
+            more = num * each if each else 2 * used[name]
+            limits[name] = max(limits[name], _round_up(name, used[name] + more))
+        return Budget(limits)
 
     def words(self) -> str:
         """Return these limits as `read_budget` reads them.

@@ -111,44 +111,32 @@ class Record:
 
     def result(self, folder: Path) -> dict[str, Any]:
         """Return the answer for `--json`: what a reader of study.json needs first."""
-        content, standing, verdict = (
-            self.to_json(folder, is_running=False),
-            self.fresh.standing(),
-            self.fresh.verdict(),
-        )
+        content = self.to_json(folder, is_running=False)
+        standing, verdict = self.fresh.standing(), self.fresh.verdict()
         fields = ("name", "best", "extended", "at_end", "num_seeds", "mean", "low", "high", "state")
-        protocol, used, digits = (
-            content["protocol"],
-            self.trials.used(),
-            max(report.result_digits(content), 6),
-        )
+        protocol, used = content["protocol"], self.trials.used()
+        digits = max(report.result_digits(content), 6)
         of_pairs = 1 - protocol["pair_alpha"]
         leads = [c.seen_from(verdict.leader) for c in standing.comparisons if verdict.leader in c.names]
         return {
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
-            "contenders": [
-                _short({key: row[key] for key in fields}, digits) for row in report.by_rank(content)
-            ],
+            "contenders": [_short({key: r[key] for key in fields}, digits) for r in report.by_rank(content)],
             "leads": [{"over": lead.names[1], **_short(to_builtins(lead.estimate))} for lead in leads],
-            "beaten": [
-                {"name": victory.names[1], "by": victory.names[0], **_short(to_builtins(victory.estimate))}
-                for victory in standing.victories()
-            ],
+            "beaten": [{"name": v.names[1], "by": v.names[0], **_short(to_builtins(v.estimate))}
+                       for v in standing.victories()],
             "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
             "num_samples": content["num_samples"],
             "tuning": self.tuning.table(),
             "protocol": protocol["sentences"],
             "cost": _short(used),
             "budget": protocol["budget"],
-            "left": _short(
-                {name: max(limit - used[name], 0.0) for name, limit in protocol["budget"].items()}
-            ),
+            "left": _short({name: max(most - used[name], 0.0) for name, most in protocol["budget"].items()}),
             "not_tried": content["not_tried"],
             "report": f"{relative(folder)}/{report.REPORT}",
             "record": f"{relative(folder)}/{RESULT}",
             "repeat": content["commands"][0],
             "continue": content["continue"],
-        }
+        }  # fmt: skip
 
     def continuing(self) -> str | None:
         """Return the command that continues an undecided study until it may decide; None if no run would tell."""
@@ -243,32 +231,25 @@ class Record:
             texts.append(f"More tuning: it had {rounds}, because {self.tuning.why_ended}.")
         if keys:
             texts.append("More than one seed for each setting of the tuning.")
-            splits = {
-                metric.partition("/")[0]
-                for metric in (self.protocol.choice.metric, self.protocol.rule.metric)
-            }
-            if len(splits) == 1:
-                texts.append(
-                    "Another split: the same one chose the settings and judges them, with other seeds."
-                )
-        texts += [
-            f"Equal values of {key}, in which they differ too: {', '.join(f'{n} {v}' for n, v in values.items())}."
-            for key, values in also_differing(
-                self._configs(), [*self.protocol.keys, *self._given_keys()]
-            ).items()
-        ]
+            metrics = (self.protocol.choice.metric, self.protocol.rule.metric)
+            if len({metric.partition("/")[0] for metric in metrics}) == 1:
+                same = "the same one chose the settings and judges them, with other seeds"
+                texts.append(f"Another split: {same}.")
+        differing = also_differing(self._configs(), [*self.protocol.keys, *self._given_keys()])
+        for key, values in differing.items():
+            pairs = ", ".join(f"{name} {value}" for name, value in values.items())
+            texts.append(f"Equal values of {key}, in which they differ too: {pairs}.")
         texts.append("Other data, models, durations and batch sizes.")
         return texts
 
     def _configs(self) -> dict[str, Mapping[str, Any]]:
         """Return the config of the first run of each contender."""
-        first = {
-            tuned.contender.name: self.trials.job(
-                self.tuning.words(tuned, first_settings(tuned.contender.ranges)[0], self.protocol.first_seed)
-            )
-            for tuned in self.tuning.contenders
-        }
-        return {name: job.config for name, job in first.items() if job is not None}
+        configs, seed = dict[str, Mapping[str, Any]](), self.protocol.first_seed
+        for tuned in self.tuning.contenders:
+            words = self.tuning.words(tuned, first_settings(tuned.contender.ranges)[0], seed)
+            if job := self.trials.job(words):
+                configs[tuned.contender.name] = job.config
+        return configs
 
     def _given_keys(self) -> list[str]:
         """Return the keys of the contenders' overrides."""

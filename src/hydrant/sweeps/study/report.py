@@ -38,9 +38,7 @@ def draw_means(content: Mapping[str, Any], path: Path) -> None:
     from hydrant.training.plotting import Measured, draw_intervals  # imports torch
 
     rows = [
-        Measured(
-            row["name"], [value for value in row["results"] if value is not None], row["low"], row["high"]
-        )
+        Measured(row["name"], [x for x in row["results"] if x is not None], row["low"], row["high"])
         for row in by_rank(content)
         if row["mean"] is not None
     ]
@@ -52,17 +50,9 @@ def results_table(content: Mapping[str, Any]) -> list[list[str]]:
     """Return the table of the contenders with fresh seeds, below a row of titles."""
     protocol, has_best = content["protocol"], bool(content["tuning"]["trials"])
     interval = f"interval ({100 * (1 - protocol['alpha']):.4g} %)"
-    head = [
-        "contender",
-        *(["best"] if has_best else []),
-        protocol["metric"],
-        interval,
-        "std",
-        "seeds",
-        "state",
-    ]
-    ranked = by_rank(content)
-    return [head, *(_row(row, result_digits(content), has_best=has_best) for row in ranked)]
+    best = ["best"] if has_best else []
+    head = ["contender", *best, protocol["metric"], interval, "std", "seeds", "state"]
+    return [head, *(_row(row, result_digits(content), has_best=has_best) for row in by_rank(content))]
 
 
 def result_digits(content: Mapping[str, Any]) -> int:
@@ -90,20 +80,12 @@ def _results(content: Mapping[str, Any]) -> list[str]:
     compared = content["comparisons"]
     digits = digits_of(gap[key] for gap in compared for key in ("mean", "low", "high"))
     gaps = [
-        [
-            f"{gap['a']} - {gap['b']}",
-            number(gap["mean"], digits, "+"),
-            interval(gap["low"], gap["high"], digits, "+"),
-            str(gap["num_pairs"]),
-        ]
+        [f"{gap['a']} - {gap['b']}", number(gap["mean"], digits, "+"),
+         interval(gap["low"], gap["high"], digits, "+"), str(gap["num_pairs"])]
         for gap in compared
-    ]
-    title = [
-        f"paired difference ({direction} 0: the first is better)",
-        "mean",
-        f"interval ({pair_level})",
-        "seeds",
-    ]
+    ]  # fmt: skip
+    difference = f"paired difference ({direction} 0: the first is better)"
+    title = [difference, "mean", f"interval ({pair_level})", "seeds"]
     return [*lines, "", *_table(title, gaps)] if gaps else lines
 
 
@@ -113,15 +95,8 @@ def _row(row: Mapping[str, Any], digits: int, *, has_best: bool) -> list[str]:
         state = f"beaten by {row['beaten_by']} after {row['beaten_after']} seeds"
     best = ", ".join(f"{key}={value}" for key, value in row["best"].items()) or "-"
     std = "-" if row["std"] is None else f"{row['std']:.2g}"
-    return [
-        row["name"],
-        *([best] if has_best else []),
-        number(row["mean"], digits),
-        interval(row["low"], row["high"], digits),
-        std,
-        str(row["num_seeds"]),
-        state,
-    ]
+    mean, ends = number(row["mean"], digits), interval(row["low"], row["high"], digits)
+    return [row["name"], *([best] if has_best else []), mean, ends, std, str(row["num_seeds"]), state]
 
 
 def _tuning(content: Mapping[str, Any]) -> list[str]:

@@ -96,13 +96,8 @@ class Tuning:
 
     def table(self) -> dict[str, Any]:
         """Return the results of each contender by its tuned values, in their order, for `--json`."""
-        return {
-            "keys": self._protocol.keys,
-            "metric": self._protocol.choice.metric,
-            "results": {
-                tuned.contender.name: self._results(tuned) for tuned in self.contenders if tuned.results
-            },
-        }
+        results = {one.contender.name: self._results(one) for one in self.contenders if one.results}
+        return {"keys": self._protocol.keys, "metric": self._protocol.choice.metric, "results": results}
 
     def _results(self, tuned: Tuned) -> dict[str, float | None]:
         """Return the best results of a contender, by the values."""
@@ -206,11 +201,8 @@ class FreshSeeds:
         least = self._protocol.least_seeds
         paid = f"; the budget pays for about {affordable:.0f} fresh seeds"
         paid += f", and a decision needs {least}, so none begins" if affordable < least else ""
-        return (
-            f"Test of {', '.join(names)}{paid if is_new and math.isfinite(affordable) else ''}."
-            if chosen
-            else ""
-        )
+        paid = paid if is_new and math.isfinite(affordable) else ""
+        return f"Test of {', '.join(names)}{paid}." if chosen else ""
 
     def chosen(self) -> list[tuple[Tuned, Setting]]:
         """Return the contenders with a best setting. Without tuning, all of them."""
@@ -237,17 +229,14 @@ class FreshSeeds:
         """Return what happened to contenders that are not in the test."""
         if not self._tuning.is_finished:
             return {}
-        names = {tuned.contender.name for tuned, _ in self.chosen()}
+        tested, reasons = [tuned for tuned, _ in self.chosen()], dict[str, str]()
         seed, metric = self._protocol.first_seed, self._protocol.choice.metric
-        outcomes = {
-            tuned.contender.name: [
-                self._trials.outcome(self._tuning.words(tuned, setting, seed), metric)
-                for setting in tuned.results
-            ]
-            for tuned in self._tuning.contenders
-            if tuned.contender.name not in names
-        }
-        return {name: tuning_failure(of_trials) for name, of_trials in outcomes.items()}
+        for tuned in self._tuning.contenders:
+            if tuned not in tested:
+                runs = [self._tuning.words(tuned, setting, seed) for setting in tuned.results]
+                outcomes = [self._trials.outcome(run, metric) for run in runs]
+                reasons[tuned.contender.name] = tuning_failure(outcomes)
+        return reasons
 
     def _why_failed(self, standing: Standing) -> Mapping[str, str]:
         reasons = dict[str, str]()

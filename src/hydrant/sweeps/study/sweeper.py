@@ -16,14 +16,14 @@ from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import check_value
 from hydrant.files.redaction import redacted
-from hydrant.records.files import StudyFile
+from hydrant.records.files import Objective, StudyFile
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
 from hydrant.sweeps.study import record as study_record
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
-from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
+from hydrant.sweeps.study.protocol import Contender, Protocol
 from hydrant.sweeps.study.ranges import RUNS, first_settings, read_budget
 from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
 from hydrant.sweeps.study.trials import BudgetSpent, Trials

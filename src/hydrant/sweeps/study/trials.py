@@ -1,7 +1,7 @@
 """The jobs of a study: which are trained while the budget lasts, what they cost, and their results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,16 +40,15 @@ class Trials:
     before: Amounts
     seconds: Callable[[], tuple[float, float]]
     after_batch: Callable[[], object]
-    _jobs: dict[tuple[str, ...], ComposedJob | None] = field(
-        default_factory=dict[tuple[str, ...], ComposedJob | None]
-    )
-    _ended: set[Path] = field(default_factory=set[Path])
-    _runs: dict[Path, RunFolder] = field(
-        default_factory=dict[Path, RunFolder]
-    )  # as read since they last trained
-    _finished: dict[Path, tuple[ComposedJob, bool]] = field(
-        default_factory=dict[Path, tuple[ComposedJob, bool]]
-    )  # the same for their configs: each round asks for all jobs
+
+    def __post_init__(self) -> None:
+        self._jobs = dict[tuple[str, ...], ComposedJob | None]()
+        self._ended, self._runs = (
+            set[Path](),
+            dict[Path, RunFolder](),
+        )  # the runs as read since they last trained
+        # The same for their configs: each round asks for all jobs.
+        self._finished = dict[Path, tuple[ComposedJob, bool]]()
 
     def run(self, words: Sequence[Sequence[str]]) -> None:
         """Train the jobs of these overrides.
@@ -102,10 +101,8 @@ class Trials:
         if run.status != RunStatus.FINISHED:  # a hook stopped it as hopeless
             return None
         if run.recorded.get("stretches"):
-            message = (
-                f"several configs trained {job.folder.name}, as its summary.json says, so it has no result"
-            )
-            raise JobFailed(message)
+            told = "as its summary.json says, so it has no result"
+            raise JobFailed(f"several configs trained {job.folder.name}, {told}")
         outcome = outcome_of(run, metric)
         return None if isinstance(outcome, str) else outcome
 
@@ -149,12 +146,8 @@ class Trials:
 
     def _used_by(self, runs: Sequence[RunFolder]) -> dict[str, float]:
         wall, cpu = self.seconds()
-        return {
-            RUNS: len(runs),
-            UPDATES: _num_updates(runs),
-            WALL: self.before.get(WALL, 0.0) + wall,
-            CPU: self.before.get(CPU, 0.0) + cpu,
-        }
+        seconds = {WALL: self.before.get(WALL, 0.0) + wall, CPU: self.before.get(CPU, 0.0) + cpu}
+        return {RUNS: len(runs), UPDATES: _num_updates(runs), **seconds}
 
     def _begun_runs(self) -> list[RunFolder]:
         runs = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]

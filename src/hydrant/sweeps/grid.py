@@ -18,9 +18,10 @@ from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import class_of, is_basic_launcher
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
+from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, JobFailed, RecordError
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.plain_values import Positive, PositiveInt, check_value
+from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
@@ -83,11 +84,9 @@ class GridSweeper:
     """
 
     def __init__(
-        self, context: Context, *, max_batch_size: int | None = None, params: Mapping[str, Any] | None = None,
-        max_runs: int | None = None, max_seconds: float | None = None,
+        self, context: Context, *, max_batch_size: PositiveInt | None = None, params: Mapping[str, Any] | None = None,
+        max_runs: PositiveInt | None = None, max_seconds: Positive | None = None,
     ) -> None:  # fmt: skip
-        check_value(f"{_KEY}.max_runs", PositiveInt | None, max_runs)
-        check_value(f"{_KEY}.max_seconds", Positive | None, max_seconds)
         self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         self.executor: Executor
@@ -287,6 +286,7 @@ def sweeper_of(context: Context) -> GridSweeper:
     with hydra_settings(context.config.hydra):
         node = _resolved(context.config.hydra.sweeper, _KEY)
     kind = class_of(node, _KEY, "sweeper", "run", "_overrides")
+    check_arguments(_KEY, {"context": context, **node})
     with as_config_error(_KEY, node):
         return kind(context, **{name: value for name, value in node.items() if name != "_target_"})
 
@@ -304,6 +304,7 @@ def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
         return Sequential(), 1
     lanes = check_lanes(node.get("lanes", 1))
     arguments = {name: value for name, value in node.items() if name not in ("_target_", "lanes")}
+    check_arguments("hydra.launcher", {"_target_": node["_target_"], **arguments})
     with as_config_error("hydra.launcher", node):
         executor: Executor = class_of(node, "hydra.launcher", "launcher", "prepare", "run")(**arguments)
         executor.prepare()

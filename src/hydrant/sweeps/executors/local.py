@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import open_beside
+from hydrant.files.plain_values import PositiveInt
 from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated, forward_signals
@@ -126,9 +126,9 @@ class Local:
 
     is_remote = False
 
-    def __init__(self, num_jobs: int | None, jobs_per_gpu: int) -> None:
-        self.num_processes = check_num_jobs(num_jobs)
-        self._jobs_per_gpu = _check_jobs_per_gpu(jobs_per_gpu)
+    def __init__(self, num_jobs: PositiveInt | None, jobs_per_gpu: PositiveInt) -> None:
+        self.num_processes = num_jobs
+        self._jobs_per_gpu = jobs_per_gpu
 
     def prepare(self) -> None:
         # Each job gets its share of the cores, so that their threads do not wait for each other. torch reads this
@@ -166,17 +166,3 @@ class Local:
 def num_ranks(sweep_job: SweepJob) -> int:
     """Return how many ranks the job starts."""
     return sweep_job.job.config["parallel"]["num_processes"]
-
-
-def check_num_jobs(num_jobs: Any) -> int | None:
-    """Return a valid `hydra.launcher.num_jobs`; raise ConfigError for any other."""
-    if num_jobs is not None and (not isinstance(num_jobs, int) or num_jobs < 1):
-        raise ConfigError("hydra.launcher.num_jobs", needs="1 or more, or null", got=num_jobs)
-    return num_jobs
-
-
-def _check_jobs_per_gpu(jobs_per_gpu: Any) -> int:
-    """Return a valid `hydra.launcher.jobs_per_gpu`; raise ConfigError for any other."""
-    if not isinstance(jobs_per_gpu, int) or jobs_per_gpu < 1:
-        raise ConfigError("hydra.launcher.jobs_per_gpu", needs="1 or more", got=jobs_per_gpu)
-    return jobs_per_gpu

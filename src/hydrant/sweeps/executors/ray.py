@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.errors import ConfigError, first_line
+from hydrant.files.plain_values import NotNegative, PositiveInt
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.job import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
-from hydrant.sweeps.executors.local import check_num_jobs, num_ranks
+from hydrant.sweeps.executors.local import num_ranks
 
 
 class Ray:
@@ -25,9 +26,13 @@ class Ray:
     num_processes = 1  # on this machine: the stacks are as large as they can be
 
     def __init__(
-        self, num_jobs: int | None, num_cpus: float, num_gpus: float | None, init: Mapping[str, Any]
+        self,
+        num_jobs: PositiveInt | None,
+        num_cpus: NotNegative,
+        num_gpus: NotNegative | None,
+        init: Mapping[str, Any],
     ) -> None:
-        self._num_jobs, self._num_cpus, self._num_gpus = check_num_jobs(num_jobs), num_cpus, num_gpus
+        self._num_jobs, self._num_cpus, self._num_gpus = num_jobs, num_cpus, num_gpus
         self._init = dict(init)
 
     def prepare(self) -> None:

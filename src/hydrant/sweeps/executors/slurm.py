@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
+from hydrant.files.plain_values import NotNegativeInt, PositiveInt
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
-from hydrant.sweeps.executors.local import check_num_jobs
 from hydrant.sweeps.plan import SUBMITIT
 from hydrant.terminal.console import notice, relative, say
 
@@ -76,14 +76,15 @@ class Slurm:
     is_remote = True
     num_processes = 1  # on this machine: the stacks are as large as they can be
 
-    def __init__(self, num_jobs: int | None, cluster: str, max_requeues: int, **parameters: Any) -> None:
-        self._num_jobs, self._cluster, self._max_requeues = check_num_jobs(num_jobs), cluster, max_requeues
+    def __init__(
+        self, num_jobs: PositiveInt | None, cluster: Literal["slurm", "local"], max_requeues: NotNegativeInt,
+        **parameters: Any,
+    ) -> None:  # fmt: skip
+        self._num_jobs, self._cluster, self._max_requeues = num_jobs, cluster, max_requeues
         self._parameters = parameters
 
     def prepare(self) -> None:
         require_extra("slurm", ["submitit"], "hydra/launcher", "slurm")
-        if self._cluster not in ("slurm", "local"):
-            raise ConfigError("hydra.launcher.cluster", needs="slurm or local", got=self._cluster)
         if self._cluster == "slurm" and (missing := [name for name in _COMMANDS if not shutil.which(name)]):
             message = f"slurm needs {', '.join(missing)}, which this machine does not have"
             raise ConfigError("hydra/launcher", message, remedy="hydra/launcher=local runs the jobs here")

@@ -16,7 +16,7 @@ from hydrant.config.job_folders import shortened
 from hydrant.config.metric_keys import check_logged, defines, unknown_mode
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.plain_values import check_value
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import SWEEP_CONFIG, runs_of_sweep
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hydrant.sweeps.optuna.space import Space
 
 _KEY = "hydra.sweeper"
-_MINIMUM = {"n_trials": 1, "n_jobs": 1, "max_failures": 0}
 
 
 class OptunaSweeper(GridSweeper):
@@ -42,8 +41,9 @@ class OptunaSweeper(GridSweeper):
     """
 
     def __init__(
-        self, context: Context, *, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str, n_trials: int,
-        n_jobs: int | None, max_failures: int, max_seconds: float | None = None,
+        self, context: Context, *, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str,
+        n_trials: PositiveInt, n_jobs: PositiveInt | None, max_failures: NotNegativeInt,
+        max_seconds: Positive | None = None,
     ) -> None:  # fmt: skip
         super().__init__(context, params=params, max_seconds=max_seconds)
         self._sampler, self._pruner, self._objectives, self._storage = sampler, pruner, objectives, storage
@@ -94,7 +94,7 @@ class OptunaSweeper(GridSweeper):
                 raise ConfigError("name", reason)
 
     def _check_limits(self) -> dict[str, int]:
-        """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError for one that is not possible."""
+        """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError if `n_jobs` is not possible."""
         limits: dict[str, Any] = dict(self._limits)
         if limits["n_jobs"] is None:
             if self.lanes == "auto":
@@ -103,10 +103,6 @@ class OptunaSweeper(GridSweeper):
                 )
                 raise ConfigError(f"{_KEY}.n_jobs", message)
             limits["n_jobs"] = (OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1) * self.lanes
-        for name, minimum in _MINIMUM.items():
-            check_value(f"{_KEY}.{name}", int, limits[name])
-            if limits[name] < minimum:
-                raise ConfigError(f"{_KEY}.{name}", needs=f"{minimum} or more", got=limits[name])
         if limits["n_jobs"] > 1 and isinstance(self.executor, Sequential):
             message = "the basic launcher runs one trial after another"
             raise ConfigError(f"{_KEY}.n_jobs", message, remedy="add hydra/launcher=local, or another one")

@@ -1,6 +1,6 @@
 """The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -14,7 +14,7 @@ from hydrant.config.groups import check_grid_file, check_placed, option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.plain_values import check_value
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, Shrinking
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Objective, StudyFile
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
@@ -32,17 +32,6 @@ from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import shell_line
 
 _KEY = "hydra.sweeper"
-_POSSIBLE: Mapping[str, tuple[Any, Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("contenders", "tune"), (list[str], lambda _: True, "")),
-    **dict.fromkeys(("budget", "judge"), (str | None, lambda _: True, "")),
-    "min_difference": (float | None, lambda size: size is None or size > 0, "a number above 0, or null"),
-    **dict.fromkeys(
-        ("alpha", "power"), (float, lambda share: 0 < share < 1, "a probability between 0 and 1")
-    ),
-    **dict.fromkeys(("rounds", "first_seed"), (int, lambda num: num >= 0, "0 or more")),
-    **dict.fromkeys(("seeds", "seeds_at_once"), (int, lambda num: num >= 1, "1 or more")),
-}
-"""The type of each argument, its values, and these in words."""
 
 
 class StudySweeper(GridSweeper):
@@ -52,18 +41,13 @@ class StudySweeper(GridSweeper):
     """
 
     def __init__(
-        self, context: Context, *, params: Any, contenders: Any, tune: Any, rounds: int, budget: str | None,
-        judge: str | None, min_difference: float | None, alpha: float, power: float, first_seed: int, seeds: int,
-        seeds_at_once: int,
+        self, context: Context, *, params: Any, contenders: list[str], tune: list[str], rounds: NotNegativeInt,
+        budget: str | None, judge: str | None, min_difference: Positive | None, alpha: Shrinking, power: Shrinking,
+        first_seed: NotNegativeInt, seeds: PositiveInt, seeds_at_once: PositiveInt,
     ) -> None:  # fmt: skip
         super().__init__(context, params=params)
         self._contenders, self._tune = contenders, tune
-        self._counts = {
-            "rounds": rounds,
-            "first_seed": first_seed,
-            "seeds": seeds,
-            "seeds_at_once": seeds_at_once,
-        }
+        self._counts = dict(rounds=rounds, first_seed=first_seed, seeds=seeds, seeds_at_once=seeds_at_once)
         self._of_rule: dict[str, Any] = {"min_difference": min_difference, "alpha": alpha, "power": power}
         self._flags: dict[str, Any] = {"budget": budget, "judge": judge, **self._of_rule, **self._counts}
 
@@ -75,7 +59,6 @@ class StudySweeper(GridSweeper):
             JobFailed: no run has a result, or several configs have trained one.
             Stopped: a signal arrived.
         """
-        self._check_arguments()
         protocol = self._protocol()
         self._check_first_jobs(protocol)
         self.sweep.may_fail, self.sweep.has_best = True, False  # a contender may diverge; the test decides
@@ -285,14 +268,6 @@ class StudySweeper(GridSweeper):
         if error is not None and error.key == "best.metric":
             message = f"no run would have {rule.metric}: {error.reason}"
             raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)
-
-    def _check_arguments(self) -> None:
-        """Raise ConfigError for an argument that is not possible."""
-        arguments = {"contenders": self._contenders, "tune": self._tune, **self._flags}
-        for name, (kind, is_possible, needs) in _POSSIBLE.items():
-            check_value(f"{_KEY}.{name}", kind, arguments[name])
-            if not is_possible(arguments[name]):
-                raise ConfigError(f"{_KEY}.{name}", needs=needs, got=arguments[name])
 
 
 def _check_one_quantity(

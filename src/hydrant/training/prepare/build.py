@@ -189,9 +189,8 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
         prepare(config, is_preview=True)  # checks its metric
         return
     _intervals(config, like.clock, like.hooks)  # checks the patience
-    optimizers = build_optimizers.make_optimizers(
-        config, like.task, schedules, like.precision, like.compilation
-    )
+    kinds = like.precision, like.compilation
+    optimizers = build_optimizers.make_optimizers(config, like.task, schedules, *kinds)
     optimizers.schedules.check(like.clock.total_updates)
     check_steps(config, like.task, optimizers, like.world.device)
 
@@ -211,10 +210,8 @@ def build(
     _prepare_process(plan)
     task = plan.parallel.prepare(plan.precision.convert_layers(plan.task)).to(device)
     if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
-        log.info(
-            "two-dimensional convolutions compute in channels_last (memory_format=%s)",
-            config["memory_format"],
-        )
+        message = "two-dimensional convolutions compute in channels_last (memory_format=%s)"
+        log.info(message, config["memory_format"])
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
@@ -278,15 +275,10 @@ def _rehearse_rest(
         ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
     """
     config, task, size = trials.config, trials.task, spec.micro_batch_size
-    evaluated = {
-        name: splits[name]
-        for name in training_splits.validation_splits(splits)
-        if name != training_splits.VAL
-    }
+    val, test = training_splits.VAL, training_splits.TEST
+    evaluated = {name: splits[name] for name in training_splits.validation_splits(splits) if name != val}
     if config["test_at_end"]:
-        evaluated[training_splits.TEST] = training_splits.find_split(
-            config, splits, training_splits.TEST, "test_at_end"
-        )
+        evaluated[test] = training_splits.find_split(config, splits, test, "test_at_end")
     for name, split in evaluated.items():
         trials.evaluate(split.source, name)
     build_optimizers.check_losses(config, dry.outcome)

@@ -84,8 +84,8 @@ def _why_not_readable(error: Exception, command: str = "", *words: str) -> str:
         return ""
     if not (isinstance(error.filename, str) and error.filename):
         return ""
-    given = [word for word in words if "=" not in word and not word.startswith("-")]
-    folders = [Path(folder) for word in given for folder in (word, os.path.realpath(word))]
+    paths = [word for word in words if "=" not in word and not word.startswith("-")]
+    folders = [Path(folder) for word in paths for folder in (word, os.path.realpath(word))]
     is_its_own = not COMMANDS[command].runs_own_code or any(concerns(error, folder) for folder in folders)
     return f"{error.filename}: {error.strerror}" if is_its_own else ""
 

@@ -333,21 +333,21 @@ def quoted(name: object) -> str:
 _IN_WORDS = "_@%+=,./-~^[]{}<>*:"
 
 
-def first_few(names: Sequence[str], limit: int = 3, what: str = "") -> str:
+def first_few(names: Sequence[str], limit: int = 3, noun: str = "") -> str:
     """Return the first names, and the number of the others.
 
     >>> first_few(["a", "b", "c"], 2, " groups"), first_few(["a", "b", "c"])
     ('a, b and 1 more groups', 'a, b, c')
     """
     more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more{what}" if more > 0 else "")
+    return ", ".join(names[:limit]) + (f" and {more} more{noun}" if more > 0 else "")
 
 
 @contextlib.contextmanager
-def log_errors(what: str) -> Generator[None]:
+def log_errors(subject: str) -> Generator[None]:
     """Log an exception of this block as a warning about `what` instead of raising it."""
     try:
         yield
     except Exception as error:
-        log.warning("%s: %s", what, typed_line(error))
-        log.debug("%s failed", what, exc_info=error)
+        log.warning("%s: %s", subject, typed_line(error))
+        log.debug("%s failed", subject, exc_info=error)

@@ -63,9 +63,9 @@ def _sections(text: str) -> dict[str, str]:
     """
     code = [m.span() for m in re.finditer(r"^```.*?^```", text, flags=re.MULTILINE | re.DOTALL)]
     headings = [
-        (found.start(), len(found[1]), found[2])
-        for found in re.finditer(r"^(#+) (.+)$", text, flags=re.MULTILINE)
-        if not any(start < found.start() < end for start, end in code)
+        (heading.start(), len(heading[1]), heading[2])
+        for heading in re.finditer(r"^(#+) (.+)$", text, flags=re.MULTILINE)
+        if not any(start < heading.start() < end for start, end in code)
     ]
     sections = dict[str, str]()
     for n, (start, level, title) in enumerate(headings):

@@ -11,10 +11,7 @@ from hydrant.terminal.text import number
 
 def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run and return the exit status."""
-    parser = Flags("evaluate")
-    parser.add_argument("--split", default="val")
-    parser.add_argument("--weights")
-    options, words = parser.split(arguments)
+    options, words = Flags("evaluate", split="val", weights=str).split(arguments)
     if not words or is_override(words[0]):
         known = newest_folders("hydrant evaluate outputs/first", with_sweeps=False)
         raise ConfigError("", "evaluate what?", remedy=f"Give a run folder or a checkpoint{known}")

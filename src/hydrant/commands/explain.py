@@ -68,8 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         explained = {word: _explained(word, groups) for word in words or [_PRIMARY]}
     except yaml.YAMLError as error:
         raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
-    content = {"explained": {word: found.plain() for word, found in explained.items()}}
-    tell("\n\n".join(found.text() for found in explained.values()), content, emit)
+    content = {"explained": {word: answer.plain() for word, answer in explained.items()}}
+    tell("\n\n".join(answer.text() for answer in explained.values()), content, emit)
     return 0
 
 
@@ -121,21 +121,21 @@ def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
         files = {f"{top}={name}": (top, name) for name in groups.get(top, [])} or {"": ("", _PRIMARY)}
     keys = {option: read_option(*file).keys for option, file in files.items()}
     path = inner if "" not in files else key
-    found = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
+    rows = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
     if (
-        not found
+        not rows
         and key == top
         and (having := [group for group in groups if config_groups.options_with(group, top)])
     ):
         return [row for group in having for row in _key(f"{group}.{top}", groups)]
-    if not found and (words := own_words(key, "<value>")):
+    if not rows and (words := own_words(key, "<value>")):
         raise ConfigError("", f"no key {key!r}", remedy=words)
-    if not found:
+    if not rows:
         known = [f"{top}.{name}" for of_option in keys.values() for name in of_option if name[0] != "_"]
         raise unknown_name(
             "", "group or key", key, dict.fromkeys(known) if "" not in files else [*keys[""], *groups]
         )
-    return found
+    return rows
 
 
 def _inner(keys: Mapping[str, Key], path: str) -> Key | None:

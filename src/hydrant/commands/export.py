@@ -28,11 +28,8 @@ _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"
 
 def main(arguments: Sequence[str]) -> int:
     """Write and check a model file and return the exit status."""
-    parser = Flags("export")
-    parser.add_argument("--format", default="safetensors")
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--weights")
-    options, words = parser.split(arguments)
+    flags = Flags("export", format="safetensors", output=Path, weights=str)
+    options, words = flags.split(arguments)
     if not words or is_override(words[0]):
         known = newest_folders("hydrant export outputs/first", with_sweeps=False)
         raise ConfigError("", "export what?", remedy=f"Give a run folder{known}")

@@ -34,9 +34,7 @@ _LAST_TIME = datetime(9999, 1, 1).timestamp()
 
 def main(arguments: Sequence[str]) -> int:
     """List the newest runs, sweeps and studies and return the exit status."""
-    parser = Flags("log")
-    parser.add_argument("--last", type=int, default=_NUM_SHOWN)
-    options, words = parser.split(arguments)
+    options, words = Flags("log", last=_NUM_SHOWN).split(arguments)
     check_value("--last", PositiveInt, options.last)
     roots = [named_folder(word) for word in words] or [
         Path(root) for root in files.ROOTS if Path(root).is_dir()

@@ -12,12 +12,8 @@ from hydrant.terminal.console import answer, relative, tell, wants_json
 
 def main(arguments: Sequence[str]) -> int:
     """Write or print predictions and return the exit status."""
-    parser = Flags("predict")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--weights")
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--probabilities", action="store_true")
-    options, words = parser.split(arguments)
+    flags = Flags("predict", out=Path, weights=str, batch_size=int, probabilities=False)
+    options, words = flags.split(arguments)
     overrides = [word for word in words[1:] if is_override(word)]
     inputs = [word for word in words[1:] if word not in overrides]
     if not inputs or is_override(words[0]):

@@ -25,8 +25,7 @@ _GIB = 2**30
 
 def main(arguments: Sequence[str]) -> int:
     """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
-    parser = Flags("preview")
-    parser.add_argument("--png", type=Path)
+    parser = Flags("preview", png=Path)
     parser.add_argument("--multirun", "-m", action="store_true")
     parser.add_argument("--points", type=points, default=21)
     options, overrides = parser.split(arguments)

@@ -16,9 +16,7 @@ from hydrant.terminal.console import relative, tell
 
 def main(arguments: Sequence[str]) -> int:
     """Write a schema for each group into a folder and return the exit status."""
-    parser = Flags("schema")
-    parser.add_argument("--out", default=".schemas")
-    options, words = parser.split(arguments)
+    options, words = Flags("schema", out=".schemas").split(arguments)
     if words:
         raise ConfigError("", f"takes no overrides, but {words[0]} is one", remedy="name a folder with --out")
     folder = Path(options.out)

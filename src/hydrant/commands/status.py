@@ -22,10 +22,7 @@ _MAX_LISTED = 10  # runs of a sweep in the answer for programs
 
 def main(arguments: Sequence[str]) -> int:
     """Show the state of sweeps or runs and return the exit status."""
-    parser = Flags("status")
-    parser.add_argument("--watch", action="store_true")
-    parser.add_argument("--all", action="store_true")
-    options, words = parser.split(arguments)
+    options, words = Flags("status", watch=False, all=False).split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         example = newest_folders("hydrant status multirun/lr_study")

@@ -29,9 +29,7 @@ _ELSEWHERE = "stop it where it was started, such as in another container"
 
 def main(arguments: Sequence[str]) -> int:
     """Stop runs or sweeps and return the exit status."""
-    parser = Flags("stop")
-    parser.add_argument("--now", action="store_true")
-    options, words = parser.split(arguments)
+    options, words = Flags("stop", now=False).split(arguments)
     if not words:
         raise ConfigError("FOLDER", remedy=f"give a run or a sweep{newest_folders(_EXAMPLE)}")
     folders = [_folder(word) for word in words]

@@ -26,10 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError: the command line is wrong.
     """
-    parser = Flags("study")
+    parser = Flags("study", metric=str)
     parser.add_argument("--contender", action="append", default=[])
     parser.add_argument("--tune", action="append", default=[])
-    parser.add_argument("--metric")
     for flag, kind in _FLAGS.items():
         parser.add_argument(flag, type=kind)
     options, words = parser.split(arguments)

@@ -57,13 +57,8 @@ def _num_lines(file: Path, size: int) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Write a folder of tokens and return the exit status."""
-    parser = Flags("tokenize")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--encoding", default="bytes")
-    parser.add_argument("--val", type=float, default=0.1)
-    parser.add_argument("--shard-size", type=int, default=100_000_000)
-    parser.add_argument("--suffixes", default=".txt,.md,.rst")
-    options, words = parser.split(arguments)
+    defaults = {"encoding": "bytes", "val": 0.1, "shard_size": 100_000_000, "suffixes": ".txt,.md,.rst"}
+    options, words = Flags("tokenize", out=Path, **defaults).split(arguments)
     if not words or options.out is None:
         example = "hydrant tokenize texts/ --out data/texts"
         raise ConfigError("", "tokenize what?", remedy=f"Give texts and a folder: {example}")
@@ -103,12 +98,12 @@ def _text_files(words: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
     for word in words:
         path = Path(word)
         paths = visible_files(path, lambda file: Path(file).suffix in suffixes and Path(file).is_file())
-        found = sorted(map(Path, paths))
+        texts = sorted(map(Path, paths))
         if not path.is_file() and not path.is_dir():
             raise ConfigError("", f"{word} does not exist")
-        if path.is_dir() and not found:
+        if path.is_dir() and not texts:
             raise ConfigError("", f"{word} has no files that end in {', '.join(suffixes)} (--suffixes)")
-        files += found if path.is_dir() else [path]
+        files += texts if path.is_dir() else [path]
     return files
 
 
@@ -139,8 +134,8 @@ def _line_end(path: Path, position: int, size: int) -> int:
         file.seek(position)
         for start in range(position, size, _CHUNK_BYTES):
             chunk = file.read(_CHUNK_BYTES)
-            if (found := chunk.find(b"\n")) >= 0:
-                return start + found + 1
+            if (newline := chunk.find(b"\n")) >= 0:
+                return start + newline + 1
     return size
 
 

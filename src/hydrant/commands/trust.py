@@ -12,10 +12,7 @@ from hydrant.terminal.console import tell
 
 def main(arguments: Sequence[str]) -> int:
     """Trust a folder, trust it no longer, or list what is trusted. Return the exit status."""
-    parser = Flags("trust")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--remove", action="store_true")
-    options, folders = parser.split(arguments)
+    options, folders = Flags("trust", list=False, remove=False).split(arguments)
     if len(folders) > 1 or (options.list and (folders or options.remove)):
         raise ConfigError("", "takes one folder, or --list, or --remove and a folder")
     root, num_gone = Path(*folders), 0

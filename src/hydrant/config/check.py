@@ -16,14 +16,12 @@ from hydrant.config.groups import check_placed, in_defaults
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
-from hydrant.files.plain_values import NotNegativeInt, accepts, check_value, children, hints_of, leaves
+from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
 """Examples of overrides for keys without a default whose values have a special form."""
-_MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
-_MAX_PROCESSES = 1024  # on one machine; each needs some 300 MB
 
 
 def check(config: DictConfig) -> dict[str, Any]:
@@ -57,7 +55,6 @@ def check(config: DictConfig) -> dict[str, Any]:
     resolve_plateaus(resolved)
     check_signatures(resolved)
     resolved["best"] = resolve_best(resolved)
-    _check_parallel(resolved["parallel"])
     return resolved
 
 
@@ -111,9 +108,6 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
-    for key in ("seed", "fold_seed", "label_noise_seed"):
-        if not 0 <= resolved[key] < 2**64:  # of larger numbers, only 64 bits would count
-            raise ConfigError(key, needs="a whole number from 0 to 2**64 - 1", got=resolved[key])
     _check_batch_sizes(resolved["global_batch_size"])
     _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
@@ -154,11 +148,7 @@ def _check_folds(folds: int | None, fold: int) -> None:
         raise ConfigError(
             "folds", f"fold={fold} is one of several", remedy="give their number, such as folds=5"
         )
-    if folds is not None and folds < 2:
-        raise ConfigError(
-            "folds", needs="2 or more", got=folds, remedy="null trains on the whole training set"
-        )
-    if folds is not None and not 0 <= fold < folds:
+    if folds is not None and fold >= folds:
         raise ConfigError("fold", needs=f"a number from 0 to {folds - 1} (folds={folds})", got=fold)
 
 
@@ -170,17 +160,6 @@ def _check_metrics(metrics: Any) -> None:
             example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
             message = f"{shown(node)} is not a config with a _target_"
             raise ConfigError(key, message, remedy=f"write for example {shlex.quote(f'+{key}={example}')}")
-
-
-def _check_parallel(settings: Mapping[str, Any]) -> None:
-    """Check the numbers that are needed to start and supervise ranks."""
-    if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
-        needs = f"1 to {_MAX_PROCESSES} ranks on this machine"
-        raise ConfigError("parallel.num_processes", needs=needs, got=settings["num_processes"])
-    check_value("parallel.max_restarts", NotNegativeInt, settings.get("max_restarts", 0))
-    seconds = settings.get("timeout_seconds", 1)
-    if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
-        raise ConfigError("parallel.timeout_seconds", needs="more than 0 and at most one year", got=seconds)
 
 
 def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -230,12 +209,10 @@ def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> N
             remedy = in_defaults(key, node)
         remedy = f"choose an option: {remedy}"
         if isinstance(node, dict) and key in schema.GROUPS:
-            own = (
-                "begin it with `defaults: [dataset]`"
-                if key == "data"
-                else "name its class or function by _target_"
+            is_data, by_target = key == "data", "name its class or function by _target_"
+            remedy += (
+                f"; in an option of yours, {'begin it with `defaults: [dataset]`' if is_data else by_target}"
             )
-            remedy = f"{remedy}; in an option of yours, {own}"
         raise ConfigError(key, f"{shown(node)} is not a config with a _target_", remedy=remedy)
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later"

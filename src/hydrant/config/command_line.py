@@ -76,8 +76,8 @@ def _expanded(text: str) -> list[str]:
         raise ConfigError(
             group, f"needs one or more options, not {value}", remedy=f"write {group}=[wandb,tensorboard]"
         )
-    first, *others = _checked(group, list(map(str, names)))
-    return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]
+    first, *further = _checked(group, list(map(str, names)))
+    return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in further)]
 
 
 def with_limits(path: Any) -> Any:
@@ -100,19 +100,19 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
         ConfigError: The list is empty, or names an option twice.
     """
     firsts: list[Any] = []
-    others: list[Any] = []
+    further: list[Any] = []
     for entry in defaults:
         group, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         name = group.rpartition(" ")[2].removeprefix("/")  # without `override`
         if name in PLURALS and isinstance(options, list):
             first, *more = _checked(name, list(map(str, options)))
             firsts.append({group: first})
-            others += [{f"/{name}@_global_.{PLURALS[name]}.{option}": option} for option in more]
+            further += [{f"/{name}@_global_.{PLURALS[name]}.{option}": option} for option in more]
         else:
             firsts.append(entry)
     is_override = [isinstance(entry, dict) and next(iter(entry)).startswith("override ") for entry in firsts]
     position = is_override.index(True) if True in is_override else len(firsts)  # Hydra wants overrides last
-    return [*firsts[:position], *others, *firsts[position:]]
+    return [*firsts[:position], *further, *firsts[position:]]
 
 
 def _checked(group: str, names: list[str]) -> list[str]:
@@ -130,11 +130,22 @@ MAX_JOBS = 10_000
 
 
 class Flags(argparse.ArgumentParser):
-    """The flags of a command. Words without a dash, such as overrides, are returned as they are."""
+    """The flags of a command. Words without a dash, such as overrides, are returned as they are.
 
-    def __init__(self, command: str) -> None:
+    Args:
+        command: its name.
+        flags: the default of each flag, or the type of one without a default. One that is False takes no value.
+
+    >>> Flags("study", jobs=4, out=Path, dry_run=False).split(["--jobs", "2", "lr=1"])
+    (Namespace(json=False, jobs=2, out=None, dry_run=False), ['lr=1'])
+    """
+
+    def __init__(self, command: str, **flags: object) -> None:
         super().__init__(prog=f"hydrant {command}", add_help=False, allow_abbrev=False)
-        self.add_argument(FLAG, action="store_true")  # `hydrant.cli` reads it
+        for name, value in {FLAG.lstrip("-"): False, **flags}.items():  # `hydrant.cli` reads FLAG
+            kind, default = (value, None) if isinstance(value, type) else (type(value), value)
+            settings: dict[str, Any] = {"action": "store_true"} if value is False else {"type": kind}
+            self.add_argument(f"--{name.replace('_', '-')}", default=default, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, where argparse would print its usage and exit."""

@@ -90,10 +90,10 @@ def replacing(options: Mapping[str, Replaced], words: Sequence[str]) -> Generato
         yield
     finally:
         _active.reset(token)
-    given = {word.lstrip("+~").partition("=")[0] for word in words}
+    keys_of_words = {word.lstrip("+~").partition("=")[0] for word in words}
     for place, replaced in options.items():
         gone = [f"{key}={shown(fields[key])}" for key in fields if key.rpartition(".")[0] == place]
-        if gone := [text for text in gone if text.partition("=")[0] not in given]:
+        if gone := [text for text in gone if text.partition("=")[0] not in keys_of_words]:
             verb = "is" if len(gone) == 1 else "are"
             reason = f"{verb} left out, because its {place} is {replaced.option}"
             _print(f"with {place}={replaced.chosen}, the experiment's {', '.join(gone)} {reason}")
@@ -440,9 +440,9 @@ def _apply(config: DictConfig, overrides: Iterable[Override]) -> None:
 def _record_overrides(config: DictConfig, overrides: Iterable[Override]) -> None:
     """Record the overrides of a job in its node `hydra`, as Hydra does."""
     settings = config.hydra
-    own = [(str(o.input_line), o.key_or_group) for o in overrides if not o.is_hydra_override()]
-    settings.overrides.task = [word for word, _ in own]
+    of_job = [(str(o.input_line), o.key_or_group) for o in overrides if not o.is_hydra_override()]
+    settings.overrides.task = [word for word, _ in of_job]
     if not OmegaConf.is_interpolation(settings.job, "override_dirname"):  # before Hydra 1.4
         form = settings.job.config.override_dirname
-        kept = sorted(word for word, key in own if key not in form.exclude_keys)
+        kept = sorted(word for word, key in of_job if key not in form.exclude_keys)
         settings.job.override_dirname = form.item_sep.join(kept).replace("=", form.kv_sep)

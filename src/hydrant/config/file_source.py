@@ -76,8 +76,8 @@ class LimitedFileSource(ConfigSource):
         entries = builtins.list(Path(self.path, config_path).iterdir())
         groups = {entry.name for entry in entries if entry.is_dir()} - {"__pycache__"}
         configs = {entry.stem for entry in entries if entry.suffix == ".yaml" and entry.is_file()}
-        found = {ObjectType.GROUP: groups, ObjectType.CONFIG: configs}
-        return sorted(groups | configs if results_filter is None else found.get(results_filter, set()))
+        names = {ObjectType.GROUP: groups, ObjectType.CONFIG: configs, None: groups | configs}
+        return sorted(names.get(results_filter, set()))
 
     def _path_of(self, config_path: str) -> str:
         name = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"

@@ -90,7 +90,7 @@ def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
     name = option.rpartition(".")[2]
     if known := _answer({"": "", **read_tables()["options"].get(group, {})}, name):
         return known
-    same = [own for own in options if own.replace("_", "") == name.replace("_", "").lower()]
+    same = [listed for listed in options if listed.replace("_", "") == name.replace("_", "").lower()]
     if same:
         return f"write {group}={same[0]}"
     if group != "model" or nearest(option, options):

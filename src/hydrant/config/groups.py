@@ -3,6 +3,8 @@
 Options whose keys do not lie below the name of their group. The first line of their files places them.
 
 Of a grid in conf/sweep, only the settings of Hydra reach the sweep.
+
+Groups that hold an object which the user passes from Python.
 """
 
 import functools
@@ -66,9 +68,11 @@ def group_options() -> dict[str, list[str]]:
             if group in (".", "wandb_sweep"):
                 continue
             # `_frame.yaml` is only in the defaults of other options.
-            found = {name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")}
-            if found:
-                options.setdefault(group, set()).update(found)
+            options_here = {
+                name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")
+            }
+            if options_here:
+                options.setdefault(group, set()).update(options_here)
     return {group: sorted(options[group]) for group in sorted(options)}
 
 
@@ -161,19 +165,19 @@ def check_grid_file(name: str | None) -> None:
     content = content_of(file)
     chosen = [key for item in content.get("defaults", []) if isinstance(item, dict) for key in item]
     keys = [key.removeprefix("override ").lstrip("/") for key in chosen] + [*content.keys() - {"defaults"}]
-    if others := sorted(key for key in keys if key.partition("/")[0] != "hydra"):
-        message = f"{file} sets {others[0]}, which does not reach the jobs"
+    if stray_keys := sorted(key for key in keys if key.partition("/")[0] != "hydra"):
+        message = f"{file} sets {stray_keys[0]}, which does not reach the jobs"
         remedy = "write it below hydra.sweeper.params, also if it has one value"
         raise ConfigError("sweep", message, remedy=remedy)
 
 
 def misplaced(group: str, keys: Any) -> ConfigError:
     """Return the error for an option of one of these groups whose keys lie below the name of the group."""
-    found = _texts(keys) if isinstance(keys, Mapping) else {}
+    texts = _texts(keys) if isinstance(keys, Mapping) else {}
     files = {file: _texts(content_of(file)) for file in _unplaced_files(group)}
-    likely = [file for file in files if files[file].keys() <= found.keys()]
+    likely = [file for file in files if files[file].keys() <= texts.keys()]
     if likely:  # several may have the same keys
-        return unplaced(group, max(likely, key=lambda file: len(files[file].items() & found.items())))
+        return unplaced(group, max(likely, key=lambda file: len(files[file].items() & texts.items())))
     chosen = keys if isinstance(keys, str | list) else "<option>"
     return ConfigError(
         group, "is a config group", remedy=f"choose an option of it: {in_defaults(group, chosen)}"
@@ -209,8 +213,8 @@ def unplaced(group: str, file: Path) -> ConfigError:
     """Return the error for an option whose file lacks the line that places its keys."""
     line = f"# @package {_PLACES[group].replace('<name>', file.stem)}"
     text = read_marked(file, errors="replace")
-    found = _LINE.search(text)
-    instead = f", in place of line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
+    present = _LINE.search(text)
+    instead = f", in place of line {text.count(chr(10), 0, present.start()) + 1}" if present else ""
     return ConfigError(group, f"{file} needs the first line '{line}'{instead}, which places its keys")
 
 
@@ -238,3 +242,43 @@ def _lacks_line(file: Path) -> bool:
 
 def _texts(content: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in content.items() if key != "defaults"}
+
+
+PASSED_PREFIX = "hydrant.training.passed_"
+"""The start of their `_target_`; the name of the config group follows."""
+
+
+def is_passed(config: Mapping[str, Any], group: str) -> bool:
+    """Whether a group of a config is an object that was passed from Python."""
+    return str(config[group].get("_target_")).startswith(PASSED_PREFIX)
+
+
+def check_passed_again(changes: Mapping[str, tuple[Any, Any]]) -> None:
+    """Check that a config passes the objects that a saved config has.
+
+    Args:
+        changes: the keys in which they differ, with the value in the saved config and in this one.
+
+    Raises:
+        ConfigError: an object is missing.
+    """
+    targets = {key: saved for key, (saved, _) in changes.items() if key.endswith("._target_")}
+    groups = [
+        key.removesuffix("._target_")
+        for key, saved in targets.items()
+        if str(saved).startswith(PASSED_PREFIX)
+    ]
+    if groups:
+        raise not_passed({group: changes[f"{group}.type"][0] for group in groups})
+
+
+def not_passed(class_names: Mapping[str, str]) -> ConfigError:
+    """Return the error for a run whose objects of these classes, by config group, are not there."""
+    words = ", ".join(f"{group}=..." for group in class_names)
+    objects, them = ("an object", "it") if len(class_names) == 1 else ("objects", "them")
+    return ConfigError(
+        next(iter(class_names)),
+        f"this run was trained with {objects} of {', '.join(class_names.values())}, passed from Python",
+        remedy=f"only Python can pass {them} again: hydrant.train(config, {words}) continues the run, "
+        f"hydrant.load_run(folder, {words}) opens it",
+    )

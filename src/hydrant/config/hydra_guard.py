@@ -93,14 +93,14 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if name == "launcher" and is_basic_launcher(value):
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
-                reason, others = "it composes each config again when its job starts", "local, ray or slurm"
+                reason, possible = "it composes each config again when its job starts", "local, ray or slurm"
                 if name == "sweeper":
-                    reason, others = (
+                    reason, possible = (
                         "it cannot check, stop and resume the runs of a sweep",
                         "grid, optuna or study",
                     )
                 message = f"{shown(value)} is not allowed: {reason}"
-                raise ConfigError(f"hydra/{name}", message, remedy=f"use {others}")
+                raise ConfigError(f"hydra/{name}", message, remedy=f"use {possible}")
             is_allowed = value in allowed if allowed is _LOGGING else lies_under(value, allowed)
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"
@@ -113,11 +113,11 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
 
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
     """
-    others: Any = config.get("trackers") or {}
-    if not isinstance(others, DictConfig | dict) or not all(str(name).isidentifier() for name in others):
+    further: Any = config.get("trackers") or {}
+    if not isinstance(further, DictConfig | dict) or not all(str(name).isidentifier() for name in further):
         needs = "names of letters, digits and '_', each with the settings of a tracker"
         raise ConfigError("trackers", needs=needs)
-    nodes = ["tracker", *(f"trackers.{name}" for name in others)]
+    nodes = ["tracker", *(f"trackers.{name}" for name in further)]
     for key, variable in ((f"{node}.{name}", name) for node in nodes for name in RECEIVERS):
         try:
             receiver: Any = OmegaConf.select(config, key)

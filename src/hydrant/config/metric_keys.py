@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast
 
-from hydrant.config.passed import PREFIX
+from hydrant.config.groups import PASSED_PREFIX
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.errors import ConfigError, shown
 from hydrant.safety.targets import locate, target_nodes
@@ -37,7 +37,7 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
     """
     metric, mode, task = config["best"]["metric"], config["best"]["mode"], config["task"]
     if metric == "auto":
-        is_passed = task["_target_"].startswith(PREFIX)
+        is_passed = task["_target_"].startswith(PASSED_PREFIX)
         declared = task if is_passed else declared_metric(locate(task["_target_"], "task._target_"))
         metric = declared.get("best_metric", DEFAULT_METRIC)
     return {"metric": metric, "mode": mode_of(metric, task) or "auto" if mode == "auto" else mode}
@@ -116,7 +116,7 @@ def bounds_of(
     """
     key = f"task.metrics.{metric.partition('/')[2]}._target_"
     names = [metric, *{str(config[key]).rpartition(".")[2] for config in configs if key in config}]
-    low, high = next((found for name in names if (found := bounds_by_name(name)) is not None), UNBOUNDED)
+    low, high = next((bounds for name in names if (bounds := bounds_by_name(name)) is not None), UNBOUNDED)
     is_inside = all(low - _ROUNDING <= value <= high + _ROUNDING for value in values)
     return (low, high) if is_inside else UNBOUNDED
 
@@ -144,8 +144,8 @@ def _mode_by_words(name: str) -> Mode | None:
 def _mode_by_class(metric: str, metrics: object) -> Mode | None:
     """Return the mode by `higher_is_better` of the class in `task.metrics` that computes a metric."""
     names = metric.split("/")[1:]
-    own = cast("Mapping[str, Any]", metrics) if isinstance(metrics, Mapping) else {}
-    node = next((own[name] for name in names if name in own), None)
+    nodes = cast("Mapping[str, Any]", metrics) if isinstance(metrics, Mapping) else {}
+    node = next((nodes[name] for name in names if name in nodes), None)
     declared = (getattr(target, "higher_is_better", None) for target in _targets(node, names))
     flags = {flag for flag in declared if isinstance(flag, bool)}
     if len(flags) != 1:
@@ -216,13 +216,13 @@ def defines(key: str, metric: str) -> bool:
 
 def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys that define a metric and in which flat configs differ: `task` alone if its options differ."""
-    found = list[str]()
+    differing = list[str]()
     for key in sorted({key for config in configs for key in config if defines(key, metric)}):
         is_optional = key.startswith(_OPTIONAL)
         values = {_value(config, key) for config in configs if is_optional or key in config}
         if len(values) > 1:
-            found.append(key)
-    return ["task"] if "task" in found else found
+            differing.append(key)
+    return ["task"] if "task" in differing else differing
 
 
 def _value(config: Mapping[str, Any], key: str) -> str:

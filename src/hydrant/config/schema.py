@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
 
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, Ratio
@@ -57,7 +59,7 @@ class TrainConfig(OptimizerSettings):
     claim: str | None
     tags: list[str]
     notes: str | None
-    seed: int
+    seed: NotNegativeInt
     duration: Any
     global_batch_size: int | Literal["all"] | dict[str, int]
     micro_batch_size: PositiveInt | Literal["auto"] | None
@@ -81,10 +83,10 @@ class TrainConfig(OptimizerSettings):
     limit_val_samples: PositiveInt | None
     limit_test_samples: PositiveInt | None
     label_noise: Ratio
-    label_noise_seed: int
-    folds: int | None
-    fold: int
-    fold_seed: int
+    label_noise_seed: NotNegativeInt
+    folds: Annotated[int, Ge(2)] | None
+    fold: NotNegativeInt
+    fold_seed: NotNegativeInt
     deterministic: bool
     cudnn_benchmark: bool | Literal["auto"]
     memory_format: Literal["auto", "contiguous_format", "channels_last"]

@@ -18,9 +18,9 @@ def place(error: BaseException) -> str:
     """Return the place of an error: `file:line`. For user code, also the code of the line and the file of the
     traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    found = innermost((frame.filename, frame.lineno) for frame in frames)
-    line = next((frame.line for frame in frames if (frame.filename, frame.lineno) == found), "")
-    if not (line and is_users_file(found[0])):
+    inner = innermost((frame.filename, frame.lineno) for frame in frames)
+    line = next((frame.line for frame in frames if (frame.filename, frame.lineno) == inner), "")
+    if not (line and is_users_file(inner[0])):
         return location(error)
     file = _save_traceback(error)
     return f"{location(error)}: {line}" + (f"; {file} has the traceback" if file else "")

@@ -84,8 +84,8 @@ def _option_schema(options: Sequence[OptionFile]) -> Schema:
         parts = [_properties(option) for option in options if option.target == target]
         if _takes_only_its_arguments(target):
             is_target = {"properties": {"_target_": {"const": target}}, "required": ["_target_"]}
-            own = {"defaults": properties["defaults"], **_merged([*parts, *_of_target(target)])}
-            branches.append({"if": is_target, "then": {"properties": own, **_only(own)}})
+            arguments = {"defaults": properties["defaults"], **_merged([*parts, *_of_target(target)])}
+            branches.append({"if": is_target, "then": {"properties": arguments, **_only(arguments)}})
     return {"properties": properties, "allOf": branches}
 
 
@@ -144,8 +144,8 @@ def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
     """Return the schema of a config's defaults list: the options of each group, with what they are."""
     patterns: Schema = {r"^(override\s+)?/?hydra/": {}}
     for group, names in group_options().items():
-        found = {option.name: option.comment for option in groups.get(group, [])}
-        options: list[Schema] = [{"const": name, "description": found.get(name, "")} for name in names]
+        comments = {option.name: option.comment for option in groups.get(group, [])}
+        options: list[Schema] = [{"const": name, "description": comments.get(name, "")} for name in names]
         choice: Schema = {"anyOf": [*options, {"type": "null"}, {"type": "string", "pattern": r"\$\{"}]}
         if group in (*schema.LISTED_GROUPS, *PLURALS):
             choice["anyOf"].append({"type": "array", "items": {"anyOf": options}})
@@ -252,11 +252,11 @@ def _described(content: Schema, key: Key) -> Schema:
 
 def _merged(parts: Iterable[Schema]) -> Schema:
     """Return the schemas by key of several mappings; a value may be what any of them accepts."""
-    found = dict[str, list[Schema]]()
+    by_name = dict[str, list[Schema]]()
     for part in parts:
         for name, content in part.items():
-            found.setdefault(name, []).append(content)
-    return {name: _either(schemas) for name, schemas in found.items()}
+            by_name.setdefault(name, []).append(content)
+    return {name: _either(schemas) for name, schemas in by_name.items()}
 
 
 def _either(schemas: Sequence[Schema]) -> Schema:

@@ -56,11 +56,13 @@ def read_option(group: str, name: str) -> OptionFile:
 def _read(path: Path, group: str, name: str) -> OptionFile:
     text = read_marked(path)
     content = yaml.load(text, MarkingLoader) or {}
-    own = _keys(yaml.compose(text, MarkingLoader), content, text.splitlines())
+    own_keys = _keys(yaml.compose(text, MarkingLoader), content, text.splitlines())
     keys = dict[str, Key]()
     for item in content.get("defaults", []):
         keys |= _included(group, item)
-    return OptionFile(name, first_comment(text), keys | {key: own[key] for key in own if key != "defaults"})
+    return OptionFile(
+        name, first_comment(text), keys | {key: own_keys[key] for key in own_keys if key != "defaults"}
+    )
 
 
 def first_comment(text: str) -> str:
@@ -83,7 +85,7 @@ def _keys(node: yaml.Node | None, content: Any, lines: list[str]) -> dict[str, K
     """Return the keys of a mapping node, whose value is `content`."""
     if not isinstance(node, yaml.MappingNode):
         return {}
-    found = dict[str, Key]()
+    keys = dict[str, Key]()
     for key_node, value_node in node.value:
         key, place = key_node.value, key_node.end_mark
         if value_node.start_mark.line == place.line:
@@ -91,5 +93,5 @@ def _keys(node: yaml.Node | None, content: Any, lines: list[str]) -> dict[str, K
         rest = lines[place.line][place.column :] if place.line < len(lines) else ""
         _, mark, comment = rest.partition("#")
         value = content.get(key)
-        found[str(key)] = Key(value, comment.strip() if mark else "", _keys(value_node, value, lines))
-    return found
+        keys[str(key)] = Key(value, comment.strip() if mark else "", _keys(value_node, value, lines))
+    return keys

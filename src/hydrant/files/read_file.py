@@ -30,11 +30,11 @@ def read_bytes(file: Path, remedy: str = "", limit: float = math.inf) -> bytes |
         RecordError: it is a folder, a pipe or a device, has more bytes than the limit, or it cannot be read.
     """
     try:
-        found = file.stat()
+        status = file.stat()
         if (
-            not stat.S_ISREG(found.st_mode) or found.st_size > limit
+            not stat.S_ISREG(status.st_mode) or status.st_size > limit
         ):  # opening a pipe would wait for its writer
-            reason = f"it has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "it is no file"
+            reason = f"it has {status.st_size:,} bytes" if stat.S_ISREG(status.st_mode) else "it is no file"
             raise RecordError(f"{file} is damaged ({reason})", remedy=remedy)
         return file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

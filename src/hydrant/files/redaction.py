@@ -73,7 +73,7 @@ def public(text: str) -> str:
     >>> public("a name\x1b]0;title\x07")
     'a name\\\\x1b]0;title\\\\x07'
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), redacted_text(text))
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), redacted_text(text))
 
 
 def _redacted(value: Any, key: str, secrets: re.Pattern[str] | None) -> Any:
@@ -105,7 +105,7 @@ def _text(text: str, secrets: re.Pattern[str] | None) -> str:
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
     text = _IN_HEADER.sub(rf"\g<1>{HIDDEN}", text)
     text = _IN_QUOTES.sub(rf"\g<1>\g<2>{HIDDEN}", text)
-    text = _ABOUT_KEY.sub(lambda found: found[1] + _STRING.sub(HIDDEN, found[2]), text)
+    text = _ABOUT_KEY.sub(lambda match: match[1] + _STRING.sub(HIDDEN, match[2]), text)
     return _IN_BRACES.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
 
 

@@ -24,7 +24,7 @@ def version() -> str:
     return metadata.version(NAME)
 
 
-def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> None:
+def require_extra(extra: str, modules: Sequence[str], key: str, user: str) -> None:
     """Check that the modules of an extra are installed.
 
     Args:
@@ -35,7 +35,7 @@ def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> No
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        raise ConfigError(key, f"{what} needs {', '.join(missing)}", remedy=f": {install_command(extra)}")
+        raise ConfigError(key, f"{user} needs {', '.join(missing)}", remedy=f": {install_command(extra)}")
 
 
 def extra_of(module: str) -> str | None:

@@ -51,9 +51,9 @@ def _remedy(name: str, value: Any, names: Sequence[str]) -> str:
         return f"did you mean {close[0]}=...?" if close else ""
     if (said := _remedy_of(f"{name}={text}")) is None:
         return f'give it to the config: hydrant.compose(["{name}={text}"])'
-    own = next((own for own in names if said == f"write {own}={quoted(text)}"), None)
-    if own or (close and not said.startswith("write ")):
-        return f"did you mean {own or close[0]}=...?"
+    meant = next((meant for meant in names if said == f"write {meant}={quoted(text)}"), None)
+    if meant or (close and not said.startswith("write ")):
+        return f"did you mean {meant or close[0]}=...?"
     if said.startswith("write "):
         return f"in the list of hydrant.compose, {said}"
     return f"{said or 'leave it out'}. Keys of the config belong into the list of hydrant.compose"

@@ -238,5 +238,5 @@ def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
             data = Data(dataset_source(train), dataset_source(val))
         case _:
             pass
-    given = {"model": model, "data": data, "task": task}
-    return {group: value for group, value in given.items() if value is not None}
+    objects = {"model": model, "data": data, "task": task}
+    return {group: value for group, value in objects.items() if value is not None}

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.config.passed import is_passed
+from hydrant.config.groups import is_passed
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydrant.checks import near_folders
 from hydrant.config.flat import differences, flatten, is_after_training, is_idle_interval, values_by_key
-from hydrant.config.passed import check_passed_again
+from hydrant.config.groups import check_passed_again
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.config_keys import with_added_keys

@@ -129,8 +129,8 @@ def with_own_packages(config: Mapping[str, Any]) -> list[str]:
     trusted: list[str] = config["allow_targets"]
     paths = [path for _, path in targets_of(config) if not lies_under(path, trusted)]
     consented = [name for name in consented_packages() if any(lies_under(path, [name]) for path in paths)]
-    own = _project_of(paths).named_by(path for path in paths if not lies_under(path, consented))
-    return [*trusted, *consented, *own]
+    of_project = _project_of(paths).named_by(path for path in paths if not lies_under(path, consented))
+    return [*trusted, *consented, *of_project]
 
 
 def _project_of(paths: Iterable[object]) -> Project:
@@ -169,7 +169,7 @@ def _builds_a_model(target: Any) -> bool:
 
 def _not_allowed(key: str, target: object) -> ConfigError:
     package = str(target).partition(".")[0]
-    own = (
+    trust_it = (
         ". If this folder is your project, trust it once: hydrant trust" if could_be_trusted(package) else ""
     )
     return ConfigError(
@@ -177,14 +177,14 @@ def _not_allowed(key: str, target: object) -> ConfigError:
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
         f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets",
         remedy="If you trust it, add its package: 'allow_targets=[my_package]'"
-        f"{own}{_with_its_package(str(target), package)}",
+        f"{trust_it}{_with_its_package(str(target), package)}",
     )
 
 
 def _with_its_package(target: str, module: str) -> str:
     """Return the suggestion for a module that lies in a folder of the working folder; "" if there is none."""
-    found = sorted(Path().glob(f"*/{module}.py")) if module.isidentifier() else []
-    return f". Did you mean {quoted(f'{found[0].parent.name}.{target}')}?" if len(found) == 1 else ""
+    modules = sorted(Path().glob(f"*/{module}.py")) if module.isidentifier() else []
+    return f". Did you mean {quoted(f'{modules[0].parent.name}.{target}')}?" if len(modules) == 1 else ""
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

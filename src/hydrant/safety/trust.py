@@ -46,8 +46,8 @@ class Project:
         for package in self.named_by([path]):
             file = _origin(package)
             if file is None or file not in tuple(_own_files(self.root, package)):
-                found = f"{file or 'nothing that is a file'} would be imported"
-                message = f"{package!r} is a package of the trusted project {self.root}, but {found}"
+                importable = f"{file or 'nothing that is a file'} would be imported"
+                message = f"{package!r} is a package of the trusted project {self.root}, but {importable}"
                 remedy = "rename the package, or remove what hides it; a link does not count, nor a folder"
                 raise ConfigError(key, message, remedy=f"{remedy} without __init__.py")
             for place in (self.root, file.parent, file):
@@ -133,10 +133,10 @@ def distrust(root: Path) -> None:
 
 def packages_in(root: Path) -> list[str]:
     """Return the names of the packages and modules at the root and in `src` of a project, without its tests."""
-    found = {path.parent.name for path in root.glob("*/__init__.py")}
-    found |= {path.parent.name for path in root.glob("src/*/__init__.py")}
-    found |= {path.stem for path in root.glob("*.py")}
-    return sorted(name for name in found - _NO_PARTS if _can_be_trusted(root, name))
+    names = {path.parent.name for path in root.glob("*/__init__.py")}
+    names |= {path.parent.name for path in root.glob("src/*/__init__.py")}
+    names |= {path.stem for path in root.glob("*.py")}
+    return sorted(name for name in names - _NO_PARTS if _can_be_trusted(root, name))
 
 
 def could_be_trusted(package: str) -> bool:
@@ -245,7 +245,9 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         remedy = f"add {words[0]} to the command line, or set {words[1]}"
         if all(map(could_be_trusted, refused)):
             remedy += ". If this folder is your project, trust it once: hydrant trust"
-        elif roots := [root for root, own in trusted_projects().items() if set(refused) <= set(own)]:
+        elif roots := [
+            root for root, names_there in trusted_projects().items() if set(refused) <= set(names_there)
+        ]:
             remedy += f", or run it in the folder of your trusted project: {' or '.join(map(quoted, roots))}"
         raise ConfigError("allow_targets", message, remedy=f"If you trust it, {remedy}")
 

@@ -251,8 +251,8 @@ class _Unreadable(Tensor):
         raise _reads("weights or gradients")
 
 
-def _reads(what: str) -> ConfigError:
-    message = f"reads {what}, but schedules are computed before training"
+def _reads(source: str) -> ConfigError:
+    message = f"reads {source}, but schedules are computed before training"
     return ConfigError(
         "_target_", message, remedy="make it a function of the update, or use the option plateau"
     )

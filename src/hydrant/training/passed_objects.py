@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
-from hydrant.config.passed import PREFIX, is_passed, not_passed
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.data import Data
 from hydrant.errors import ConfigError
@@ -149,7 +149,7 @@ def _model_node(passed: Any) -> dict[str, Any]:
             )
     shapes = {name: () if is_lazy(weight) else tuple(weight.shape) for name, weight in weights.items()}
     structure = _hash(repr(model), *(f"{name} {shape}" for name, shape in shapes.items()))
-    return {"_target_": f"{PREFIX}model", "type": class_path(passed), "structure": structure}
+    return {"_target_": f"{PASSED_PREFIX}model", "type": class_path(passed), "structure": structure}
 
 
 def _data_node(data: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _data_node(data: Any) -> dict[str, Any]:
         )
     source = data.train
     return {
-        "_target_": f"{PREFIX}data",
+        "_target_": f"{PASSED_PREFIX}data",
         "type": class_path(source),
         "num_samples": int(source.num_samples),
         "input_shape": None if data.input_shape is None else list(map(int, data.input_shape)),
@@ -178,7 +178,7 @@ def _task_node(task: Any) -> dict[str, Any]:
     _check_call(
         "task", task, "with the model alone", f"pass functools.partial({name}, ...) with the others", None
     )
-    node: dict[str, Any] = {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
+    node: dict[str, Any] = {"_target_": f"{PASSED_PREFIX}task", "_partial_": True, "type": class_path(task)}
     if isinstance(task, partial):
         node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
     return node | declared_metric(made_by)

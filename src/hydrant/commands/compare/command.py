@@ -68,11 +68,8 @@ def question_of(options: Namespace) -> Question:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    parser = Flags("compare")
+    parser = Flags("compare", html=Path, follow=False, csv=False, details=False, wandb=False)
     add_question_flags(parser)
-    parser.add_argument("--html", type=Path)
-    for flag in ("--follow", "--csv", "--details", "--wandb"):
-        parser.add_argument(flag, action="store_true")
     options, words = parser.split(arguments)
     if options.csv and wants_json():
         message = "prints a table for programs, as --json prints an object"

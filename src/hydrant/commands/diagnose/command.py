@@ -175,33 +175,33 @@ _CUDA_MODES = ("reduce_overhead", "max_autotune")
 class Variants:
     """Configs that differ only in `compile`."""
 
-    given: Config  # the config of the user
+    config: Config  # the config of the user
     eager: Config
     modes: Mapping[str, Config]  # by option of the config group
 
     @property
     def backend(self) -> str:
-        return self.given["compile"]["backend"]
+        return self.config["compile"]["backend"]
 
     def with_backend(self, backend: str) -> Config:
         """Return the given config with another backend and without settings that turn findings into errors."""
-        return {**self.given, "compile": {**self.given["compile"], **_TRIAL, "backend": backend}}
+        return {**self.config, "compile": {**self.config["compile"], **_TRIAL, "backend": backend}}
 
     @property
     def checked(self) -> Config:
         """The given config with `compile.check` on and without settings that turn findings into errors."""
-        mode = {key: self.given["compile"][key] for key in ("mode", "options")}
-        return {**self.given, "compile": {**self.given["compile"], **_TRIAL, **mode}}
+        mode = {key: self.config["compile"][key] for key in ("mode", "options")}
+        return {**self.config, "compile": {**self.config["compile"], **_TRIAL, **mode}}
 
     @property
-    def given_name(self) -> str:
+    def config_name(self) -> str:
         """The name of the mode that equals the given config, or `as given`."""
-        equal = (name for name, config in self.modes.items() if config["compile"] == self.given["compile"])
+        equal = (name for name, config in self.modes.items() if config["compile"] == self.config["compile"])
         return next(equal, "as given")
 
     def timed(self) -> dict[str, Config]:
         """Return the configs to time: eager, every mode, and the given one if it is none of them."""
-        configs = {"eager": self.eager, **self.modes, self.given_name: self.given}
+        configs = {"eager": self.eager, **self.modes, self.config_name: self.config}
         return {name: _unbounded(config) for name, config in configs.items()}
 
 
@@ -211,19 +211,21 @@ def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
     Raises:
         ConfigError: the config is wrong.
     """
-    others = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
-    compile_overrides = [o for o in overrides if o not in others]
+    without_compile = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
+    compile_overrides = [o for o in overrides if o not in without_compile]
     if "compile=eager" in compile_overrides:
         raise ConfigError("compile", "compile=eager compiles nothing to diagnose", remedy="leave it out")
-    is_eager = "backend" not in compose(others).compile and not any(
+    is_eager = "backend" not in compose(without_compile).compile and not any(
         o.startswith("compile=") for o in compile_overrides
     )
-    given = check(compose([*others, *compile_overrides, *(["compile=default"] if is_eager else [])]))
+    config = check(
+        compose([*without_compile, *compile_overrides, *(["compile=default"] if is_eager else [])])
+    )
     modes = [*_MODES, *(_CUDA_MODES if on_cuda else ())]
     return Variants(
-        given=given,
-        eager=uncompiled(given),
-        modes={mode: check(compose([*others, f"compile={mode}"])) for mode in modes},
+        config=config,
+        eager=uncompiled(config),
+        modes={mode: check(compose([*without_compile, f"compile={mode}"])) for mode in modes},
     )
 
 
@@ -243,10 +245,7 @@ _STAGE_OF_BACKEND = {"eager": "dynamo", "aot_eager": "aot_eager"}
 
 def main(arguments: Sequence[str]) -> int:
     """Print a diagnosis and return the exit status: 1 if it has findings."""
-    parser = Flags("diagnose")
-    parser.add_argument("--no-timing", action="store_true")
-    parser.add_argument("--updates", type=int, default=10)
-    options, overrides = parser.split(arguments)
+    options, overrides = Flags("diagnose", no_timing=False, updates=10).split(arguments)
     check_value("--updates", PositiveInt, options.updates)
     import torch
 
@@ -260,7 +259,7 @@ def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
     from hydrant.commands.diagnose.stages import graph_breaks
     from hydrant.commands.isolated import check_num_updates, run_isolated
 
-    check_num_updates(variants.given, num_updates + _WARMUP if num_updates else 0)
+    check_num_updates(variants.config, num_updates + _WARMUP if num_updates else 0)
     _print_progress("looking for graph breaks")
     traced = variants.with_backend("eager")
     results = (run_isolated(graph_breaks, traced, reads_scalars) for reads_scalars in (False, True))
@@ -272,7 +271,7 @@ def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
     failure = _find_smallest_failure(variants, stages)
     is_correct = stages[-1].verdict == "ok"
     timings = _time_modes(variants, num_updates) if is_correct and num_updates else []
-    return Diagnosis(variants.given, variants.given_name, breaks, breaks_behind, stages, failure, timings)
+    return Diagnosis(variants.config, variants.config_name, breaks, breaks_behind, stages, failure, timings)
 
 
 def _try_stages(variants: Variants) -> list[Stage]:

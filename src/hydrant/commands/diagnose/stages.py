@@ -150,8 +150,10 @@ def _failure_test(settings: Mapping[str, Any], verdict: Verdict, tolerance: floa
         torch.compiler.reset()
         eager = _results(graph, arguments)
         try:
-            given = {"backend": settings["backend"], name: settings[name]}
-            results = _results(torch.compile(copy.deepcopy(graph), **given), arguments)
+            compiled = torch.compile(
+                copy.deepcopy(graph), backend=settings["backend"], **{name: settings[name]}
+            )
+            results = _results(compiled, arguments)
         except Exception:  # a backend may raise anything
             return verdict == "error"
         return verdict == "differs" and any(

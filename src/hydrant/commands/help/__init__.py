@@ -105,6 +105,6 @@ def _command(text: str, width: int) -> Iterator[str]:
     yield last
 
 
-def _wrapped(text: str, width: int, first: str = "", others: str = "") -> list[str]:
-    wrapper = textwrap.TextWrapper(width, first, others, break_on_hyphens=False, break_long_words=False)
+def _wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
+    wrapper = textwrap.TextWrapper(width, first, later, break_on_hyphens=False, break_long_words=False)
     return wrapper.wrap(text)

@@ -37,11 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    parser = Flags("sync")
-    parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--timeout", type=float, default=3600.0)
-    parser.add_argument("--dry-run", action="store_true")
-    options, words = parser.split(arguments)
+    options, words = Flags("sync", jobs=4, timeout=3600.0, dry_run=False).split(arguments)
     check_value("--jobs", PositiveInt, options.jobs)
     check_value("--timeout", Positive, options.timeout)
     return options, words

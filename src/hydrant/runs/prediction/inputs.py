@@ -10,7 +10,7 @@ import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
-from hydrant.config.passed import PREFIX
+from hydrant.config.groups import PASSED_PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.base import rounded
 from hydrant.data.dataset import TENSOR_FILES, read_inputs
@@ -198,6 +198,6 @@ def _offers(plan: Plan) -> str:
     remedy = ""
     if reader.files is None and "read" in plan.config["data"]:
         remedy = "; data.read makes it read files"
-    elif plan.data.reader is None and str(plan.config["data"]["_target_"]).startswith(PREFIX):
+    elif plan.data.reader is None and str(plan.config["data"]["_target_"]).startswith(PASSED_PREFIX):
         remedy = "; the argument reader of hydrant.data.Data gives it more"
     return f"it reads {', '.join([*offers, splits])}{remedy}"

@@ -3,15 +3,22 @@
 import itertools
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Annotated
 
 import torch
 import torch.distributed as dist
+from annotated_types import Interval
 from torch import Tensor, nn
 
 from hydrant.batch import Batch
 from hydrant.errors import ConfigError, DataError
 from hydrant.signals import STOP_SIGNALS
 from hydrant.training.distributed.world import World
+
+NumRanks = Annotated[int, Interval(ge=1, le=1024)]
+"""Ranks on one machine; each needs some 300 MB."""
+Timeout = Annotated[float, Interval(gt=0, le=3e7)]
+"""Seconds, of at most a year."""
 
 NO_SYNC = nullcontext()
 """The context of a micro-step that needs no other rank."""
@@ -129,7 +136,7 @@ class Single(Parallel):
         ConfigError: there are several ranks.
     """
 
-    def __init__(self, world: World, *, num_processes: int) -> None:
+    def __init__(self, world: World, *, num_processes: NumRanks) -> None:
         super().__init__(world)
         for count, origin in ((num_processes, "configured"), (world.world_size, "started by the launcher")):
             if count != 1:

@@ -18,7 +18,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant.errors import HydrantError, first_few, innermost
-from hydrant.training.distributed.base import NO_SYNC, Parallel
+from hydrant.files.plain_values import NotNegativeInt
+from hydrant.training.distributed.base import NO_SYNC, NumRanks, Parallel, Timeout
 from hydrant.training.distributed.world import World
 
 _REMEDIES = {
@@ -56,9 +57,9 @@ class Ddp(Parallel):
         self,
         world: World,
         *,
-        num_processes: int,
-        max_restarts: int,
-        timeout_seconds: float,
+        num_processes: NumRanks,
+        max_restarts: NotNegativeInt,
+        timeout_seconds: Timeout,
         sync_batch_norm: bool,
         bucket_cap_mb: float,
         gradient_as_bucket_view: bool,

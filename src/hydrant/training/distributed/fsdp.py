@@ -11,8 +11,9 @@ from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models.small import repeated_blocks
-from hydrant.training.distributed.base import NO_SYNC, Parallel
+from hydrant.training.distributed.base import NO_SYNC, NumRanks, Parallel, Timeout
 from hydrant.training.distributed.world import World
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
@@ -43,9 +44,9 @@ class Fsdp(Parallel):
         self,
         world: World,
         *,
-        num_processes: int,
-        max_restarts: int,
-        timeout_seconds: float,
+        num_processes: NumRanks,
+        max_restarts: NotNegativeInt,
+        timeout_seconds: Timeout,
         sync_batch_norm: bool,
         replicate: int | Literal["auto"],
         reshard_after_forward: bool | Literal["auto"],

@@ -63,7 +63,7 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         evidence = _evidence(verdict.tests[worst], verdict.test, question)
         weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
         sentences.append(
-            f"{first_few(verdict.passed, what=' groups')} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
+            f"{first_few(verdict.passed, noun=' groups')} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
             f"the true mean is better ({weakest}{evidence})."
         )
     untested = [name for name, test in verdict.tests.items() if test.p is None]
@@ -79,7 +79,7 @@ def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Grou
         reason = few if question.sigma is None else "no result."
         sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
     if incomplete := [group.name for group in groups if group.without_result]:
-        named = first_few(incomplete, what=" groups")
+        named = first_few(incomplete, noun=" groups")
         sentences.append(f"The means leave out runs without a result, in {named}.")
     if question.sigma is not None:
         sentences.append("The test is valid only if sigma is right, which these runs do not check.")

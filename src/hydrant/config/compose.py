@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -345,11 +345,10 @@ class JobComposer:
     def __init__(self, composer: Composer, sweep: DictConfig) -> None:
         self._composer, self._sweep = composer, sweep
         self._common: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)  # words of all jobs
-        self._shared = dict[
-            tuple[str, ...], bytes
-        ]()  # by the overrides that choose: the config without values
+        self._shared: dict[Sequence[str], bytes] = {}  # by the overrides that choose: configs without values
         self._overrides = dict[str, Override]()  # by their words
-        self._options = cache(self._read_options)
+        read_options = composer.loader.get_group_options
+        self._options = cache(partial(read_options, config_name=composer.name, overrides=self._common))
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         return self._composer.parse(overrides)
@@ -360,7 +359,10 @@ class JobComposer:
         Raises:
             HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
         """
-        overrides = [self._parsed(word) for word in words]
+        new = [word for word in words if word not in self._overrides]
+        check_overrides(new)
+        self._overrides |= zip(new, self._composer.parse(new), strict=True)
+        overrides = [self._overrides[word] for word in words]
         values = [override for override in overrides if self._is_value(override)]
         choosing = tuple(str(override.input_line) for override in overrides if override not in values)
         if choosing not in self._shared:
@@ -383,28 +385,15 @@ class JobComposer:
         config.hydra.mode = self._sweep.hydra.mode  # it may come from a config file that jobs leave out
         return config
 
-    def _parsed(self, word: str) -> Override:
-        if word not in self._overrides:
-            check_overrides([word])
-            self._overrides[word] = self._composer.parse([word])[0]
-        return self._overrides[word]
-
     def _is_value(self, override: Override) -> bool:
         """Return whether an override changes a value, and no choice of config files."""
         key = override.key_or_group
-        if override.package is not None or override.is_sweep_override():
-            return False  # Hydra says what is wrong
-        if re.split(r"[./]", key)[0] in _IN_ANY_CASE:
+        is_wrong = override.package is not None or override.is_sweep_override()  # Hydra says why
+        if is_wrong or re.split(r"[./]", key)[0] in _IN_ANY_CASE:
             return False
-        return isinstance(override.value(), dict) or not self._is_group(key)
-
-    def _is_group(self, key: str) -> bool:
         # Hydra reads the primary config for each answer, and the first segment of most keys is no folder.
-        return key.split("/")[0] in self._options("", ObjectType.GROUP) and bool(self._options(key, None))
-
-    def _read_options(self, folder: str, kind: ObjectType | None) -> list[str]:
-        """Return what a folder of the search path has."""
-        return self._composer.loader.get_group_options(folder, kind, self._composer.name, self._common)
+        is_group = key.split("/")[0] in self._options("", ObjectType.GROUP) and self._options(key, None)
+        return isinstance(override.value(), dict) or not is_group
 
 
 class _UnlikeOthers(Exception):

@@ -23,6 +23,7 @@ from hydrant.config.signatures import takes
 from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.errors import ConfigError, HydrantError, first_line, quoted, typed_line
 from hydrant.files.bounded_yaml import MAX_DEPTH
+from hydrant.files.plain_values import children
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip
@@ -85,14 +86,13 @@ def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
     words = set(re.findall(r"\w+", message))
     named = [name for name in arguments if name in words]
     rejected_value = message.rpartition(":")[2].strip().rstrip(".")
-    with_value = [name for name, value in arguments.items() if rejected_value in _text_forms(value)]
+    texts = {
+        name: [str(value), *(str(item) for _, item in children(value, ""))]
+        for name, value in arguments.items()
+    }
+    with_value = [name for name in texts if rejected_value in texts[name]]
     matches = named if len(named) == 1 else with_value
     return f"{key}.{matches[0]}" if len(matches) == 1 else key
-
-
-def _text_forms(value: Any) -> list[str]:
-    """Return the texts that a message may contain for a value: all of it, or one entry of a list."""
-    return [str(value), *(map(str, value) if isinstance(value, list) else ())]
 
 
 _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
@@ -232,6 +232,9 @@ def _override_in(chain: Iterable[BaseException]) -> tuple[str, str]:
     return (override.key_or_group, str(override.input_line).partition("=")[2]) if override else ("", "")
 
 
+_NAMED_BY_USER = ("optimizers.", "task.metrics.", "param_groups.patterns.", "data.extra_val.")
+
+
 def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     key = str(error.full_key)
     parent, _, name = key.rpartition(".")
@@ -241,14 +244,9 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if parent == "schedules":
         return ConfigError(key, "no such schedule", remedy=f"choose one: +scheduler@{quoted(key)}=linear")
     if parent == "hooks":
-        return ConfigError(
-            key,
-            "no such hook",
-            remedy=f"choose it first: hook={quoted(name)}, or several: hook=[{quoted(name)},...]",
-        )
-    if re.match(
-        r"optimizers\.|task\.metrics\.|param_groups\.patterns\.|data\.extra_val\.", key
-    ):  # the user chooses these names
+        words = f"choose it first: hook={quoted(name)}, or several: hook=[{quoted(name)},...]"
+        return ConfigError(key, "no such hook", remedy=words)
+    if key.startswith(_NAMED_BY_USER):
         return ConfigError(key, "does not exist yet", remedy="to add it, write + before the key")
     node = error.parent_node
     siblings: Mapping[Any, Any] = node if isinstance(node, DictConfig) else {}

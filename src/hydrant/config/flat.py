@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import yaml
 from omegaconf import Container, OmegaConf
@@ -136,13 +136,9 @@ def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:
     return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
 
 
-def _represent_text(dumper: yaml.Dumper, text: str) -> yaml.ScalarNode:
-    """Put a text in quotes that YAML or OmegaConf reads as another type."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, "'" if _needs_quotes(text) else None)
-
-
 @lru_cache(10_000)  # the jobs of a sweep have most texts in common
 def _needs_quotes(text: str) -> bool:
+    """Return whether YAML or OmegaConf reads a text as another type without quotes."""
     if text.lower() in _BOOLEANS and text in (text.lower(), text.upper(), text.capitalize()):
         return True
     for kind in (int, float):
@@ -155,10 +151,8 @@ def _needs_quotes(text: str) -> bool:
 _BOOLEANS = ("y", "n", "yes", "no", "true", "false", "on", "off")
 
 
-if TYPE_CHECKING:
-    _FastBase = yaml.Dumper
-else:
-    _FastBase = getattr(yaml, "CDumper", yaml.Dumper)
+_TEXT = "tag:yaml.org,2002:str"
+_FastBase: type[yaml.Dumper] = getattr(yaml, "CDumper", yaml.Dumper)
 
 
 class _Dumper(yaml.Dumper):
@@ -170,4 +164,4 @@ class _FastDumper(_FastBase):
 
 
 for _dumper in (_Dumper, _FastDumper):
-    _dumper.add_representer(str, _represent_text)
+    _dumper.add_representer(str, lambda d, t: d.represent_scalar(_TEXT, t, "'" if _needs_quotes(t) else None))

@@ -65,14 +65,10 @@ def group_options() -> dict[str, list[str]]:
     for folder in conf_dirs():
         for path, _, names in os.walk(folder):  # Path.rglob takes five times as long, for each job of a sweep
             group = os.path.relpath(path, folder).replace(os.sep, "/")
-            if group in (".", "wandb_sweep"):
-                continue
             # `_frame.yaml` is only in the defaults of other options.
-            options_here = {
-                name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")
-            }
-            if options_here:
-                options.setdefault(group, set()).update(options_here)
+            stems = {name[:-5] for name in names if name.endswith(".yaml") and not name.startswith("_")}
+            if stems and group not in (".", "wandb_sweep"):
+                options.setdefault(group, set()).update(stems)
     return {group: sorted(options[group]) for group in sorted(options)}
 
 
@@ -105,12 +101,10 @@ def with_its_group(key: str, value: str) -> str | None:
     groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
     having = {group: options for group in groups if (options := options_with(group, key))}
     overrides = " or ".join(f"{group}.{key}={quoted(value)}" for group in having)
-    if len(having) == 1:
-        ((group, options),) = having.items()
-        return (
-            f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
-        )
-    return f"write {overrides}" if having else None
+    if len(having) != 1:
+        return f"write {overrides}" if having else None
+    [(group, options)] = having.items()
+    return f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
 
 
 def included_options(content: Mapping[str, Any]) -> list[str]:
@@ -233,11 +227,7 @@ def _unplaced_files(group: str) -> list[Path]:
 
 def _lacks_line(file: Path) -> bool:
     """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
-    if not file.is_file():
-        return False
-    lines = [line.strip() for line in read_marked(file, errors="replace").splitlines()]
-    first = next((line for line in lines if line), "")
-    return not re.match(r"#+\s*@package\s", first)
+    return file.is_file() and not re.match(r"\s*#+\s*@package\s", read_marked(file, errors="replace"))
 
 
 def _texts(content: Mapping[str, Any]) -> dict[str, str]:

@@ -86,8 +86,7 @@ def recorded_error(type_name: str, message: str, exit_status: int) -> HydrantErr
     """
     kind = globals().get(type_name)
     known = kind if isinstance(kind, type) and issubclass(kind, HydrantError) else HydrantError
-    fields = {"exit_status": exit_status, "reason": message, "remedy": ""}
-    return _rebuild(known, (message,), fields)
+    return _rebuild(known, (message,), {"exit_status": exit_status, "reason": message, "remedy": ""})
 
 
 class ConfigError(HydrantError):
@@ -161,9 +160,8 @@ class NonFiniteError(HydrantError):
         when = f"at update {last_update}" if is_one else f"between updates {first_update} and {last_update}"
         remedy = "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
         message = f"{metric} became NaN or infinite {when}{more}"
-        super().__init__(
-            message if cause is None else f"{message}. {cause}.", remedy=remedy if cause is None else ""
-        )
+        message, remedy = (message, remedy) if cause is None else (f"{message}. {cause}.", "")
+        super().__init__(message, remedy=remedy)
 
     @classmethod
     def after_skips(cls, num_updates: int, max_skipped: int, has_overflowed: bool) -> NonFiniteError:

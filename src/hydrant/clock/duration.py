@@ -123,10 +123,8 @@ class UpdateSeconds:
         sizes = dict.fromkeys(batch_sizes.values)
         return [size for size in sizes if size not in self.measured] if self.is_used else []
 
-    def steps(self, batch_sizes: Steps[int]) -> Steps[Fraction]:
+    def steps(self, sizes: Steps[int]) -> Steps[Fraction]:
         """Return the seconds of each update."""
         self.is_used = True
         seconds = {size: Fraction(value) for size, value in self.measured.items()}
-        return Steps(
-            batch_sizes.starts, tuple(seconds.get(size, self._assumed) for size in batch_sizes.values)
-        )
+        return Steps(sizes.starts, tuple(seconds.get(size, self._assumed) for size in sizes.values))

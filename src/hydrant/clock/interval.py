@@ -66,8 +66,7 @@ class Steps(Generic[Amount]):
         (Steps(starts=(0, 6), values=(64, 128)), Steps(starts=(0,), values=(128,)))
         """
         place = bisect_right(self.starts, num_updates) - 1
-        later = (start - num_updates for start in self.starts[place + 1 :])
-        return Steps((0, *later), self.values[place:])
+        return Steps((0, *(start - num_updates for start in self.starts[place + 1 :])), self.values[place:])
 
     def capped(self, limit: Fraction) -> Steps[Fraction]:
         """Return steps with no value above `limit`."""

@@ -125,9 +125,7 @@ class Clock:
                 return amount, self.batch_sizes, rounded_up
             case "tok":
                 if not self.costs.tokens:
-                    reason = (
-                        "inputs and targets are not both integers of shape (L,), as those of language models"
-                    )
+                    reason = "inputs and targets are not both integers of shape (L,), as of language models"
                     message = f"{duration!r} counts tokens, but samples have none: their {reason}"
                     raise ConfigError(key, message, remedy="write it in samples, such as 64000sa")
                 return amount / self.costs.tokens, self.batch_sizes, rounded_up

@@ -101,9 +101,7 @@ def _pages_about(words: Sequence[str], pages: dict[str, Path]) -> list[str]:
         has = [sum(bool(pattern.search(part)) for pattern in patterns) for part in parts]
         is_guide = not name.startswith(("architecture", "internals/"))
         ranks[name] = (*has, is_guide, sum(len(pattern.findall(text)) for pattern in patterns))
-    best = sorted(
-        (name for name, rank in ranks.items() if rank[0]), key=lambda name: ranks[name], reverse=True
-    )
+    best = sorted((name for name in ranks if ranks[name][0]), key=ranks.__getitem__, reverse=True)
     if not best:
         similar = nearest(words[0], [page.rpartition("/")[2] for page in pages])
         remedy = f"did you mean {' or '.join(similar)}?" if similar else "`hydrant docs` lists all pages"

@@ -28,8 +28,7 @@ _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"
 
 def main(arguments: Sequence[str]) -> int:
     """Write and check a model file and return the exit status."""
-    flags = Flags("export", format="safetensors", output=Path, weights=str)
-    options, words = flags.split(arguments)
+    options, words = Flags("export", format="safetensors", output=Path, weights=str).split(arguments)
     if not words or is_override(words[0]):
         known = newest_folders("hydrant export outputs/first", with_sweeps=False)
         raise ConfigError("", "export what?", remedy=f"Give a run folder{known}")
@@ -152,8 +151,7 @@ def _write_safetensors(model: nn.Module, inputs: Tensor, metadata: Mapping[str, 
 def _write_torch_export(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
     import torch
 
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(model, (inputs,), dynamic_shapes=({0: batch},))
+    program = torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     content = io.BytesIO()  # if the disk is full, torch ends the process with its own writer
     torch.export.save(program, content, extra_files=dict(metadata))
     path.write_bytes(content.getbuffer())

@@ -182,13 +182,9 @@ def _print_time(cost: _Cost, num_jobs: int) -> None:
     say(f"time         {seconds} s an update here, by the second of two")
     say(f"             {number(cost.cpu_seconds)} s of processor time for a run's updates")
     if num_jobs > 1:
-        say(
-            f"             {sweep} s of processor time for those of all {num_jobs} runs; the rest shows the first"
-        )
-    if cost.times_faster_in_fp32 is not None:
-        say(
-            f"             this CPU has no bfloat16: fp32 is {number(cost.times_faster_in_fp32)} times as fast"
-        )
+        say(f"             {sweep} s of processor time for all {num_jobs} runs; the rest shows the first")
+    if (ratio := cost.times_faster_in_fp32) is not None:
+        say(f"             this CPU has no bfloat16: fp32 is {number(ratio)} times as fast")
 
 
 def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:

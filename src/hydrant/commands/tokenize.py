@@ -133,8 +133,7 @@ def _line_end(path: Path, position: int, size: int) -> int:
     with path.open("rb") as file:
         file.seek(position)
         for start in range(position, size, _CHUNK_BYTES):
-            chunk = file.read(_CHUNK_BYTES)
-            if (newline := chunk.find(b"\n")) >= 0:
+            if (newline := file.read(_CHUNK_BYTES).find(b"\n")) >= 0:
                 return start + newline + 1
     return size
 

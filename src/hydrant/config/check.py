@@ -145,9 +145,7 @@ def _check_batch_sizes(sizes: int | Literal["all"] | Mapping[str, int]) -> None:
 
 def _check_folds(folds: int | None, fold: int) -> None:
     if folds is None and fold != 0:
-        raise ConfigError(
-            "folds", f"fold={fold} is one of several", remedy="give their number, such as folds=5"
-        )
+        raise ConfigError("folds", f"fold={fold} is one of several", remedy="give their number: folds=5")
     if folds is not None and fold >= folds:
         raise ConfigError("fold", needs=f"a number from 0 to {folds - 1} (folds={folds})", got=fold)
 

@@ -72,11 +72,7 @@ def _expanded(text: str) -> list[str]:
         items = names if isinstance(names, list) else []  # Hydra says what is wrong with another value
         paths = [QuotedString(str(with_limits(path)), Quote.single).with_quotes() for path in items]
         return [f"{group}=[{','.join(paths)}]" if items else text]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(
-            group, f"needs one or more options, not {value}", remedy=f"write {group}=[wandb,tensorboard]"
-        )
-    first, *further = _checked(group, list(map(str, names)))
+    first, *further = _checked(group, names, value)
     return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in further)]
 
 
@@ -105,7 +101,7 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
         group, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         name = group.rpartition(" ")[2].removeprefix("/")  # without `override`
         if name in PLURALS and isinstance(options, list):
-            first, *more = _checked(name, list(map(str, options)))
+            first, *more = _checked(name, options, "[]")
             firsts.append({group: first})
             further += [{f"/{name}@_global_.{PLURALS[name]}.{option}": option} for option in more]
         else:
@@ -115,11 +111,10 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
     return [*firsts[:position], *further, *firsts[position:]]
 
 
-def _checked(group: str, names: list[str]) -> list[str]:
-    if not names:
-        raise ConfigError(
-            group, "needs one or more options, not []", remedy=f"write {group}=[wandb,tensorboard]"
-        )
+def _checked(group: str, names: Any, text: str) -> list[str]:
+    if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        remedy = f"write {group}=[wandb,tensorboard]"
+        raise ConfigError(group, f"needs one or more options, not {text}", remedy=remedy)
     if len(set(names)) < len(names):
         raise ConfigError(group, f"{shown(names)} names an option twice", remedy="name each once")
     return names
@@ -178,12 +173,9 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
     if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
         words = f"write {key}={quoted(value)}"
     words = words or with_its_group(key, value)
-    if words is not None:
-        return ConfigError("", f"{command} has no flag {name}", about=name, remedy=words)
-    words = [option for option in known if option.startswith("--")]
-    return ConfigError(
-        "", f"{command} has no flag {name}", remedy=suggestion(name, words, "Flags"), about=name
-    )
+    if words is None:
+        words = suggestion(name, [option for option in known if option.startswith("--")], "Flags")
+    return ConfigError("", f"{command} has no flag {name}", remedy=words, about=name)
 
 
 @contextmanager

@@ -270,8 +270,7 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
 
 
 def _missing_option(error: MissingConfigException) -> ConfigError:
-    path = str(error.missing_cfg_file or "").removesuffix(".yaml")
-    group, _, option = path.rpartition("/")
+    group, _, option = str(error.missing_cfg_file or "").removesuffix(".yaml").rpartition("/")
     if not group:
         return _reworded(" ".join(str(error).split()))
     file = _IN_FILE.match(str(error))

@@ -59,16 +59,12 @@ def _answers(words: str | Mapping[str, str], value: str) -> str:
 
 
 def _answer(words: Mapping[str, str], value: str) -> str:
-    matches = (
-        (re.fullmatch(pattern, value, re.IGNORECASE), text) for pattern, text in words.items() if pattern
-    )
+    matches = ((re.fullmatch(form, value, re.IGNORECASE), text) for form, text in words.items() if form)
     match, template = next(((match, text) for match, text in matches if match), (None, words[""]))
     values = [value] if re.match(r"[\[{'\"$]|\w+\(", value) else value.split(",")  # of a sweep: 10ep,20ep
     if match and match.lastindex:
         template = template.replace("{1}", quoted(match[1]))
-    text = re.sub(
-        r"\{value\}(\w*)", lambda place: ",".join(quoted(item + place[1]) for item in values), template
-    )
+    text = re.sub(r"\{value\}(\w*)", lambda end: ",".join(quoted(v + end[1]) for v in values), template)
     return f"write {text}" if is_override(template) else text
 
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.errors import ConfigError, shown
+from hydrant.files.plain_values import children
 from hydrant.safety.targets import lies_under, locate
 from hydrant.safety.trust import RECEIVERS, check_consent, keys_set_by, working_project
 
@@ -27,23 +28,20 @@ _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler
             "${hydra.runtime.output_dir}/${hydra.job.name}.log")  # fmt: skip
 """What the logging configs of Hydra may create, and the streams and the file that they may write to."""
 
-_ALLOWED = {
-    "sweeper": _SWEEPERS,
-    "launcher": _LAUNCHERS,
-    "job_logging": _LOGGING,
-    "hydra_logging": _LOGGING,
-}
+_ALLOWED = {"sweeper": _SWEEPERS, "launcher": _LAUNCHERS, "job_logging": _LOGGING, "hydra_logging": _LOGGING}
 """What each key of the `hydra` node may name. `class_of` checks the classes of sweepers and launchers."""
 
+_WHY_NO_PLUGIN = {
+    "launcher": ("it composes each config again when its job starts", "use local, ray or slurm"),
+    "sweeper": ("it cannot check, stop and resume the runs of a sweep", "use grid, optuna or study"),
+}
 _VARIABLES = ("TORCH_LOGS",)
 """The environment variables that a config file may set, because their values name no code."""
 
 _CALLED = ("_target_", "()", "class", "filename")
 """Keys whose value is imported and called, or opened for writing."""
 
-_REFERENCE = re.compile(
-    r"\$\{(?!hydra[.:](?!runtime\.choices\b)(job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL
-)
+_REFERENCE = re.compile(r"(?s)\$\{(?!hydra[.:](?!runtime\.choices\b)(job|run|runtime|sweep)\.[\w.]+\}$).*\}")
 """A value that begins and ends as an interpolation, other than one of `${hydra.job|run|runtime|sweep...}`.
 
 It may resolve to a node with a `_target_` elsewhere in the config. `runtime.choices` may hold such a node too."""
@@ -93,14 +91,8 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if name == "launcher" and is_basic_launcher(value):
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
-                reason, possible = "it composes each config again when its job starts", "local, ray or slurm"
-                if name == "sweeper":
-                    reason, possible = (
-                        "it cannot check, stop and resume the runs of a sweep",
-                        "grid, optuna or study",
-                    )
-                message = f"{shown(value)} is not allowed: {reason}"
-                raise ConfigError(f"hydra/{name}", message, remedy=f"use {possible}")
+                reason, remedy = _WHY_NO_PLUGIN[name]
+                raise ConfigError(f"hydra/{name}", f"{shown(value)} is not allowed: {reason}", remedy=remedy)
             is_allowed = value in allowed if allowed is _LOGGING else lies_under(value, allowed)
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"
@@ -182,9 +174,8 @@ def _called_values(value: Any, key: str, *, has_references: bool = True) -> Iter
     is_reference = _REFERENCE.fullmatch if has_references else _INTERPOLATION.search
     if isinstance(value, str) and (value.startswith("ext://") or is_reference(value)):
         yield key, value
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, item in items:
-        if name in _CALLED and item is not None:
-            yield f"{key}.{name}", item
+    for inner_key, item in children(value, key):
+        if inner_key.rpartition(".")[2] in _CALLED and item is not None:
+            yield inner_key, item
         else:
-            yield from _called_values(item, f"{key}.{name}", has_references=has_references)
+            yield from _called_values(item, inner_key, has_references=has_references)

@@ -22,6 +22,9 @@ from hydrant.config.compose import ENTRY, Composer, Primary, without_hydra
 from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
 
+_TOPICS = ("config", "defaults", "defaults-tree", "plugins", "searchpath")
+"""What `--info` prints about a config."""
+
 
 def train_flags() -> Flags:
     """Return the parser of `train`: the overrides, and those flags of Hydra that work with Hydrant."""
@@ -38,8 +41,7 @@ def train_flags() -> Flags:
     flags.add_argument("--config-path", "-cp")
     flags.add_argument("--config-name", "-cn")
     flags.add_argument("--config-dir", "-cd")
-    topics = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
-    flags.add_argument("--info", "-i", nargs="?", const="all", choices=topics)
+    flags.add_argument("--info", "-i", nargs="?", const="all", choices=["all", *_TOPICS])
     return flags
 
 
@@ -69,18 +71,14 @@ def primary_of(flags: Namespace) -> Primary:
     Raises:
         ConfigError: A folder does not exist.
     """
-    folders = dict[str, Path]()
+    paths = dict[str, Path]()
     for flag in ("config_path", "config_dir"):
         if (value := getattr(flags, flag)) is not None:
-            folders[flag] = Path(value).absolute()
-            if not folders[flag].is_dir():
-                name = f"--{flag.replace('_', '-')}"
-                raise ConfigError(
-                    name, f"{value} is not a folder", remedy="give the folder of your config groups"
-                )
-    return Primary(
-        folders.get("config_path", conf_dir()), flags.config_name or ENTRY, folders.get("config_dir")
-    )
+            paths[flag] = Path(value).absolute()
+            if not paths[flag].is_dir():
+                name, remedy = f"--{flag.replace('_', '-')}", "give the folder of your config groups"
+                raise ConfigError(name, f"{value} is not a folder", remedy=remedy)
+    return Primary(paths.get("config_path", conf_dir()), flags.config_name or ENTRY, paths.get("config_dir"))
 
 
 def prints(flags: Namespace) -> bool:
@@ -149,9 +147,7 @@ def _config_text(flags: Namespace, config: DictConfig) -> str:
 
 def _info(topic: str, composer: Composer, words: list[str]) -> Iterator[str]:
     """Yield the lines of `--info <topic>`."""
-    is_wanted = {topic}.union(
-        ["plugins", "searchpath", "defaults-tree", "defaults", "config"] if topic == "all" else []
-    )
+    is_wanted = _TOPICS if topic == "all" else (topic,)
     if topic == "all":
         yield f"Hydra {hydra.__version__}"
     if "plugins" in is_wanted:

@@ -22,7 +22,7 @@ from hydrant.files.redaction import HIDDEN, redacted
 from hydrant.imports.lazy import import_without_gc
 from hydrant.safety.targets import locate
 
-_NO_FOLDERS: Mapping[str, Sequence[str]] = MappingProxyType({})
+_NO_JOBS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 _MAX_BYTES = 120
 
@@ -40,13 +40,9 @@ class JobFolders:
         existing: the overrides of the job in each folder of the sweep.
     """
 
-    def __init__(
-        self, swept: Collection[str] = (), existing: Mapping[str, Sequence[str]] = _NO_FOLDERS
-    ) -> None:
+    def __init__(self, swept: Collection[str] = (), existing: Mapping[str, Sequence[str]] = _NO_JOBS) -> None:
         self._swept = swept
-        self._jobs = {
-            name: _identity(_words(overrides, swept), name[-9:]) for name, overrides in existing.items()
-        }
+        self._jobs = {name: _identity(_words(words, swept), name[-9:]) for name, words in existing.items()}
         self._names: dict[_Identity, list[str]] = {}
         for name, job in self._jobs.items():
             self._names.setdefault(job, []).append(name)

@@ -117,8 +117,7 @@ def bounds_of(
     key = f"task.metrics.{metric.partition('/')[2]}._target_"
     names = [metric, *{str(config[key]).rpartition(".")[2] for config in configs if key in config}]
     low, high = next((bounds for name in names if (bounds := bounds_by_name(name)) is not None), UNBOUNDED)
-    is_inside = all(low - _ROUNDING <= value <= high + _ROUNDING for value in values)
-    return (low, high) if is_inside else UNBOUNDED
+    return (low, high) if all(low - _ROUNDING <= value <= high + _ROUNDING for value in values) else UNBOUNDED
 
 
 def check_logged(metric: str, config: Mapping[str, Any]) -> None:
@@ -219,8 +218,7 @@ def differing_definitions(metric: str, configs: Sequence[Mapping[str, Any]]) -> 
     differing = list[str]()
     for key in sorted({key for config in configs for key in config if defines(key, metric)}):
         is_optional = key.startswith(_OPTIONAL)
-        values = {_value(config, key) for config in configs if is_optional or key in config}
-        if len(values) > 1:
+        if len({_value(config, key) for config in configs if is_optional or key in config}) > 1:
             differing.append(key)
     return ["task"] if "task" in differing else differing
 

@@ -77,11 +77,9 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
 
 def _awaits_optimizer(target: Any, parameters: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
     """Whether a target is a scheduler with a `step` method, or a function that returns one."""
-    is_torch_class = inspect.isclass(target) and any(
-        base.__name__ == "LRScheduler" for base in target.__mro__
-    )
+    is_torch = inspect.isclass(target) and any(base.__name__ == "LRScheduler" for base in target.__mro__)
     by_name = "optimizer" in parameters and "optimizer" not in node
-    return is_torch_class or hasattr(target, "get_updated_values") or by_name
+    return is_torch or hasattr(target, "get_updated_values") or by_name
 
 
 def _of_stepped(key: str, node: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,9 +100,7 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
             remedy = f"give +{key}.{name}=<value>"
             option = str(node["_target_"]).rpartition(".")[2]
             if lies_under(node["_target_"], ["hydrant"]) and (conf_dir() / key / f"{option}.yaml").is_file():
-                remedy += (
-                    f", or begin the file of your option with `defaults: [{option}]`, which has all of them"
-                )
+                remedy += f", or begin the file of your option with `defaults: [{option}]`, which has all"
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} needs a value", remedy=remedy)
 
 

@@ -91,8 +91,7 @@ def _option_schema(options: Sequence[OptionFile]) -> Schema:
 
 def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
     """Return the schema of a whole config, of which a file may set any part."""
-    primary = read_option("", "train")
-    properties, conditions = _fields(schema.TrainConfig, primary.keys), list[Schema]()
+    properties, conditions = _fields(schema.TrainConfig, read_option("", "train").keys), list[Schema]()
     for group, options in groups.items():
         if group in properties:
             properties[group], strict = _group_schema(options)
@@ -115,8 +114,7 @@ def _chooses(group: str, names: Sequence[str]) -> Schema:
         "propertyNames": {"pattern": rf"(^|[ /]){group}$"},
         "additionalProperties": {"enum": list(names)},
     }
-    contains = {"defaults": {"contains": {"type": "object", **choice}}}
-    return {"properties": contains, "required": ["defaults"]}
+    return {"properties": {"defaults": {"contains": {"type": "object", **choice}}}, "required": ["defaults"]}
 
 
 def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
@@ -231,8 +229,7 @@ def _plain(hint: Any) -> Schema:
     if origin in _TYPES:
         return {"type": _TYPES[origin]}
     if origin is typing.Annotated:
-        limits = {_LIMITS[name]: limit for name, limit in limits_of(hint).items()}
-        return {**_plain(arguments[0]), **limits}
+        return {**_plain(arguments[0]), **{_LIMITS[name]: limit for name, limit in limits_of(hint).items()}}
     if origin in (typing.Union, types.UnionType):
         parts = [_plain(argument) for argument in arguments if not is_torch_class(argument)]
         return {"anyOf": parts} if all(parts) else {}

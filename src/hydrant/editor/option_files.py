@@ -60,9 +60,8 @@ def _read(path: Path, group: str, name: str) -> OptionFile:
     keys = dict[str, Key]()
     for item in content.get("defaults", []):
         keys |= _included(group, item)
-    return OptionFile(
-        name, first_comment(text), keys | {key: own_keys[key] for key in own_keys if key != "defaults"}
-    )
+    own_keys.pop("defaults", None)
+    return OptionFile(name, first_comment(text), keys | own_keys)
 
 
 def first_comment(text: str) -> str:

@@ -107,9 +107,7 @@ class _Constructor(SafeConstructor):
         for key, _ in node.value:
             if key.tag == _STR and key.value in seen:
                 reason = f"found duplicate key {key.value}"
-                raise ConstructorError(
-                    "while constructing a mapping", node.start_mark, reason, key.start_mark
-                )
+                raise ConstructorError("while reading a mapping", node.start_mark, reason, key.start_mark)
             seen.update([key.value] if key.tag == _STR else [])
         return super().construct_mapping(node, deep)
 

@@ -48,10 +48,8 @@ def hints_of(owner: Any) -> Mapping[str, Any]:
 
 def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of the entries of a mapping or a list at `key`, and nothing for other values."""
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for name, item in items:
+    numbered = enumerate(value if isinstance(value, list) else ())
+    for name, item in value.items() if isinstance(value, Mapping) else numbered:
         yield f"{key}.{name}" if key else str(name), item
 
 

@@ -90,11 +90,8 @@ def _redacted(value: Any, key: str, secrets: re.Pattern[str] | None) -> Any:
 
 
 def _without_value(item: Any) -> Any:
-    return (
-        _OVERRIDE.sub(rf"\g<1>{HIDDEN}", item)
-        if isinstance(item, str) and _OVERRIDE.fullmatch(item)
-        else item
-    )
+    is_secret = isinstance(item, str) and _OVERRIDE.fullmatch(item)
+    return _OVERRIDE.sub(rf"\g<1>{HIDDEN}", item) if is_secret else item
 
 
 def _text(text: str, secrets: re.Pattern[str] | None) -> str:
@@ -117,9 +114,7 @@ def _secrets() -> re.Pattern[str] | None:
     return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110
 
 
-@lru_cache(maxsize=1024)
-def _is_secret(variable: str) -> bool:
-    return _VARIABLE.fullmatch(variable) is not None
+_is_secret = lru_cache(1024)(_VARIABLE.fullmatch)
 
 
 @lru_cache
@@ -131,6 +126,4 @@ def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
 
 def _escaped(secret: str) -> str:
     parts = re.split(r"([^A-Za-z0-9]+)", secret)  # words, and what is between them
-    return "".join(
-        rf"(?:{_ESCAPES}|[{re.escape(part)}])+" if index % 2 else part for index, part in enumerate(parts)
-    )
+    return "".join(rf"(?:{_ESCAPES}|[{re.escape(part)}])+" if n % 2 else part for n, part in enumerate(parts))

@@ -68,8 +68,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
     if samples.has_targets:
         saved.check_classes()
     size = batch_size or saved.plan.config["eval_batch_size"]
-    prediction = Prediction(saved, samples, size, probabilities)
-    batches = list(prediction.batches())
+    batches = list(Prediction(saved, samples, size, probabilities).batches())
     if not batches:
         raise DataError(f"no sample of {samples.title} can be read")
     arrays: Arrays = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}

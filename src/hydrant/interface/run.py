@@ -91,9 +91,7 @@ class Run:
     @property
     def pictures(self) -> dict[str, Path]:
         """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; the schedules; the curves."""
-        drawn = {
-            file.parent.name: file for file in sorted((self.folder / run_folder.PICTURES).glob("*/*.png"))
-        }
+        drawn = {png.parent.name: png for png in sorted((self.folder / run_folder.PICTURES).glob("*/*.png"))}
         of_run = [self.folder / run_folder.SCHEDULE_PICTURE, self.folder / run_folder.CURVES_PICTURE]
         return drawn | {file.stem: file for file in of_run if file.exists()}
 
@@ -225,8 +223,7 @@ def load_run(
     if not run_folder.is_run_folder(Path(folder)):
         remedy = "give a run folder, such as outputs/lr_study"
         raise ConfigError("folder", f"{folder} holds no run", remedy=remedy)
-    trusted = list_of_texts("allow_targets", allow_targets)
-    return Run(Path(folder), passed_objects(model, data, task), trusted)
+    return Run(Path(folder), passed_objects(model, data, task), list_of_texts("allow_targets", allow_targets))
 
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:

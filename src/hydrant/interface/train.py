@@ -62,9 +62,7 @@ def train(
         raise ConfigError("config", needs=f"{needed}, not a {type(config).__name__}")
     objects = passed_objects(model, data, task)
     if is_started_as_rank():
-        raise ConfigError(
-            "parallel", "hydrant.train starts the ranks itself", remedy=": parallel.num_processes=2"
-        )
+        raise ConfigError("parallel", "hydrant.train starts all ranks", remedy=": parallel.num_processes=2")
     with unchanged_process(), passing(objects):
         job = config.job(folder, nodes_of(objects))
         if objects and job.config["parallel"]["num_processes"] > 1:

@@ -102,9 +102,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
             raise _not_allowed(key, path)
         project.check_definition(path, target, f"{key}._target_")
         if lies_under(target.__module__, _TRACKERS) and not re.fullmatch(r"tracker|trackers\.\w+", key):
-            raise ConfigError(
-                f"{key}._target_", f"{shown(path)} is a tracker", remedy="choose it with tracker="
-            )
+            raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker", remedy="choose it: tracker=")
         if lies_under(target.__module__, LIBRARIES) and not is_trusted:
             check_loads_nothing(
                 key, {**positional_arguments(node, inspect.signature(target).parameters), **node}
@@ -169,9 +167,7 @@ def _builds_a_model(target: Any) -> bool:
 
 def _not_allowed(key: str, target: object) -> ConfigError:
     package = str(target).partition(".")[0]
-    trust_it = (
-        ". If this folder is your project, trust it once: hydrant trust" if could_be_trusted(package) else ""
-    )
+    trust_it = ". If this folder is your project, trust it once: hydrant trust" * could_be_trusted(package)
     return ConfigError(
         f"{key}._target_",
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "

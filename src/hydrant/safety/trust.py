@@ -125,9 +125,7 @@ def distrust(root: Path) -> None:
     """
     projects = trusted_projects()
     if projects.pop(str(root.resolve()), None) is None:
-        raise ConfigError(
-            "", f"{root.resolve()} is not trusted", remedy="`hydrant trust --list` shows what is"
-        )
+        raise ConfigError("", f"{root.resolve()} is not trusted", remedy="`hydrant trust --list` shows all")
     _write(projects)
 
 
@@ -188,9 +186,7 @@ def _list_file() -> Path | None:
 def _write(projects: dict[str, list[str]]) -> None:
     file = _list_file()
     if file is None:
-        raise ConfigError(
-            "XDG_CONFIG_HOME", "you have no home folder", remedy="set it to the path of a folder of yours"
-        )
+        raise ConfigError("XDG_CONFIG_HOME", "you have no home folder", remedy="set it to a folder of yours")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(file, json.dumps({"projects": dict(sorted(projects.items()))}, indent=2) + "\n")
@@ -245,9 +241,7 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         remedy = f"add {words[0]} to the command line, or set {words[1]}"
         if all(map(could_be_trusted, refused)):
             remedy += ". If this folder is your project, trust it once: hydrant trust"
-        elif roots := [
-            root for root, names_there in trusted_projects().items() if set(refused) <= set(names_there)
-        ]:
+        elif roots := [root for root, known in trusted_projects().items() if {*refused} <= {*known}]:
             remedy += f", or run it in the folder of your trusted project: {' or '.join(map(quoted, roots))}"
         raise ConfigError("allow_targets", message, remedy=f"If you trust it, {remedy}")
 

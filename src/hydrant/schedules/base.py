@@ -149,9 +149,7 @@ def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
         raise ConfigError("noise_range", needs="a start and an end, such as [40%, 90%]", got=bounds)
     start, end = (clock.updates(bound, "noise_range") for bound in bounds)
     if start > end:
-        raise ConfigError(
-            "noise_range", f"ends before it begins: {list(bounds)}", remedy="give the start first"
-        )
+        raise ConfigError("noise_range", f"ends before it begins: {list(bounds)}", remedy="swap them")
     return start, end
 
 

@@ -65,9 +65,7 @@ class SchedulerBase(ABC):
         else:
             per_group = [values] * len(groups)
         if len(per_group) != len(groups):
-            raise ValueError(
-                f"get_updated_values gives {len(per_group)} values for {len(groups)} param groups"
-            )
+            raise ValueError(f"get_updated_values gives {len(per_group)} values for {len(groups)} groups")
         for group, value in zip(groups, per_group, strict=True):
             number = _number(value)
             group[self.param_group_field] = value if number is None else number
@@ -136,10 +134,8 @@ class Replay:
         substitute = _SubstituteOptimizer(optimizer)
         self._initial = [_numbers(group) for group in substitute.param_groups]
         scheduler = _make(make_scheduler, substitute)
-        main_field = getattr(scheduler, "param_group_field", "lr")
-        self._values = {
-            (n, main_field): array("d") for n, group in enumerate(self._initial) if main_field in group
-        }
+        field = getattr(scheduler, "param_group_field", "lr")
+        self._values = {(n, field): array("d") for n, group in enumerate(self._initial) if field in group}
         step = 0
         for update in range(total_updates):
             if update == 0 or every.due(update):
@@ -253,9 +249,7 @@ class _Unreadable(Tensor):
 
 def _reads(source: str) -> ConfigError:
     message = f"reads {source}, but schedules are computed before training"
-    return ConfigError(
-        "_target_", message, remedy="make it a function of the update, or use the option plateau"
-    )
+    return ConfigError("_target_", message, remedy="make it a function of the update, or use plateau")
 
 
 def _number(value: Any) -> float | None:

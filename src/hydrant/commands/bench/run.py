@@ -69,8 +69,7 @@ def measure_cells(
             compilation = {key: settings.get(key, value) for key, value in cell.config["compile"].items()}
             config = {**cell.config, "compile": compilation}
             result = run_isolated(_measure_cell, config, num_updates, warmup, preload=preload)
-            is_measured = isinstance(result, Measurement)
-            cell.repeats.append(result if is_measured else Measurement(error=str(result)))
+            cell.repeats.append(result if isinstance(result, Measurement) else Measurement(error=str(result)))
             yield cell
             if (signum := stop()) is not None:
                 raise Stopped(128 + signum)
@@ -261,13 +260,10 @@ def table(results: Sequence[CellResult]) -> str:
         if figures:
             lines[-1] += [_format(_COLUMNS[title], figures) or "-" for title in titles]
     texts = align_columns(lines, range(len(axes)))
-    reasons = [(result.status, reason(result)) for result in results]
-    notes = ["", *(f"  {status}: {_shorten(text)}" if text else "" for status, text in reasons)]
+    limit, more = _MAX_NOTE, "... (see bench.json)"
+    reasons = [(r.status, t[:limit] + more * (len(t) > limit)) for r in results for t in [reason(r)]]
+    notes = ["", *(f"  {status}: {text}" if text else "" for status, text in reasons)]
     return "\n".join(text + note for text, note in zip(texts, notes, strict=True))
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_NOTE else f"{text[:_MAX_NOTE]}... (see bench.json)"
 
 
 def reason(result: CellResult) -> str:

@@ -211,21 +211,18 @@ def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
     Raises:
         ConfigError: the config is wrong.
     """
-    without_compile = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
-    compile_overrides = [o for o in overrides if o not in without_compile]
-    if "compile=eager" in compile_overrides:
+    kept = [o for o in overrides if not o.lstrip("+~").startswith(("compile=", "compile."))]
+    chosen = [o for o in overrides if o not in kept]
+    if "compile=eager" in chosen:
         raise ConfigError("compile", "compile=eager compiles nothing to diagnose", remedy="leave it out")
-    is_eager = "backend" not in compose(without_compile).compile and not any(
-        o.startswith("compile=") for o in compile_overrides
-    )
-    config = check(
-        compose([*without_compile, *compile_overrides, *(["compile=default"] if is_eager else [])])
-    )
+    is_chosen = any(o.startswith("compile=") for o in chosen)
+    is_eager = "backend" not in compose(kept).compile and not is_chosen
+    config = check(compose([*kept, *chosen, *(["compile=default"] if is_eager else [])]))
     modes = [*_MODES, *(_CUDA_MODES if on_cuda else ())]
     return Variants(
         config=config,
         eager=uncompiled(config),
-        modes={mode: check(compose([*without_compile, f"compile={mode}"])) for mode in modes},
+        modes={mode: check(compose([*kept, f"compile={mode}"])) for mode in modes},
     )
 
 

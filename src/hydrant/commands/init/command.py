@@ -123,6 +123,5 @@ def rendered(values: Mapping[str, str]) -> dict[Path, str]:
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
         folder, *rest = source.relative_to(_TEMPLATE).with_suffix("").parts
         path = Path(values["package"] if folder == _PACKAGE_FOLDER else folder, *rest)
-        text = source.read_text(encoding="utf-8")
-        files[path] = _NAME.sub(lambda name: values[name[1]], text)
+        files[path] = _NAME.sub(lambda name: values[name[1]], source.read_text(encoding="utf-8"))
     return files

@@ -101,7 +101,7 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
         group, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         name = group.rpartition(" ")[2].removeprefix("/")  # without `override`
         if name in PLURALS and isinstance(options, list):
-            first, *more = _checked(name, options, "[]")
+            first, *more = _checked(name, options, shown(options))
             firsts.append({group: first})
             further += [{f"/{name}@_global_.{PLURALS[name]}.{option}": option} for option in more]
         else:

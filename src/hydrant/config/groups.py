@@ -227,7 +227,8 @@ def _unplaced_files(group: str) -> list[Path]:
 
 def _lacks_line(file: Path) -> bool:
     """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
-    return file.is_file() and not re.match(r"\s*#+\s*@package\s", read_marked(file, errors="replace"))
+    text = read_marked(file, errors="replace") if file.is_file() else "# @package _"
+    return not re.match(r"\s*#+[ \t]*@package[ \t]+\S", text)
 
 
 def _texts(content: Mapping[str, Any]) -> dict[str, str]:

@@ -150,10 +150,8 @@ def _failure_test(settings: Mapping[str, Any], verdict: Verdict, tolerance: floa
         torch.compiler.reset()
         eager = _results(graph, arguments)
         try:
-            compiled = torch.compile(
-                copy.deepcopy(graph), backend=settings["backend"], **{name: settings[name]}
-            )
-            results = _results(compiled, arguments)
+            built = torch.compile(copy.deepcopy(graph), backend=settings["backend"], **{name: settings[name]})
+            results = _results(built, arguments)
         except Exception:  # a backend may raise anything
             return verdict == "error"
         return verdict == "differs" and any(

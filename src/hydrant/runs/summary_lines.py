@@ -37,24 +37,20 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
     commit of Hydrant.
     """
     commit = _git("rev-parse", "HEAD")
+    array, place = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "world_size": world_size,
-        "slurm_job": _slurm_job(),
+        # As squeue shows it; that of a job of an array has `_`.
+        "slurm_job": f"{array}_{place}" if array and place else os.environ.get("SLURM_JOB_ID"),
         "hydrant": distribution.version(),
         "hydrant_commit": distribution.commit(),
         "git_commit": commit,
         "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
-
-
-def _slurm_job() -> str | None:
-    """Return the id of the SLURM job that runs this process, as squeue shows it; that of a job of an array has `_`."""
-    array, place = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{place}" if array and place else os.environ.get("SLURM_JOB_ID")
 
 
 def _git(*arguments: str) -> str | None:

@@ -22,6 +22,7 @@ SAMPLES = {
     "parallel": "fsdp", "precision": "bf16", "data": "synthetic", "model": "convnet", "task.label_smoothing": "0.1",
     "tracker.project": "study", "cudnn_benchmark": "true", "parallel.sync_batch_norm": "true", "best.mode": "max",
     "test_at_end": "true", "task.loss._target_": "torch.nn.HuberLoss", "task.class_weights": "balanced",
+    "model.dropout": "0.5",
 }  # fmt: skip
 """Values of keys that take no number."""
 
@@ -198,9 +199,9 @@ def test_a_part_is_answered_with_its_form(words: str, end: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "own"),
     [
-        ("optim", "{_target_: torch.optim.SGD}", "optimizer={_target_: torch.optim.SGD}"),
-        ("batch_size", "${x}", "global_batch_size=${x}"),
-        ("max_epochs", "${f:1,2}", "duration=${f:1,2}ep"),
+        ("optim", "{_target_: torch.optim.SGD}", "optimizer='{_target_: torch.optim.SGD}'"),
+        ("batch_size", "${x}", "global_batch_size='${x}'"),
+        ("max_epochs", "${f:1,2}", "duration='${f:1,2}ep'"),
         ("run_name", "{value}", "name={value}"),
     ],
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
 import yaml
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 from sources import joined, spec
 from training_runs import Train
 
@@ -18,6 +16,10 @@ from hydrant.config.groups import conf_dir
 from hydrant.data import Data, hugging_face
 from hydrant.data.stratified import cut_fold
 from hydrant.errors import ConfigError, DataError
+
+datasets = pytest.importorskip("datasets")  # no wheel of its pyarrow for Python 3.15
+ClassLabel, Dataset, DatasetDict = datasets.ClassLabel, datasets.Dataset, datasets.DatasetDict
+Features, Image, List, Value = datasets.Features, datasets.Image, datasets.List, datasets.Value
 
 KINDS = ["cat", "dog", "fish"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from datasets import Dataset, DatasetDict
 from ragged_texts import RECORD, TEXTS
 from ranks import run_on_ranks
 from run_folders import rows, summary, weights
@@ -24,6 +23,9 @@ from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data, csv, dataset, hugging_face, memmap, stream, tensors
 from hydrant.data.csv_file import read_layout
+
+datasets = pytest.importorskip("datasets")  # no wheel of its pyarrow for Python 3.15
+Dataset, DatasetDict = datasets.Dataset, datasets.DatasetDict
 
 
 def test_evaluation_does_not_depend_on_how_batches_are_padded(words: tuple[str, ...], train: Train) -> None:

@@ -53,7 +53,6 @@ def test_the_classifier_fits_any_length(length: int) -> None:
     [
         (ConvNet1d, "model", {"input_shape": (1, 8, 8)}),
         (GRUClassifier, "model", {"input_shape": (40,)}),
-        (GRUClassifier, "model.width", {"width": 0}),
         (ConvNet1d, "model.widths", {"widths": []}),
         (ConvNet1d, "model.widths", {"widths": [4, 0, 4]}),
         (ConvNet1d, "model.kernel_sizes", {"kernel_sizes": [3]}),

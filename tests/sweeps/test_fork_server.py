@@ -61,7 +61,8 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
                 assert isinstance(names, tuple)
                 preloaded.update(names)
     assert "timm" in preloaded
-    assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
+    missing = [] if sys.version_info < (3, 15) else ["datasets"]  # no wheel of its pyarrow
+    assert [name for name in sorted(preloaded) if find_spec(name) is None] == missing
 
 
 @pytest.mark.slow

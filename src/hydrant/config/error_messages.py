@@ -260,7 +260,7 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     if "_target_" not in siblings or own_words(key, "") or (is_misspelt and not having):
         return unknown
     if takes(siblings["_target_"], name):  # imports its library
-        remedy = f"{unknown.remedy}; To add it, write +{quoted(key)}=<value>"
+        remedy = f"{unknown.remedy.rstrip('.')}. To add it, write +{quoted(key)}=<value>"
         return unknown if is_misspelt else ConfigError(key, unknown.reason, remedy=remedy)
     if having:
         has = "has" if len(having) == 1 else "have"

@@ -63,7 +63,7 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
         ConfigError: the data of the run cannot read the inputs.
         DataError: a file is damaged, or all are.
     """
-    check_value("batch_size", PositiveInt, batch_size)
+    check_value("batch_size", PositiveInt | None, batch_size)
     samples = _inputs(saved, inputs)
     if samples.has_targets:
         saved.check_classes()

@@ -20,7 +20,7 @@ from tiny_runs import tiny_job
 
 from hydrant.runs.job import Job
 from hydrant.runs.stack import execute_stack
-from hydrant.training.stack import train as stacked_training
+from hydrant.training import loop
 from hydrant.training.stack.stack import Stack
 
 LANES = ("seed=0", "seed=1", "seed=2", "seed=3")
@@ -29,8 +29,8 @@ STOPS = ((signal.SIGTERM,), (signal.SIGINT,), (signal.SIGINT, signal.SIGINT))
 MOMENTS = (
     (Stack, "update"),
     (Stack, "sync"),
-    (stacked_training, "begin_update"),
-    (stacked_training, "finish_update"),
+    (loop, "begin_update"),
+    (loop, "finish_update"),
 )
 NUM_MOMENTS = 80  # at least so many calls of these are made by four lanes
 

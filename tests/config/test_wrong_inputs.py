@@ -355,7 +355,7 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
         "mine": "optimizer: no option 'adamm'; did you mean 'adam'...",
         "torn": "...torn.yaml: line ...: expected ',' or ']'...",
         "typo": "sead: no such key; did you mean 'seed'? There are ...",
-        "number": "seed: needs a whole number, not 'one'",
+        "number": "seed: needs a whole number of 0 or more, not 'one'",
     }
     for option, expected in messages.items():
         message = refused("train", f"experiment={option}")

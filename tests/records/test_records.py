@@ -21,7 +21,7 @@ EDITS = {
         ),
     ],
     "runs/summary_lines.py": [('        "data_files": ', '        "joules": 12.5,\n        "data_files": ')],
-    "commands/compare/sections.py": [('    "graphs": (', '    "joules": ("", "J"),\n    "graphs": (')],
+    "commands/compare/sections.py": [('"graphs": (', '"joules": ("", "J"), "graphs": (')],
     "trackers/wandb.py": [('"pruned", ', '"pruned", "joules", ')],
 }
 CODE = """

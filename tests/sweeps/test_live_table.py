@@ -6,10 +6,10 @@ import io
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from run_states import sweep_in_all_states
 
 from hydrant.sweeps.progress import sweep_progress

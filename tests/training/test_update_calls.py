@@ -21,7 +21,7 @@ PACKAGE = str(Path(hydrant.__file__).parent)
 BUDGET = {
     "training": 33,  # the loop 9, phases 5, stop, ranks, forward and backward 9, step 5, metrics 3, nothing to do 2
     "schedules": 3,  # the frame, the curve, and its progress
-    "optimizers": 8,  # lr is written 3, no average 1, the fused kernel 4
+    "optimizers": 7,  # lr is written 3, no average 1, the fused kernel 3
     "data": 4,  # the stream, entered twice for its one batch, the batch's position, no mixing
     "clock": 4,  # what is due, the size of the batch twice, its position
     "seeding": 3,  # of the micro-batch

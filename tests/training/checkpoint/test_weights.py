@@ -55,7 +55,7 @@ def test_other_kinds_are_refused(
     find_weights(str(file), "init_from").load(model, "init_from", strict=False)
     name = message.partition(" ")[0]
     assert torch.equal(model.state_dict()[name], before[name])
-    assert f"of another kind: {name}" in caplog.text
+    assert message in caplog.text
 
 
 def test_a_link_to_itself_holds_no_weights(tmp_path: Path) -> None:

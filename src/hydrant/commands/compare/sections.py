@@ -406,7 +406,7 @@ def _rows(run: Run, metric: str) -> list[dict[str, float]]:
 def figure(summary: Mapping[str, Any], name: str) -> float | None:
     """Return a figure of a summary; None if it is unknown or nothing was compiled."""
     section = FIGURES[name][0]
-    values = summary.get(section) or {}
+    values = (summary.get(section) or {}) if section else summary
     if section == "compile" and not values.get("graphs"):
         return None
     return values.get(name.removeprefix("compile_"))

@@ -13,6 +13,8 @@ import torch
 from marks import slow
 from own_parts import OwnModel, OwnTask, own_data, own_model
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import TensorDataset
 from training_runs import interrupt_at
 
@@ -75,17 +77,39 @@ def test_the_seed_decides_the_weights_of_a_model_that_a_class_makes() -> None:
     assert not torch.equal(first, weights(1, "other"))
 
 
+class OwnLazy(LazyModuleMixin, nn.Module):
+    """Makes its weight and its layer when it is called, and keeps its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.layer = UninitializedParameter(), None
+
+    def initialize_parameters(self, inputs: torch.Tensor) -> None:
+        self.weight.materialize(inputs.shape[1:])
+        self.size, self.layer = len(nn.init.ones_(self.weight)), nn.Linear(len(self.weight), 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs.view(-1, self.size) * self.weight)
+
+
 class Lazy(nn.Sequential):
     """Has no shapes before it is called."""
 
     def __init__(self) -> None:
-        super().__init__(nn.LazyLinear(6), nn.Tanh(), nn.Linear(6, 2))
+        super().__init__(nn.LazyLinear(6), nn.Tanh(), OwnLazy())
 
 
-@pytest.mark.parametrize("model", [Lazy, Lazy()])
+def lazy_norm() -> nn.Module:
+    """Return a model with buffers without shapes, which torch cannot copy."""
+    return Lazy().insert(1, nn.LazyBatchNorm1d())
+
+
+@pytest.mark.parametrize("model", [Lazy, Lazy(), lazy_norm])
 def test_layers_without_shapes_get_them_from_the_samples(model: Any) -> None:
     run = train("run", model=model, data=own_data())
-    assert run.model("last")[0].in_features == 4
+    first, *_, last = run.model("last")
+    assert (first.in_features, last.size) == (4, 6)
+    assert last.weight.ne(1).all()
     half = train("half", f"resume={run.folder}/checkpoints/update_00000004", model=model, data=own_data())
     assert losses(half) == losses(run)[-len(losses(half)) :]
     assert not isinstance(model, nn.Module) or model[0].has_uninitialized_params()

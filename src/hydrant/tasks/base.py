@@ -48,10 +48,13 @@ def eval_mode(module: nn.Module) -> Generator[None]:
 
 @contextlib.contextmanager
 def kept_buffers(module: nn.Module) -> Generator[None]:
-    """Give a module back the buffers that it had, with their values."""
+    """Give a module back the buffers that it had, with their values. Lazy ones take those that they are made with."""
     held_by_parts = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
     places = [(held, dict(held)) for held in held_by_parts]
-    values = [(buffer, buffer.clone()) for buffer in module.buffers() if not _is_expanded(buffer)]
+    buffers = [
+        buffer for buffer in module.buffers() if not (nn.parameter.is_lazy(buffer) or _is_expanded(buffer))
+    ]
+    values = [(buffer, buffer.clone()) for buffer in buffers]
     try:
         yield
     finally:

@@ -143,28 +143,6 @@ def test_counting_changes_nothing() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_an_attribute_that_training_assigns_is_as_before() -> None:
-    """A model may count its calls in training, and choose by that what it computes."""
-
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head, self.calls = nn.Linear(WIDTH, 2), 0
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            self.calls += self.training
-            self.seen = True
-            return self.head(inputs)
-
-    model = Counts()
-    model.head.eval()
-    with rehearsal(model):
-        model.train()(torch.ones(3, WIDTH))
-        assert (model.calls, model.head.training) == (1, True)
-    assert (model.calls, model.training, model.head.training) == (0, True, False)
-    assert not hasattr(model, "seen")
-
-
 def test_buffers_that_training_makes_or_replaces_are_as_before() -> None:
     class Centered(nn.Linear):
         def __init__(self) -> None:

@@ -40,20 +40,26 @@ def rehearsal(task: Any) -> Generator[None]:
     """Restore the modes, attributes and buffers of a task on the host after this block, and the random states.
 
     An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not. A
-    layer that takes its shapes from the samples keeps them.
+    layer that makes its weights or parts from the samples keeps all of its attributes.
     """
-    attributes = [(module, type(module), dict(vars(module))) for module in task.modules()]
+    attributes = [(module, _structure(module), dict(vars(module))) for module in task.modules()]
     host = seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]), kept_buffers(task):
             yield
     finally:
         seeding.set_host_state(host)
-        for module, kind, before in attributes:
-            if type(module) is kind:
+        for module, structure, before in attributes:
+            if _structure(module) == structure:
                 vars(module).clear()
                 vars(module).update(before)
             module.training = before["training"]
+
+
+def _structure(module: nn.Module) -> tuple[Any, ...]:
+    """Return the class of a module, the classes of its weights, and the names of its parts."""
+    weights = {name: type(weight) for name, weight in module.named_parameters(recurse=False)}
+    return type(module), weights, [name for name, _ in module.named_children()]
 
 
 @contextmanager
@@ -224,10 +230,8 @@ class Rehearsal:
         Raises:
             ConfigError: the model does not fit the samples.
         """
-        source, any_costs = (
-            self.data.train,
-            SampleCosts(1, 1),
-        )  # they say when a batch grows, not to which size
+        source = self.data.train
+        any_costs = SampleCosts(1, 1)  # costs say when a batch grows, not to which size
 
         def size() -> int:
             spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)

@@ -227,9 +227,8 @@ def _read(path: Path, spelling: Spelling, texts: frozenset[str], mtime_ns: int, 
             lines += [line for line, _ in chunk]
             for name, cells in zip(names, zip(*(row for _, row in chunk), strict=True), strict=True):
                 kind = Texts if name in texts else Numbers
-                if (
-                    part := kind.parse(cells, spelling)
-                ) is None:  # read the numbers before this text as texts too
+                part = kind.parse(cells, spelling)
+                if part is None:  # read the numbers before this text as texts too
                     return _read(path, spelling, texts | {name}, mtime_ns, size)
                 parts[name].append(part)
     if not lines:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydrant.data import token_files as data_token_files
+from hydrant.data import token_files
 from hydrant.data.token_files import BYTES
 from hydrant.errors import ConfigError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FOLDER = Path("data/docstrings")
 """Where the corpus is, relative to the current folder."""
 
-_OTHERS = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"})
+_LEFT_OUT = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"})
 """Folders of the standard library that are no modules for users, and those of installed packages."""
 
 _VAL_EVERY = 10  # modules
@@ -69,7 +69,7 @@ def corpus() -> Mapping[str, np.ndarray]:
     return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
 
 
-def write_corpus(files: Iterable[data_token_files.TokenFile]) -> None:
+def write_corpus(files: Iterable[token_files.TokenFile]) -> None:
     """Write the folder of the corpus, if some of these files are only in memory. Another process may do so too.
 
     Raises:
@@ -78,17 +78,16 @@ def write_corpus(files: Iterable[data_token_files.TokenFile]) -> None:
     if all(file.in_memory is None for file in files):
         return
     try:
-        with data_token_files.new_folder(FOLDER) as temporary:
+        with token_files.new_folder(FOLDER) as temporary:
             for name, tokens in corpus().items():
-                with data_token_files.TokenWriter(
-                    temporary, name.partition("_")[0], BYTES.dtype, data_token_files.MAX_SHARD_TOKENS
+                with token_files.TokenWriter(
+                    temporary, name.partition("_")[0], BYTES.dtype, token_files.MAX_SHARD_TOKENS
                 ) as writer:
                     writer.write(tokens)
             BYTES.write(temporary)
     except OSError as error:
-        if not (
-            FOLDER / data_token_files.VOCABULARY
-        ).is_file():  # else another process has made the same folder meanwhile
+        # Another process may have made the same folder meanwhile.
+        if not (FOLDER / token_files.VOCABULARY).is_file():
             message = f"{FOLDER} cannot be written ({error.strerror or error})"
             raise ConfigError("data.root", message, remedy="give a folder of tokens") from error
 
@@ -101,7 +100,7 @@ def _tokens(documents: Iterable[bytes]) -> np.ndarray:
 def _modules(folder: Path) -> Iterator[Path]:
     """Yield the modules in a folder and below, in the order of their names."""
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and path.name not in _OTHERS:
+        if path.is_dir() and path.name not in _LEFT_OUT:
             yield from _modules(path)
         elif path.suffix == ".py":
             yield path
@@ -136,7 +135,7 @@ def _of(node: ast.AST) -> Iterator[str]:
                     yield from _of(statement)
 
 
-def splits_of(settings: Any) -> dict[str, tuple[data_token_files.TokenFile, ...]]:
+def splits_of(settings: Any) -> dict[str, tuple[token_files.TokenFile, ...]]:
     """Return the files of each split by `train`, `val`, `test` or `extra_val.<name>`.
 
     `settings` is a mapping with keys of conf/data/tokens.yaml.
@@ -148,33 +147,33 @@ def splits_of(settings: Any) -> dict[str, tuple[data_token_files.TokenFile, ...]
     patterns = {name: settings[name] for name in ("train", "val", "test") if settings[name] is not None}
     patterns |= {f"extra_val.{name}": pattern for name, pattern in settings["extra_val"].items()}
     root, dtype = settings["root"], settings["dtype"]
-    find = _corpus_files if is_unwritten(root) else data_token_files.token_files
+    find = _corpus_files if is_unwritten(root) else token_files.token_files
     return {name: find(root, pattern, dtype, f"data.{name}") for name, pattern in patterns.items()}
 
 
 def _corpus_files(
     root: str, patterns: str | Sequence[str], dtype: str | None, key: str
-) -> tuple[data_token_files.TokenFile, ...]:
+) -> tuple[token_files.TokenFile, ...]:
     """Return the files of the corpus that will have these names, as `token_files` returns them later."""
     listed = [patterns] if isinstance(patterns, str) else patterns
     matches = {pattern: matching(corpus(), pattern) for pattern in listed}
     missing = [pattern for pattern, names in matches.items() if not names]
     if missing or not matches:
-        return data_token_files.token_files(root, missing, dtype, key)  # it says what is missing
+        return token_files.token_files(root, missing, dtype, key)  # it says what is missing
     tokens = {Path(root, name): corpus()[name] for names in matches.values() for name in names}
     return tuple(
-        data_token_files.TokenFile(path, t.dtype, 4 * data_token_files.HEADER, len(t), in_memory=t)
+        token_files.TokenFile(path, t.dtype, 4 * token_files.HEADER, len(t), in_memory=t)
         for path, t in tokens.items()
     )
 
 
-def vocabulary_of(folder: Path) -> data_token_files.Vocabulary | None:
+def vocabulary_of(folder: Path) -> token_files.Vocabulary | None:
     """Return the vocabulary of a folder of tokens; None if it has no `tokens.json`.
 
     Raises:
         DataError: the file is damaged.
     """
-    return BYTES if is_unwritten(folder) else data_token_files.read_vocabulary(folder)
+    return BYTES if is_unwritten(folder) else token_files.read_vocabulary(folder)
 
 
 def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
@@ -186,12 +185,12 @@ def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
         ConfigError: this field is the size.
     """
     if name == "fingerprint":
-        return data_token_files.fingerprint(splits_of(_parent_))
+        return token_files.fingerprint(splits_of(_parent_))
     folder = Path(_parent_["root"])
     # A config whose vocabulary is given can be composed and shown without its files.
     with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
-        folder = data_token_files.vocabulary_folder(str(folder), splits_of(_parent_))
+        folder = token_files.vocabulary_folder(str(folder), splits_of(_parent_))
     vocabulary = vocabulary_of(folder)
     if vocabulary is None and name == "size":
-        raise data_token_files.size_unknown(folder)
+        raise token_files.size_unknown(folder)
     return None if vocabulary is None else getattr(vocabulary, name)

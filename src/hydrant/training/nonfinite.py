@@ -88,9 +88,8 @@ def _in_samples(trainer: Trainer) -> str | None:
                 for part, tree in zip(("inputs", "targets"), batch, strict=True):
                     floats = [t for t in tensors_of(tree) if is_inexact(t) and t.ndim]
                     rows = [(~t.isfinite()).unsqueeze(-1).flatten(1).any(1) for t in floats]
-                    if (
-                        wrong := next((of_tensor for of_tensor in rows if of_tensor.any()), None)
-                    ) is not None:
+                    wrong = next((of_tensor for of_tensor in rows if of_tensor.any()), None)
+                    if wrong is not None:
                         sample = _name(trainer, position + int(wrong.int().argmax()))
                         fault = f"The {part} of {sample}, of update {num_updates + 1}, hold NaN or infinity"
                         return f"{fault}: correct the data, or leave this sample out"

@@ -22,6 +22,7 @@ RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_ever
 def test_export_replaces_only_files_and_needs_only_one_sample(
     train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("onnxruntime")  # no wheel for Python 3.15
     folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
     os.mkfifo(workdir / "pipe.pt2")
     (workdir / "link.pt2").symlink_to("real.pt2")
@@ -114,6 +115,8 @@ def test_an_exported_model_gives_the_outputs_of_the_trained_model(
 ) -> None:
     from hydrant.models import ConvNet
 
+    if file_format == "onnx":
+        pytest.importorskip("onnxruntime")  # no wheel for Python 3.15
     assert cli.main(["export", str(trained), "--format", file_format]) == 0
     model = ConvNet(input_shape=(1, 8, 8), num_classes=10, widths=[8, 16], dropout=0.1).eval()
     model.load_state_dict(weights(trained))

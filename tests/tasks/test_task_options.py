@@ -101,7 +101,7 @@ def dicts() -> None:
 
 CASES: dict[str, Any] = {
     "classes": (classes, MLP, "val/accuracy"),
-    "weights": (classes, (*MLP, "task.class_weights=[1,2,5]", "task.label_smoothing=0.1"), "val/accuracy"),
+    "weights": (classes, (*MLP, "task.class_weights=[0,2,5]", "task.label_smoothing=0.1"), "val/accuracy"),
     "own_loss": (classes, (*MLP, "+task.loss={_target_: torch.nn.MultiMarginLoss}"), "val/accuracy"),
     "labels": (labels, (*MLP, "task.multi_label=true", "task.class_weights=[1,2,5]"), "val/accuracy"),
     "pixels": (pixels, (*OWN, "model._target_=task_parts.Pixels", "task.ignore_index=255"), "val/accuracy"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import Positive, Ratio
+from hydrant.files.plain_values import NotNegative, Ratio
 from hydrant.tasks import losses
 from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 
@@ -60,7 +60,7 @@ class Classification(Task):
             it is spread over having the label or not.
         multi_label: binary cross entropy of each label. A sample may have several classes (labels) or none, and each
             label of a sample is a target.
-        class_weights: a number above 0 for each class, or `balanced`: by the counts of the training targets; None:
+        class_weights: a number of 0 or more for each class, or `balanced`: by the counts of the training targets; None:
             equal weights. With `multi_label` they multiply the terms of the targets that have the label, like torch's
             `pos_weight`. `balanced` is N / (K * N_c) for class c of K with N_c of the N training targets, as in
             scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
@@ -83,7 +83,7 @@ class Classification(Task):
         *,
         label_smoothing: Ratio,
         multi_label: bool = False,
-        class_weights: Sequence[Positive] | Literal["balanced"] | None = None,
+        class_weights: Sequence[NotNegative] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
         loss: losses.Loss | None = None,

@@ -138,6 +138,7 @@ def test_a_manifest_with_a_path_outside_its_folder_is_damaged(tmp_path: Path) ->
             '{"num_updates": 10, "is_best": true, "rows": {"metrics.jsonl": -1}, "files": {}}',
             "Expected `int` >= 0",
         ),
+        ('{"num_updates": 10, "files": {"\\ud800": {}}}', "JSON is malformed"),
         ("[" * 100_000, "nested too deep"),
         ("null", "Expected `object`, got `null`"),
     ],

@@ -134,16 +134,17 @@ def _is_within(limits: Mapping[str, float], value: Any) -> bool:
     return math.isfinite(value) and all(_LIMITS[name](value, limit) for name, limit in limits.items())
 
 
-def _range_of(limits: Mapping[str, float], number: type) -> str:
+def _range_of(limits: Mapping[str, float], number: type, *, several: bool) -> str:
+    numbers = describe(number, several=several)
     low = f"{limits['ge']:g}" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
     high = (
         f"below {limits['lt']:g}" if "lt" in limits else f"at most {limits['le']:g}" if "le" in limits else ""
     )
     if "ge" in limits and not high:
-        return f"{'a whole number of ' * (number is int)}{low} or more"
+        return f"{f'{numbers} of ' * (several or number is int)}{low} or more"
     if "ge" in limits:
-        return f"{describe(number)} from {low} to {high.removeprefix('at most ')}"
-    return f"{describe(number)} {' and '.join(filter(None, [low, high]))}"
+        return f"{numbers} from {low} to {high.removeprefix('at most ')}"
+    return f"{numbers} {' and '.join(filter(None, [low, high]))}".rstrip()
 
 
 def with_floats(hint: Any, value: Any) -> Any:
@@ -157,11 +158,8 @@ def with_floats(hint: Any, value: Any) -> Any:
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in _UNIONS:
         return with_floats(next((a for a in arguments if accepts(a, value)), None), value)
-    if (
-        origin is tuple
-        and isinstance(value, list)
-        and any(float in (a, *typing.get_args(a)) for a in arguments)
-    ):
+    has_floats = any(float in (a, *typing.get_args(a)) for a in arguments)
+    if origin is tuple and isinstance(value, list) and has_floats:
         return [float(item) if type(item) is int else item for item in value]
     return value
 
@@ -179,13 +177,14 @@ def describe(hint: Any, *, several: bool = False) -> str:
     ('a number or null', 'a list of 2 numbers', 'a list of whole numbers')
     >>> describe(Positive | None), describe(NotNegative), describe(RatioBelowOne)
     ('a number above 0 or null', '0 or more', 'a number from 0 to below 1')
+    >>> describe(tuple[Ratio, Ratio]), describe(list[NotNegative])
+    ('a list of 2 numbers from 0 to 1', 'a list of numbers of 0 or more')
     """
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint in _PLAIN_TYPES:
         return _PLAIN_TYPES[hint][several]
     if origin is Annotated:
-        limits = limits_of(hint)
-        return _range_of(limits, arguments[0]) if limits else describe(arguments[0], several=several)
+        return _range_of(limits_of(hint), arguments[0], several=several)
     if origin in _UNIONS:
         plain = [a for a in arguments if not is_torch_class(a)] or list(arguments)
         return " or ".join(dict.fromkeys(describe(a, several=several) for a in plain))

@@ -343,7 +343,7 @@ def first_few(names: Sequence[str], limit: int = 3, noun: str = "") -> str:
 
 @contextlib.contextmanager
 def log_errors(subject: str) -> Generator[None]:
-    """Log an exception of this block as a warning about `what` instead of raising it."""
+    """Log an exception of this block as a warning about `subject` instead of raising it."""
     try:
         yield
     except Exception as error:

@@ -1,12 +1,9 @@
-"""Check the command line, with clearer messages than those of Hydra and argparse.
+"""Check the command line, with clearer messages than those of Hydra and argparse. Write overrides as Hydra needs them.
 
-Overrides and defaults lists as Hydra needs them.
-
-Several options of one group at once: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config file.
-
-Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the first
-option stays at the group's own key, with its usual keys (`tracker.project`), and every further option is composed at a
-key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
+Several options of one group may be chosen: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config
+file. Hydra would merge them into one node, in which each overwrites the keys of the one before. So only the first one
+stays at the key of the group (`tracker.project`). Every other one is composed at a key of its own
+(`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
 """
 
 import argparse

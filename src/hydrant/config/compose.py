@@ -1,12 +1,10 @@
 """Compose configs by Hydra's Compose API, without starting anything.
 
-What an experiment sets for an option goes with it, where the command line or `debug` chooses another option.
+Hydra searches the user's conf folder first, then that of the primary config, then Hydrant's. Where the command line or
+`debug` chooses another option than an experiment, what the experiment sets for its option is dropped.
 
-Hydra's search path: the user's conf folder first, then that of the primary config, then Hydrant's.
-
-Compose the jobs of a sweep: those that differ in values only share what Hydra makes of the config files.
-
-tests/config/test_job_composer.py compares the configs with those that Hydra composes for each job anew.
+Jobs of a sweep that differ in values only share what Hydra makes of the config files.
+tests/config/test_job_composer.py compares their configs with those that Hydra composes for each job anew.
 """
 
 import itertools

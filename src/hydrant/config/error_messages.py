@@ -1,9 +1,4 @@
-"""Turn Hydra's and OmegaConf's errors into ConfigErrors that name the key, the value and the remedy.
-
-Errors in user code that checks find before a run, and so a log, exists.
-
-Turn what a part raises about its arguments into errors that name the config key.
-"""
+"""Turn Hydra's and OmegaConf's errors, and what a part raises about its arguments, into errors that name the key."""
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping

@@ -1,10 +1,7 @@
-"""Find the conf folders and the options of the config groups.
+"""Find the conf folders and the options of the config groups, and describe three special kinds of options.
 
-Options whose keys do not lie below the name of their group. The first line of their files places them.
-
-Of a grid in conf/sweep, only the settings of Hydra reach the sweep.
-
-Groups that hold an object which the user passes from Python.
+The first line of a file may place its keys elsewhere than below the name of the group. Of a grid in conf/sweep, only
+the settings of Hydra reach the sweep. A group may hold an object that the user passes from Python.
 """
 
 import functools

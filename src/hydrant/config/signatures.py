@@ -62,8 +62,8 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
             continue
         if not isinstance(name, str) or (name not in parameters and not takes_any):
             words = own_words(f"{key}.{name}", str(value))
-            hint = f"; {words}" if words else suggestion(str(name), parameters, "Arguments")
-            raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=hint)
+            remedy = words or suggestion(str(name), parameters, "Arguments")
+            raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=remedy)
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)
             if checked is node and isinstance(node, dict):

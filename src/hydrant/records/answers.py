@@ -436,7 +436,7 @@ class Preview(Answer):
         num_samples: Samples of each split.
         flops_per_sample: To evaluate a sample; training takes about 3 times that.
         gradients_gib: The state of the optimizer and the activations come on top.
-        time: Seconds of an update here, processor seconds of the updates of the run and of all jobs, and, for bfloat16
+        time: Seconds of an update here, and processor seconds of the updates of the run and of all jobs. For bfloat16
             on a CPU without it, how many times faster fp32 is.
         groups: The parameter groups.
         updates: At most 21 updates, or `--points`, at equal distances; schedule.json of a run has 200.

@@ -217,10 +217,8 @@ class RunReporter(RunLogger, Rows):
         self._record.sync()
         rows = read_metrics(self._folder)
         # If this process only completes files, the figures are those of the process that made the last update.
-        measured, recorded = (
-            summary_lines.measurements(plan, rows),
-            {} if self._has_trained else self._record.summary,
-        )
+        measured = summary_lines.measurements(plan, rows)
+        recorded = {} if self._has_trained else self._record.summary
         has_reason = state.end_reason or "end_reason" in self._record.summary
         self._record.update_summary(
             status=RunStatus.RUNNING if is_finished else result.status,

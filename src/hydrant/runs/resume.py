@@ -33,7 +33,7 @@ _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
 """Prefixes of the keys that decide how many updates a duration in another unit has."""
 
-_TOLD_BY_SAMPLES = {"hydrant.data.csv": "data.missing_words", "hydrant.data.tokens": "data.dtype"}
+_CHECKED_BY_SAMPLES = {"hydrant.data.csv": "data.missing_words", "hydrant.data.tokens": "data.dtype"}
 """Keys of data whose effect is known: statistics and counts of samples, or the fingerprint, differ if they matter."""
 
 _TARGET = "._target_"
@@ -165,8 +165,8 @@ def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:
 
 def _differences(config: Mapping[str, Any], run: RunFolder) -> Changes:
     changes = differences(saved_config(run, "resume"), redacted(config))
-    told = _TOLD_BY_SAMPLES.get(config["data"].get("_target_"))
-    return {key: values for key, values in changes.items() if key != told}
+    checked_elsewhere = _CHECKED_BY_SAMPLES.get(config["data"].get("_target_"))
+    return {key: values for key, values in changes.items() if key != checked_elsewhere}
 
 
 def _check_strict(config: Mapping[str, Any], run: RunFolder, changes: Changes) -> None:

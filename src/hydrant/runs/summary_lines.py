@@ -231,8 +231,8 @@ def _choice(job: Job, group: str) -> str:
 def _named(option: str | None, node: Mapping[str, Any]) -> str:
     title = option or str(node.get("type") or node.get("_target_", "")).rpartition(".")[2]
     built = node.get("path") or node.get("name")
-    is_told = not isinstance(built, str) or built.replace("_", "") == title.replace("_", "")
-    return title if is_told else f"{title} {built}"
+    names_it = not isinstance(built, str) or built.replace("_", "") == title.replace("_", "")
+    return title if names_it else f"{title} {built}"
 
 
 def _data(plan: Plan) -> str:

@@ -1,10 +1,9 @@
-"""Check which objects a config may call (`_target_`).
+"""Check which objects a config may call (`_target_`), and with which arguments.
 
-This module is security relevant: a config file of a stranger must not be able to run code. A target is allowed only if
-it is a part of Hydrant, a class of `LIBRARIES` that builds a module, metric, optimizer or scheduler, or in a package
-that the user trusts with `allow_targets`.
-
-Refuse arguments with which a library would read a file or download one, because these may contain code.
+This module is security relevant: a config file of a stranger must not be able to run code. Allowed are parts of
+Hydrant, packages that the user trusts with `allow_targets`, and classes of `LIBRARIES` that build a module, metric,
+optimizer or scheduler. An argument with which a library would read or download a file is refused: the file may contain
+code.
 """
 
 import contextlib

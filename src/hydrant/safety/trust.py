@@ -1,9 +1,8 @@
-"""The projects that the user trusts: a config may name their own packages without `allow_targets`.
+"""What the user trusts: projects, whose own packages a config may name, and packages that the command line allows.
 
 `hydrant trust` and `hydrant init` write the list into the config folder of the user. It is not in the project, because
 a project that somebody else wrote must not be able to trust itself.
-
-The user's consent to run code of other packages: what a config file requests, the command line must allow.
+A config file may request other packages with `allow_targets`; the command line must allow them.
 """
 
 import importlib.util

@@ -166,13 +166,9 @@ def test_a_file_of_a_run_or_the_name_of_one_proposes_its_folder(
     folder = Path("outputs", "run")
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").touch()
-    with pytest.raises(
-        ConfigError, match=r"^outputs/run/config.yaml is a file, did you mean outputs/run\? give a"
-    ):
+    with pytest.raises(ConfigError, match=r"^outputs/run/config.yaml is a file; did you mean outputs/run\?$"):
         find_checkpoint(folder / "config.yaml", "")
-    with pytest.raises(
-        ConfigError, match=r"^run does not exist, did you mean outputs/run\? give a run folder"
-    ):
+    with pytest.raises(ConfigError, match=r"^run does not exist; did you mean outputs/run\?$"):
         find_checkpoint("run", "")
 
 

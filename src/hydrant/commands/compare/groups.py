@@ -19,8 +19,8 @@ from hydrant.runs.folder import RunStatus
 NOT_FINITE = "not finite"
 """The state of a run that finished without a finite value."""
 
-
 _LARGEST = 1e150
+"""Values of this size or more count as not finite, and those up to its inverse as 0."""
 
 
 @dataclass(frozen=True)
@@ -275,10 +275,14 @@ def _group(
 
 
 def independent(results: Mapping[str, float]) -> list[float]:
-    """Return independent numbers with the mean of the results, as many as the key with the fewest values has.
+    """Return the results as a sample of independent numbers, for a t-test.
+
+    Without crossed keys these are the results. Keys are crossed if their values are combined, such as two seeds with
+    the same two folds: then results with a common value depend on each other. So the results that `balanced` keeps are
+    combined, by `unit_weights`, into as many numbers as the key with the fewest values has. Their mean stays the same.
 
     Args:
-        results: by their labels, with a word for each key that repeats a run. Without crossed keys all are independent.
+        results: by their labels, with a word for each key that repeats a run.
 
     >>> independent({"0 0": 1.0, "0 1": 2.0, "1 0": 3.0, "1 1": 4.0})  # two seeds, each with the same two folds
     [1.0, 4.0]
@@ -289,12 +293,14 @@ def independent(results: Mapping[str, float]) -> list[float]:
 
 @cache
 def unit_weights(labels: tuple[str, ...]) -> FloatArray | None:
-    """Return what each result counts in each independent number, (numbers, results); None if all are independent.
+    """Return the matrix that turns results into independent numbers, (numbers, results); None if all are independent.
 
-    Number i is the mean of all, plus what the i-th part of each key's values differs from it. With S seeds and L folds,
-    settings differ by a random part of each seed, each fold and each run. The variance of their mean difference is
-    `s / S + f / L + r / (S * L)`, and that of these numbers over their count is `r / (S * L)` more: so a t-test of them
-    errs at most as often as it says.
+    The values of each key are divided into as many parts as there are numbers. Number i is the mean of all results. For
+    each key, the mean of the results of its i-th part is added, and that over all parts subtracted.
+
+    With S seeds and L folds, let the variance of a result be `s + f + r`: of its seed, its fold and the run itself. The
+    mean of all results has the variance `s / S + f / L + r / (S * L)`. The variance of the numbers over their count
+    estimates `r / (S * L)` more than that. So a t-test of them errs at most as often as it says.
     """
     kept = balanced(labels)
     axes = _axes(kept)
@@ -312,7 +318,7 @@ def unit_weights(labels: tuple[str, ...]) -> FloatArray | None:
 
 
 def balanced(labels: Sequence[str]) -> list[str]:
-    """Return the labels without the rarest values of crossed keys, until each value of a key is equally frequent.
+    """Return the labels that are left when each value of a crossed key is equally frequent: the rarest are removed.
 
     >>> balanced(["0 0", "0 1", "0 2", "1 0"])  # three folds of seed 0, and one of another seed
     ['0 0', '0 1', '0 2']
@@ -329,7 +335,10 @@ def balanced(labels: Sequence[str]) -> list[str]:
 
 
 def _axes(labels: Sequence[str]) -> list[list[int]]:
-    """Return the number of each label's value for each key that has several, unless it determines another key."""
+    """Return the keys with several values that determine no other key, each as the number of its value in each label.
+
+    Such as the seed, if each seed has folds of its own: the fold determines the seed.
+    """
     words = zip(*map(str.split, labels), strict=True)
     columns = [[*map([*dict.fromkeys(column)].index, column)] for column in words]
     axes: list[list[int]] = []

@@ -54,14 +54,13 @@ class Section:
 
 def verdict_sections(verdicts: Verdicts, question: Question) -> list[Section]:
     """Return a section for each verdict that there is. Those that nobody asked for are details."""
-    v, asked = (
-        verdicts,
-        {"noise": question.difference, "sensitivity": question.tolerance, "tuning": question.tuned},
-    )
+    asked = {"noise": question.difference, "sensitivity": question.tolerance, "tuning": question.tuned}
     sections = [
-        _noise(v.noise), *map(_against, filter(None, [v.against])),
-        *map(_sensitivity, filter(None, [v.sensitivity])), *map(_tuning, filter(None, [v.tuning])),
-    ]  # fmt: skip
+        _noise(verdicts.noise),
+        *map(_against, filter(None, [verdicts.against])),
+        *map(_sensitivity, filter(None, [verdicts.sensitivity])),
+        *map(_tuning, filter(None, [verdicts.tuning])),
+    ]
     return [replace(section, is_detail=asked.get(section.name, "") is None) for section in sections]
 
 

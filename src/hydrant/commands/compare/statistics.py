@@ -64,8 +64,8 @@ class Difference:
     def at_once(self, num_comparisons: int, *, is_shown: bool) -> Difference:
         """Return the difference with the interval that holds with those of all comparisons.
 
-        Where Holm's test, which rejects more than this interval, has shown the difference, the interval ends at 0, as
-        those of Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008.
+        Holm's test rejects more than this interval. Where it has shown the difference, the interval ends at 0
+        (Guilbaud, "Simultaneous confidence regions corresponding to Holm's step-down procedure", 2008).
         """
         low, high = self.interval(num_comparisons) or (None, None)
         if is_shown and low is not None and high is not None:
@@ -373,7 +373,7 @@ def power(difference: float, std: float, num_seeds: int, num_comparisons: int = 
     Args:
         difference: of the means, in units of the metric.
         std: of the difference of two results; without pairs, sqrt(2) times that of the results of either group. The
-            test without pairs has as many degrees of freedom: see `statistics.unpaired`.
+            test without pairs has as many degrees of freedom: see `unpaired`.
         num_seeds: of each group; two or more.
         num_comparisons: for which the test at 5 % is corrected (Bonferroni).
 

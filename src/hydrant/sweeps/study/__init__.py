@@ -1,7 +1,7 @@
 """A study: which of several settings is best? Tuned equally, then tested with fresh seeds, until the answer is known.
 
-Its shape. What a study does next is a function of its protocol and of the results on disk, so the same command
-continues it after a kill, and ends with the same answer.
+What a study does next is a function of its protocol and of the results on disk. So the same command continues it after
+a kill, and ends with the same answer.
 
 | module | what it does |
 | --- | --- |

@@ -101,8 +101,8 @@ class Trials:
         if run.status != RunStatus.FINISHED:  # a hook stopped it as hopeless
             return None
         if run.recorded.get("stretches"):
-            told = "as its summary.json says, so it has no result"
-            raise JobFailed(f"several configs trained {job.folder.name}, {told}")
+            reason = "as its summary.json says, so it has no result"
+            raise JobFailed(f"several configs trained {job.folder.name}, {reason}")
         outcome = outcome_of(run, metric)
         return None if isinstance(outcome, str) else outcome
 

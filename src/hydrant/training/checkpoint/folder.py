@@ -286,19 +286,21 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:
-        remedy = "give a run folder or one of its checkpoints/update_... folders"
-        raise ConfigError(key, f"{path} {_problem(path)}", remedy=remedy)
+        problem, near = _problem(path)
+        remedy = near or "give a run folder or one of its checkpoints/update_... folders"
+        raise ConfigError(key, f"{path} {problem}", remedy=remedy)
     return newest
 
 
-def _problem(path: Path) -> str:
-    """Return why no checkpoint is found at a path, with the folder that may be meant."""
+def _problem(path: Path) -> tuple[str, str]:
+    """Return why no checkpoint is found at a path, and a question about the folder that may be meant."""
     if path.is_dir():
-        return "holds no checkpoint"
+        return "holds no checkpoint", ""
+    problem = "is a file" if path.exists() else "does not exist"
     near = path.parent if path.exists() else Path("outputs", path)
     if (near / CHECKPOINTS).is_dir():
-        return f"{'is a file' if path.exists() else 'does not exist'}, did you mean {quoted(near)}?"
-    return "is a file" if path.exists() else f"does not exist{near_folders(path)}"
+        return problem, f"did you mean {quoted(near)}?"
+    return problem, "" if path.exists() else near_folders(path)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""docs/architecture.md shows the packages, files and names that exist."""
+"""docs/architecture.md and CONTRIBUTING.md show the packages, files and names that exist."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from repository import ROOT
 
 PACKAGE = ROOT / "src" / "hydrant"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE, RULES = (ROOT / "docs" / "architecture.md").read_text(), (ROOT / "CONTRIBUTING.md").read_text()
 NAMED = sorted(
     set(re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", PAGE))
-    | {(file, name) for name, file in re.findall(r"`(\w+)` \(`([\w/]+\.py)`\)", PAGE)}
+    | {(file, name) for name, file in re.findall(r"`(\w+)`\s\(`([\w/]+\.py)`\)", PAGE + RULES)}
     | {
         (file, name)
         for name, file in re.findall(r"^\| `(\w+)` \|.*\| `([\w/]+\.py)` \|$", PAGE, re.MULTILINE)

@@ -492,7 +492,7 @@ def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
     [
         (building("cosine", 10, warmup=11), "warmup: 11 updates of warmup"),
         (building("cosine", 10, warmup=1, cooldown=10), "cooldown: 10 updates of cooldown"),
-        (building("cosine", 10, min_ratio=-1), "min_ratio: needs 0 or more"),
+        (building("cosine", 10, min_ratio=-1), "min_ratio: needs a number of 0 or more"),
         (building("cosine", 10, noise_range=[5]), "noise_range: needs a start and an end"),
         (building("cosine", 10, noise_range=[5, 4]), "noise_range: ends before it begins"),
         (building("wsd", 10), "decay: 20 updates of decay"),
@@ -505,7 +505,7 @@ def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
         (building("exponential", 99, end_ratio=0.0), "end_ratio: needs a number above 0"),
         (building("cosine_restarts", 99, first_cycle=5), "first_cycle: give either"),
         (building("cosine_restarts", 99, num_cycles=0), "num_cycles: needs a whole number of 1 or more"),
-        (building("cosine_restarts", 99, cycle_mult=0.5), "cycle_mult: needs 1 or more"),
+        (building("cosine_restarts", 99, cycle_mult=0.5), "cycle_mult: needs a number of 1 or more"),
         (building("one_cycle", 99, pct_start=0.6), "pct_start: .* below 0.5"),
         (building("one_cycle", 99, anneal_strategy="cosine"), "anneal_strategy: unknown"),
         (building("one_cycle", 99, div_factor=0.0), "div_factor: needs a number above 0"),

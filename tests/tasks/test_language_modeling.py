@@ -213,7 +213,7 @@ def test_a_run_is_the_same_on_ranks_compiled_and_in_bf16(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("task.z_loss=-1",), "task.z_loss: needs 0 or more, not -1"),
+        (("task.z_loss=-1",), "task.z_loss: needs a number of 0 or more, not -1"),
         (("task.max_logits_gib=0",), "task.max_logits_gib: needs a number above 0 or null, not 0"),
         (("model.sequence_length=8",), "model.sequence_length: is 8, but a sequence has 16 tokens"),
         (("model=mlp", "model.num_classes=3", "model.input_shape=[16]"), "model: "),

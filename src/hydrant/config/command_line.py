@@ -352,8 +352,8 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
                 words = not isinstance(name, list) and _quoted(override, options)
                 words = words or own_option(group, str(name), options)
-                hint = f"; {words}" if words else suggestion(str(name), options)
-                raise ConfigError(group, f"no option {shown(name)}", remedy=hint)
+                remedy = words or suggestion(str(name), options)
+                raise ConfigError(group, f"no option {shown(name)}", remedy=remedy)
 
 
 def _quoted(override: Override, options: Sequence[str]) -> str:

@@ -193,7 +193,7 @@ def listed(name: str) -> ConfigError | None:
         hint = get_type_hints(TrainConfig).get(key)
         if isinstance(value, list) and (key in GROUPS or (get_origin(hint) or hint) is dict):
             chosen = {"hooks": in_defaults("hook", value)}.get(key, in_defaults(key, "<option>"))
-            remedy = f"; choose options: {chosen}" if key in (*GROUPS, "hooks") else ""
+            remedy = f"choose options: {chosen}" if key in (*GROUPS, "hooks") else ""
             return ConfigError(
                 key, f"needs a mapping of keys to values, not the list in {file}", remedy=remedy
             )

@@ -31,8 +31,8 @@ Ratio = Annotated[float, Interval(ge=0, le=1)]
 RatioBelowOne = Annotated[float, Interval(ge=0, lt=1)]
 PositiveRatio = Annotated[float, Interval(gt=0, le=1)]
 AtLeastOne = Annotated[float, Ge(1)]
-Shrinking = Annotated[float, Interval(gt=0, lt=1)]
-Growing = Annotated[float, Gt(1)]
+BetweenZeroAndOne = Annotated[float, Interval(gt=0, lt=1)]
+AboveOne = Annotated[float, Gt(1)]
 """Ranges of arguments. What a config builds is checked against such hints, a user's own part too."""
 
 _LIMITS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
@@ -74,11 +74,11 @@ def check_value(key: str, hint: Any, value: Any) -> None:
         raise unknown_name(key, "value", value, choices)
     remedy = ""
     if accepts(hint, "") and isinstance(value, int | float) and not isinstance(value, bool):
-        remedy = f"""; for a string write "{key}='{value}'\""""
+        remedy = f"""for a string write "{key}='{value}'\""""
     if key.endswith(("loss.weight", "loss.pos_weight")):  # a tensor, which no config can give
-        remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
+        remedy = "weights of classes are task.class_weights=[...] of task=classification, for labels too"
     if value is None and key in _TAKEN_FROM_DATA:
-        remedy = f"; give {_TAKEN_FROM_DATA[key]}, which it takes"
+        remedy = f"give {_TAKEN_FROM_DATA[key]}, which it takes"
     needs = describe(hint) + (", and finite" if value == math.inf else "")
     raise ConfigError(key, needs=needs, got=value, remedy=remedy)
 
@@ -141,7 +141,7 @@ def _range_of(limits: Mapping[str, float], number: type, *, several: bool) -> st
         f"below {limits['lt']:g}" if "lt" in limits else f"at most {limits['le']:g}" if "le" in limits else ""
     )
     if "ge" in limits and not high:
-        return f"{f'{numbers} of ' * (several or number is int)}{low} or more"
+        return f"{numbers} of {low} or more"
     if "ge" in limits:
         return f"{numbers} from {low} to {high.removeprefix('at most ')}"
     return f"{numbers} {' and '.join(filter(None, [low, high]))}".rstrip()
@@ -176,7 +176,7 @@ def describe(hint: Any, *, several: bool = False) -> str:
     >>> describe(float | None), describe(tuple[float, float]), describe(list[int])
     ('a number or null', 'a list of 2 numbers', 'a list of whole numbers')
     >>> describe(Positive | None), describe(NotNegative), describe(RatioBelowOne)
-    ('a number above 0 or null', '0 or more', 'a number from 0 to below 1')
+    ('a number above 0 or null', 'a number of 0 or more', 'a number from 0 to below 1')
     >>> describe(tuple[Ratio, Ratio]), describe(list[NotNegative])
     ('a list of 2 numbers from 0 to 1', 'a list of numbers of 0 or more')
     """

@@ -19,7 +19,7 @@ from torch import Tensor
 from hydrant.batch import Outcome
 from hydrant.clock import Duration
 from hydrant.errors import ConfigError, log, shown
-from hydrant.files.plain_values import Growing, RatioBelowOne
+from hydrant.files.plain_values import AboveOne, RatioBelowOne
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.early_stopping import STOPPED_BY_RULE, Target, parse_target
 from hydrant.training.trainer import Plan, Trainer
@@ -158,7 +158,7 @@ class LrFinder:
         max_growth: end when the loss is this many times its least value; above 1.
     """
 
-    def __init__(self, *, smoothing: RatioBelowOne, max_growth: Growing) -> None:
+    def __init__(self, *, smoothing: RatioBelowOne, max_growth: AboveOne) -> None:
         self._smoothing, self._max_growth = smoothing, max_growth
         self._losses: list[Tensor] = []  # of the micro-batches of this update
         self._average = 0.0

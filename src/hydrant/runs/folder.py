@@ -123,7 +123,7 @@ class RunFolder:
         Raises:
             RecordError: the file is damaged.
         """
-        remedy = "; remove it, and the run continues from its checkpoints"
+        remedy = "remove it, and the run continues from its checkpoints"
         return read_json(self.path / SUMMARY, dict[str, Any], remedy, Summary) or {}
 
     @cached_property

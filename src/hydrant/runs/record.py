@@ -61,7 +61,7 @@ class GrowingRows:
         Raises:
             RecordError: a line is damaged or has more than 32 MiB, or this is no file, or a link to nothing.
         """
-        remedy = "; remove the line, or the file"
+        remedy = "remove the line, or the file"
         try:
             new = [parse_row(line) for line in islice(self._new_lines(), limit)]
         except OSError as error:

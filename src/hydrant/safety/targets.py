@@ -249,8 +249,8 @@ def locate(path: str, key: str) -> Any:
             target = _import(f"{name}.{part}", path, key)
         if target is None:
             close = nearest(part, dir(owner))
-            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; is it spelt right?"
-            raise ConfigError(key, f"{name} has no {part!r}", remedy=hint)
+            remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "is it spelt right?"
+            raise ConfigError(key, f"{name} has no {part!r}", remedy=remedy)
     if not callable(target):
         raise ConfigError(key, f"{path} is a {type(target).__name__}, not a class or a function")
     return target

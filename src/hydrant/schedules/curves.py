@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from hydrant.checks import check_known
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import NotNegative, NotNegativeInt, Positive, Shrinking
+from hydrant.files.plain_values import BetweenZeroAndOne, NotNegative, NotNegativeInt, Positive
 from hydrant.schedules.base import Curve, Schedule, framed, progress, split_run
 from hydrant.schedules.torch_schedulers import SteppedScheduler
 
@@ -300,7 +300,7 @@ class Plateau:
         *,
         metric: str,
         mode: Literal["auto", "min", "max"],
-        factor: Shrinking,
+        factor: BetweenZeroAndOne,
         patience: NotNegativeInt,
         threshold: float,
         threshold_mode: Literal["rel", "abs"],

@@ -42,7 +42,7 @@ def read_plan(sweep: Path) -> Plan:
     Raises:
         RecordError: the file is damaged.
     """
-    plan = read_json(sweep / SWEEP_PLAN, Plan, "; the same command writes it again") or Plan(0.0, [])
+    plan = read_json(sweep / SWEEP_PLAN, Plan, "the same command writes it again") or Plan(0.0, [])
     jobs = [replace(job, machine=job.machine or plan.machine) for job in plan.jobs]
     return replace(plan, jobs=jobs)
 

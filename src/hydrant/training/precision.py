@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, in_dtype, map_tensors
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import Growing, Positive, PositiveInt, Shrinking
+from hydrant.files.plain_values import AboveOne, BetweenZeroAndOne, Positive, PositiveInt
 from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -57,8 +57,8 @@ class Precision:
         fp8: Literal["tensorwise", "rowwise"] | None,
         emulate: bool,
         init_scale: Positive,
-        growth_factor: Growing,
-        backoff_factor: Shrinking,
+        growth_factor: AboveOne,
+        backoff_factor: BetweenZeroAndOne,
         growth_interval: PositiveInt,
     ) -> None:
         if scale_loss and parameters != "float32":

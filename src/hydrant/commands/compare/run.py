@@ -53,7 +53,7 @@ def read_schedules(file: Path) -> dict[str, Series]:
     Raises:
         RecordError: the file is damaged.
     """
-    remedy = "; remove it"
+    remedy = "remove it"
     plan = read_json(file, _Plan, remedy)
     if plan is None:
         return {}
@@ -75,7 +75,6 @@ WANDB_PREFIX = "wandb:"
 
 REPEAT = "repeat"
 """The state of a run that repeats the job of a counted run."""
-
 
 SEVERAL = "several configs"
 """The state of a run that several configs trained, one after the other. It is in no group."""

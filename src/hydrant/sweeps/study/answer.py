@@ -41,7 +41,7 @@ class Answer:
     question: str
 
 
-def read_study(folder: Path, remedy: str = "; the same command writes it again") -> StudyFile | None:
+def read_study(folder: Path, remedy: str = "the same command writes it again") -> StudyFile | None:
     """Return the study.json of a folder; None if there is none.
 
     Raises:

@@ -14,7 +14,7 @@ from hydrant.config.groups import check_grid_file, check_placed, option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed, shown
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, Shrinking
+from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Objective, StudyFile
 from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
@@ -42,8 +42,8 @@ class StudySweeper(GridSweeper):
 
     def __init__(
         self, context: Context, *, params: Any, contenders: list[str], tune: list[str], rounds: NotNegativeInt,
-        budget: str | None, judge: str | None, min_difference: Positive | None, alpha: Shrinking, power: Shrinking,
-        first_seed: NotNegativeInt, seeds: PositiveInt, seeds_at_once: PositiveInt,
+        budget: str | None, judge: str | None, min_difference: Positive | None, first_seed: NotNegativeInt,
+        alpha: BetweenZeroAndOne, power: BetweenZeroAndOne, seeds: PositiveInt, seeds_at_once: PositiveInt,
     ) -> None:  # fmt: skip
         super().__init__(context, params=params)
         self._contenders, self._tune = contenders, tune

@@ -1,4 +1,4 @@
-"""Errors in user code that checks find before a run, and so a log, exists."""
+"""Where an error of user code was raised. Before a run has a log, its traceback goes into a temporary file."""
 
 import os
 import tempfile

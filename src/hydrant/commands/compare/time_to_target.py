@@ -36,11 +36,6 @@ def time_to_target(run: Run, target: Target) -> dict[str, float]:
     }
 
 
-def runs_without_time(times: Mapping[str, Mapping[str, float]], unit: str) -> list[str]:
-    """Return the names of the runs that reached the target at an unknown time in this unit."""
-    return [name for name, run_times in times.items() if math.isnan(run_times[unit])]
-
-
 def workload_time(studies: Mapping[str, Sequence[float]]) -> float:
     """Return the time of a submission on a workload: the median over its studies of the fastest trial.
 
@@ -109,9 +104,9 @@ def profiles(
 ) -> dict[str, Profile]:
     """Return the performance profiles by unit.
 
-    The values of the grouping keys are the submissions, those of data, model, task and experiment among them the
-    workloads, the seeds and folds the studies, and all other differences the trials. A unit has no profile if the time
-    of a run that reached the target is unknown.
+    The grouping keys that belong to data, model, task or experiment form the workloads, the others the submissions.
+    The seeds and folds are the studies, and all other differences the trials. A unit has no profile if the time of a
+    run that reached the target is unknown.
     """
     if not times:
         return {}
@@ -121,7 +116,7 @@ def profiles(
         workload_keys, submission_keys = [], list(by)
     by_unit: dict[str, Profile] = {}
     for unit in UNITS:
-        if runs_without_time(times, unit):
+        if any(math.isnan(of_run[unit]) for of_run in times.values()):
             continue
         # by submission, workload and study: the times of the trials
         submissions: dict[str, dict[str, dict[str, list[float]]]] = {}

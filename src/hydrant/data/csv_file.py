@@ -260,8 +260,8 @@ def _checked(table: Table) -> Table:
         if isinstance(column, Numbers) and (is_huge := np.abs(column.cells) > _LARGEST).any():
             row = int(is_huge.argmax())
             number = column.cells[row]
-            shown = f"{number:g}, larger than float32 can hold" if np.isfinite(number) else "infinite"
-            raise DataError(f"{table.place(row, name)}: the number is {shown}", remedy="correct it")
+            fault = f"{number:g}, larger than float32 can hold" if np.isfinite(number) else "infinite"
+            raise DataError(f"{table.place(row, name)}: the number is {fault}", remedy="correct it")
     return table
 
 
@@ -377,7 +377,7 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     for name in targets:
         column = table.columns[name]
         if isinstance(column, Texts) and (setting is False or len(targets) > 1):
-            message = f"{name!r} has texts, such as {column.cells[0]!r}; several targets are numbers"
+            message = f"{name!r} has texts, such as {next(filter(None, column.cells))!r}; several targets are numbers"
             raise ConfigError("data.target", message)
     column = table.columns[targets[0]]
     if isinstance(column, Texts):

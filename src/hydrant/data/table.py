@@ -191,7 +191,7 @@ class _Lines:
     layout: Layout
     table: Table  # of the training file
     rows: Mapping[str, np.ndarray]  # of this table, by split
-    others: Mapping[str, Table]  # of splits that have a file
+    tables: Mapping[str, Table]  # of splits that have a file of their own
     standardized: frozenset[str]
     _: KW_ONLY
     fills: bool
@@ -235,8 +235,8 @@ class _Lines:
         encoder = Encoder(layout, scales, self.standardized, fills=self.fills)
         whole = encoder.source(self.table, is_single=self.is_single)
         sources = {split: whole.subset(part) for split, part in self.rows.items()}
-        for split, other in self.others.items():
-            sources[split] = encoder.source(other, is_single=self.is_single)
+        for split, table in self.tables.items():
+            sources[split] = encoder.source(table, is_single=self.is_single)
         return Data(
             sources["train"],
             sources["val"],

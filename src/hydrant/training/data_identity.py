@@ -158,10 +158,9 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
     try:
         split(items.first_state, {})
     except CheckpointError as error:
-        message = (
-            f"state_dict() returns what checkpoints cannot hold: {error}; give numbers, strings, lists, dicts"
-        )
-        raise ConfigError(items.key, f"{message} or tensors") from error
+        message = f"state_dict() returns what checkpoints cannot hold: {error}"
+        remedy = "give numbers, strings, lists, dicts or tensors"
+        raise ConfigError(items.key, message, remedy=remedy) from error
 
 
 def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:

@@ -183,13 +183,9 @@ class Own(nn.Module):
         return self.layer(x.flatten(1))
 """,
     )
-    words = (
-        "tracker=local",
-        "duration=1",
-        "model._target_=own_unwatched.Own",
-        "allow_targets=[own_unwatched]",
-    )
+    own = ("model._target_=own_unwatched.Own", "allow_targets=[own_unwatched]")
+    words = ("tracker=local", "duration=1", *own)
     train(*words)
     assert cli.main(["preview", *words]) == 0
-    told = [*logged_warnings(), *capsys.readouterr().out.splitlines()]
-    assert sum("flops_per_sample is 0: torch cannot count them" in text for text in told) == 2
+    lines = [*logged_warnings(), *capsys.readouterr().out.splitlines()]
+    assert sum("flops_per_sample is 0: torch cannot count them" in line for line in lines) == 2

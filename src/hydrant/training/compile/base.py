@@ -31,11 +31,6 @@ class EagerStep:
     profiler and no wrapper of anybody else.
     """
 
-    @property
-    def is_warming_up(self) -> bool:
-        """Whether the next calls may compile as planned."""
-        return True
-
     def __init__(self, optimizer: Optimizer, scheduled: Collection[str] = ()) -> None:
         del scheduled  # only a compiled step needs to know these fields
         self._optimizer = optimizer
@@ -52,6 +47,11 @@ class EagerStep:
         elif self._fused is None or not self._fused():
             self._unwrapped(self._optimizer)
             self._fused = FusedStep.of(self._optimizer)
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether the next calls may compile as planned."""
+        return True
 
     def disable(self) -> None:
         """Run eager from now on."""

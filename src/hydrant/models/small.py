@@ -25,7 +25,7 @@ class MLP(nn.Module):
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output; None, of data without classes: 1, for a regression.
         hidden: widths of the hidden layers; []: logistic regression.
-        dropout: probability of dropping a hidden unit, 0..1.
+        dropout: probability of dropping a hidden unit, from 0 to below 1.
 
     Raises:
         ConfigError: a layer has no units.
@@ -61,7 +61,7 @@ class ConvNet(nn.Module):
         input_shape: (C, H, W) of one image.
         num_classes: size of the output; None, of data without classes: 1, for a regression.
         widths: channels of the stages; between two stages the image is halved.
-        dropout: probability of dropping a pooled feature, 0..1.
+        dropout: probability of dropping a pooled feature, from 0 to below 1.
 
     Raises:
         ConfigError: the samples are no images, or an argument is out of its range.

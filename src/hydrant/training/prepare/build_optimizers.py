@@ -139,7 +139,7 @@ def _make_optimizer(
     node = dict(settings["optimizer"]) | _scaled_lr(settings)
     by_group = settings["param_groups"]
     groups = param_groups(task.model, parameters, node.get("lr"), mup=settings["mup"], **by_group)
-    _check_patterns(node, settings["param_groups"]["patterns"])
+    _check_patterns(node, by_group["patterns"])
     with as_config_error("optimizer", settings["optimizer"]):
         factory = instantiate_node(node)
         build = factory if is_compiled else with_fastest_kernel(factory, sparse_parameters(task))

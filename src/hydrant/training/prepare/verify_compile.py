@@ -51,7 +51,7 @@ def try_compiled(trainer: Trainer) -> None:
     except CompileError as error:
         message = str(error).rstrip(".")
         if not compilation.falls_back:
-            raise type(error)(f"{message}. {FAILURE_REMEDY}") from error
+            raise type(error)(message, remedy=FAILURE_REMEDY) from error
         if trainer.plan.world.is_rank_zero:
             log.warning("%s. Continuing eager", message)
         compilation.disable()

@@ -19,7 +19,10 @@ from repository import ROOT
 from sweeps import LAUNCHERS
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-SCRIPTS = [ROOT / ".ci" / "run", *sorted(path for path in (ROOT / "scripts").iterdir() if not path.suffix)]
+SCRIPTS = [
+    ROOT / ".ci" / "run",
+    *sorted(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix),
+]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

@@ -332,7 +332,7 @@ def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Tr
         (("scheduler._target_=user_schedulers.OwnEvery", "~scheduler.milestones", "~scheduler.gamma"),
          "scheduler.every: user_schedulers.OwnEvery has an argument of this name"),
         (("scheduler.every=0",), "scheduler.every: 0 is less than one update; give 1 or more"),
-        (("optimizer=lbfgs",), "schedules.weight_decay: user_schedulers.Decay refuses it: KeyError: 'param_groups"),
+        (("optimizer=lbfgs",), "schedules.weight_decay: user_schedulers.Decay refuses it: KeyError: 'weight_decay'"),
     ],
 )  # fmt: skip
 def test_schedulers_that_cannot_be_replayed_are_refused(

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, get_type_hints
 
@@ -85,45 +85,32 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
     [0.0, 0.25, 0.5, 0.5]
     """
 
-    @functools.wraps(make_curve)
     def schedule(
         clock: Clock,
         *,
         warmup: object,
-        warmup_init_ratio: float,
+        warmup_init_ratio: NotNegative,
         cooldown: object,
-        noise_ratio: float,
-        noise_range: Sequence[Any],
-        noise_seed: int,
+        noise_ratio: NotNegative,
+        noise_range: tuple[int | str, int | str],
+        noise_seed: NotNegativeInt,
         **arguments: Any,
     ) -> Schedule:
         num_warmup, length = split_run(clock, warmup, cooldown)
-        start, end = _range(clock, noise_range)
+        start, end = (clock.updates(bound, "noise_range") for bound in noise_range)
         noise = Noise(noise_ratio, start, end, noise_seed) if noise_ratio else None
         of_curve = clock.since(num_warmup)
         curve = make_curve(of_curve, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
         return Schedule(num_warmup, warmup_init_ratio, length, curve, noise)
 
-    return _with_signature(schedule, make_curve)
-
-
-def _with_signature(schedule: Callable[..., Schedule], make_curve: Any) -> Callable[..., Schedule]:
-    """Set the signature and the type hints of `schedule`, because configs are checked against them."""
-    clock, *frame, _ = inspect.signature(schedule, follow_wrapped=False).parameters.values()
-    curve_parameters = inspect.signature(make_curve, follow_wrapped=False).parameters.values()
-    curve = [p for p in curve_parameters if p.kind is p.KEYWORD_ONLY]
-    schedule.__signature__ = inspect.Signature([clock, *curve, *frame])  # type: ignore[attr-defined]
-    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make_curve, include_extras=True)
-    return schedule
-
-
-_FRAME_HINTS: dict[str, Any] = {
-    "warmup_init_ratio": NotNegative,
-    "noise_ratio": NotNegative,
-    "noise_range": list,
-    "noise_seed": NotNegativeInt,
-}
-"""The types of the frame's arguments, except of durations, which `Duration.parse` checks."""
+    # Configs are checked against the signature and the hints.
+    clock, *frame, _ = inspect.signature(schedule).parameters.values()
+    curve = [p for p in inspect.signature(make_curve).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    hints = get_type_hints(schedule, include_extras=True) | get_type_hints(make_curve, include_extras=True)
+    decorated: Any = functools.update_wrapper(schedule, make_curve)
+    decorated.__signature__ = inspect.Signature([clock, *curve, *frame])
+    decorated.__annotations__ = hints
+    return decorated
 
 
 def split_run(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:
@@ -134,23 +121,24 @@ def split_run(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]
     """
     num_warmup = clock.updates(warmup, "warmup")
     num_cooldown = clock.updates_before(clock.total_updates, cooldown, "cooldown")
-    if num_warmup + num_cooldown > clock.total_updates:
-        key, other = ("warmup", "cooldown") if num_warmup >= num_cooldown else ("cooldown", "warmup")
-        updates = (
-            f"{max(num_warmup, num_cooldown)} updates of {key} and {min(num_warmup, num_cooldown)} of {other}"
-        )
-        message = f"{updates} do not fit into a run of {clock.total_updates} updates"
-        raise ConfigError(key, message, remedy=f"shorten {key}, or lengthen duration")
+    check_fits(clock.total_updates, warmup=num_warmup, cooldown=num_cooldown)
     return num_warmup, clock.total_updates - num_warmup - num_cooldown
 
 
-def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
-    if len(bounds) != 2:
-        raise ConfigError("noise_range", needs="a start and an end, such as [40%, 90%]", got=bounds)
-    start, end = (clock.updates(bound, "noise_range") for bound in bounds)
-    if start > end:
-        raise ConfigError("noise_range", f"ends before it begins: {list(bounds)}", remedy="swap them")
-    return start, end
+def check_fits(length: int, **parts: int) -> None:
+    """Refuse parts of a schedule, in updates, that are longer than its length; the error names the longest."""
+    if sum(parts.values()) > length:
+        longest, *others = sorted(parts, key=parts.__getitem__, reverse=True)
+        counts = " and ".join(f"{parts[part]} updates of {part}" for part in (longest, *others))
+        message = f"{counts} do not fit into {length} updates"
+        raise ConfigError(longest, message, remedy=f"shorten {longest}, or lengthen duration")
+
+
+def check_one(**arguments: object) -> None:
+    """Refuse two arguments of which not exactly one is given."""
+    first, second = arguments
+    if (arguments[first] is None) == (arguments[second] is None):
+        raise ConfigError(first, remedy=f"give either {first} or {second}, not both")
 
 
 def progress(update: int, length: int) -> float:

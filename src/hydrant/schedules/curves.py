@@ -12,11 +12,10 @@ from typing import Any, Literal
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from hydrant.checks import check_known
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegative, NotNegativeInt, Positive
-from hydrant.schedules.base import Curve, Schedule, framed, progress, split_run
+from hydrant.schedules.base import Curve, Schedule, check_fits, check_one, framed, progress, split_run
 from hydrant.schedules.torch_schedulers import SteppedScheduler
 
 
@@ -84,9 +83,7 @@ def exponential(clock: Clock, end: int, *, gamma: NotNegative | None, end_ratio:
     Raises:
         ConfigError: not exactly one of the two is given.
     """
-    if (gamma is None) == (end_ratio is None):
-        remedy = "give either gamma, the factor of one update, or end_ratio, not both"
-        raise ConfigError("gamma", remedy=remedy)
+    check_one(gamma=gamma, end_ratio=end_ratio)
     if gamma is not None:
         return lambda k: gamma**k
     assert end_ratio is not None
@@ -132,7 +129,9 @@ def rex(clock: Clock, end: int, *, min_ratio: NotNegative) -> Curve:
     return curve
 
 
-DECAY_SHAPES: Mapping[str, Callable[[float, float, float], float]] = {
+_Shape = Literal["linear", "cosine", "1-sqrt", "power", "inverse"]
+
+DECAY_SHAPES: Mapping[_Shape, Callable[[float, float, float], float]] = {
     "linear": lambda t, low, _: low + (1.0 - low) * (1.0 - t),
     "cosine": lambda t, low, _: low + (1.0 - low) * (1.0 + math.cos(math.pi * t)) / 2.0,
     "1-sqrt": lambda t, low, _: low + (1.0 - low) * (1.0 - math.sqrt(t)),
@@ -148,7 +147,7 @@ DECAY_SHAPES: Mapping[str, Callable[[float, float, float], float]] = {
 
 @framed
 def wsd(
-    clock: Clock, end: int, *, decay: object, decay_shape: str, power: Positive, min_ratio: NotNegative
+    clock: Clock, end: int, *, decay: object, decay_shape: _Shape, power: Positive, min_ratio: NotNegative
 ) -> Curve:
     """Warmup-stable-decay: constant 1, then a decay to `min_ratio` in the last part of the curve.
 
@@ -159,14 +158,10 @@ def wsd(
     Raises:
         ConfigError: the decay does not fit into the curve, or an argument is out of its range.
     """
-    check_known("decay_shape", "shape", decay_shape, DECAY_SHAPES)
     if decay_shape == "inverse" and min_ratio == 0:
         raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
     num_decay, shape = clock.updates_before(end, decay, "decay"), DECAY_SHAPES[decay_shape]
-    if num_decay > end:
-        space = f"the {end} that warmup and cooldown leave of {clock.total_updates}"
-        message = f"{num_decay} updates of decay do not fit into {space}"
-        raise ConfigError("decay", message, remedy="shorten decay, or lengthen duration")
+    check_fits(end, decay=num_decay)
     return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio, power)
 
 
@@ -179,16 +174,11 @@ def step(clock: Clock, end: int, *, step_size: object, gamma: NotNegative) -> Cu
 
 @framed
 def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: NotNegative) -> Curve:
-    """`gamma ** (number of milestones <= k)`: torch's `MultiStepLR`. The `milestones` are durations, in rising order.
+    """`gamma ** (number of milestones <= k)`: torch's `MultiStepLR`. The `milestones` are durations, in any order.
 
     timm's multistep decays one update earlier: it is the same with each `decay_t` one higher.
-
-    Raises:
-        ConfigError: the milestones are not in rising order.
     """
-    updates = [clock.updates(milestone, "milestones") for milestone in milestones]
-    if updates != sorted(updates):
-        raise ConfigError("milestones", f"{list(milestones)} are not in rising order", remedy="sort them")
+    updates = sorted(clock.updates(milestone, "milestones") for milestone in milestones)
     return lambda k: gamma ** bisect.bisect_right(updates, k)
 
 
@@ -217,12 +207,10 @@ def sequential(
     Raises:
         ConfigError: not exactly one length is null, or the parts do not fit into the curve.
     """
-    if schedules.keys() != lengths.keys():
-        raise ConfigError("lengths", needs=f"a duration for each of {', '.join(schedules)}, one of them null")
     open_ended = [name for name, duration in lengths.items() if duration is None]
-    if len(open_ended) != 1:
-        message = f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
-        raise ConfigError("lengths", message)
+    if schedules.keys() != lengths.keys() or len(open_ended) != 1:
+        names = ", ".join(schedules)
+        raise ConfigError("lengths", needs=f"a duration for each of {names}, exactly one of them null")
     spans = _spans(clock, {name: lengths[name] for name in schedules})
     (last,) = open_ended
     spans[last] = end - sum(spans.values())
@@ -236,15 +224,9 @@ def sequential(
         for name, start in zip(schedules, starts, strict=True)
     ]
 
-    return sequential_of(starts, parts)
-
-
-def sequential_of(starts: Sequence[int], schedules: Sequence[Curve]) -> Curve:
-    """Run schedules one after the other. Each counts the updates from its start."""
-
     def curve(k: int) -> float:
         part = bisect.bisect_right(starts, k) - 1
-        return schedules[part](k - starts[part])
+        return parts[part](k - starts[part])
 
     return curve
 
@@ -264,12 +246,8 @@ def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
 @framed
 def product(clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory]) -> Curve:
     """The product of all schedules: torch's `ChainedScheduler`."""
-    return product_of([_build(replace(clock, total_updates=end), schedules, name) for name in schedules])
-
-
-def product_of(schedules: Sequence[Curve]) -> Curve:
-    """Multiply schedules."""
-    return lambda k: math.prod(schedule(k) for schedule in schedules)
+    factors = [_build(replace(clock, total_updates=end), schedules, name) for name in schedules]
+    return lambda k: math.prod(factor(k) for factor in factors)
 
 
 @framed

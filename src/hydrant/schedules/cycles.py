@@ -5,12 +5,12 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Literal
 
-from hydrant.checks import check_known
 from hydrant.clock import Clock, Interval
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import AtLeastOne, NotNegative, Positive, PositiveInt
-from hydrant.schedules.base import Curve, framed, progress
+from hydrant.files.plain_values import AtLeastOne, BetweenZeroAndOne, NotNegative, Positive, PositiveInt
+from hydrant.schedules.base import Curve, check_one, framed, progress
 
 
 @framed
@@ -33,10 +33,7 @@ def cosine_restarts(
     Raises:
         ConfigError: not exactly one of the two is given, or an argument is out of its range.
     """
-    if (first_cycle is None) == (num_cycles is None):
-        raise ConfigError(
-            "first_cycle", remedy="give either first_cycle, a duration, or num_cycles, not both"
-        )
+    check_one(first_cycle=first_cycle, num_cycles=num_cycles)
     first = Fraction(1) if first_cycle is None else clock.interval(first_cycle, "first_cycle").length
     # Counted in 1 / unit updates, because a cycle may begin between two updates.
     size, unit = first.as_integer_ratio()
@@ -61,20 +58,21 @@ def cosine_restarts(
     return curve
 
 
-_ANNEAL: Mapping[str, Callable[[float, float, float], float]] = {
+_Strategy = Literal["cos", "linear"]
+
+_ANNEAL: Mapping[_Strategy, Callable[[float, float, float], float]] = {
     "cos": lambda start, end, t: end + (start - end) / 2.0 * (math.cos(math.pi * t) + 1.0),
     "linear": lambda start, end, t: (end - start) * t + start,
 }
 
 
 def _one_cycle(
-    length: int, pct_start: float, anneal_strategy: str, three_phase: bool, heights: list[float]
+    length: int, pct_start: float, anneal_strategy: _Strategy, three_phase: bool, heights: list[float]
 ) -> Curve:
     """Interpolate between `heights`, the values where phases meet. The phases end at the same updates as in torch."""
-    if not 0 < pct_start < (0.5 if three_phase else 1):
-        limit = "0.5, because the fall is as long as the rise" if three_phase else "1"
-        raise ConfigError("pct_start", needs=f"a number above 0 and below {limit}", got=pct_start)
-    check_known("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
+    if three_phase and pct_start >= 0.5:
+        needs = "a number below 0.5, because the fall is as long as the rise"
+        raise ConfigError("pct_start", needs=needs, got=pct_start)
     anneal = _ANNEAL[anneal_strategy]
     first, last_end = pct_start * length - 1, length - 1
     ends = [first, 2 * pct_start * length - 2, last_end] if three_phase else [first, last_end]
@@ -94,8 +92,8 @@ def one_cycle(
     clock: Clock,
     end: int,
     *,
-    pct_start: float,
-    anneal_strategy: str,
+    pct_start: BetweenZeroAndOne,
+    anneal_strategy: _Strategy,
     three_phase: bool,
     div_factor: Positive,
     final_div_factor: Positive,
@@ -120,8 +118,8 @@ def one_cycle_momentum(
     clock: Clock,
     end: int,
     *,
-    pct_start: float,
-    anneal_strategy: str,
+    pct_start: BetweenZeroAndOne,
+    anneal_strategy: _Strategy,
     three_phase: bool,
     base_ratio: NotNegative,
 ) -> Curve:
@@ -133,7 +131,9 @@ def one_cycle_momentum(
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
 
-_MODES: Mapping[str, Callable[[float, int, int], float]] = {
+_Mode = Literal["triangular", "triangular2", "exp_range"]
+
+_MODES: Mapping[_Mode, Callable[[float, int, int], float]] = {
     "triangular": lambda gamma, cycle, k: 1.0,
     "triangular2": lambda gamma, cycle, k: 0.5**cycle,
     "exp_range": lambda gamma, cycle, k: gamma**k,
@@ -142,10 +142,9 @@ _MODES: Mapping[str, Callable[[float, int, int], float]] = {
 
 
 def _cyclic(
-    clock: Clock, step_size_up: object, step_size_down: object, mode: str, gamma: NotNegative
+    clock: Clock, step_size_up: object, step_size_down: object, mode: _Mode, gamma: NotNegative
 ) -> Callable[[int], float]:
     """Return the function `k -> height above the base`, in 0..1."""
-    check_known("mode", "mode", mode, _MODES)
     up = clock.interval(step_size_up, "step_size_up")
     down = up if step_size_down is None else clock.interval(step_size_down, "step_size_down")
     cycles = Interval(up.length + down.length, up.rounded)
@@ -176,7 +175,7 @@ def cyclic(
     base_ratio: NotNegative,
     step_size_up: object,
     step_size_down: object,
-    mode: str,
+    mode: _Mode,
     gamma: NotNegative,
 ) -> Curve:
     """Repeatedly from `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`: torch's `CyclicLR`.
@@ -198,7 +197,7 @@ def cyclic_momentum(
     base_ratio: NotNegative,
     step_size_up: object,
     step_size_down: object,
-    mode: str,
+    mode: _Mode,
     gamma: NotNegative,
 ) -> Curve:
     """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `CyclicLR`."""

@@ -38,10 +38,7 @@ class SchedulerBase(ABC):
         self.optimizer = optimizer
         self.param_group_field = param_group_field
         initial = f"initial_{param_group_field}"
-        for group_idx, group in enumerate(optimizer.param_groups):
-            if param_group_field not in group:
-                name = type(optimizer).__name__
-                raise KeyError(f"param_groups[{group_idx}] of {name} has no {param_group_field}")
+        for group in optimizer.param_groups:
             group.setdefault(initial, group[param_group_field])
         self.base_lr_values = [group[initial] for group in optimizer.param_groups]
 
@@ -60,12 +57,8 @@ class SchedulerBase(ABC):
             return
         groups = self.optimizer.param_groups
         # Numbers of numpy and torch can have an __iter__ too, but 0 dimensions.
-        if isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0:
-            per_group = list[Any](values)
-        else:
-            per_group = [values] * len(groups)
-        if len(per_group) != len(groups):
-            raise ValueError(f"get_updated_values gives {len(per_group)} values for {len(groups)} groups")
+        is_one = not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0
+        per_group: Any = [values] * len(groups) if is_one else values
         for group, value in zip(groups, per_group, strict=True):
             number = _number(value)
             group[self.param_group_field] = value if number is None else number
@@ -228,12 +221,14 @@ class _SubstituteOptimizer(Optimizer):
         super().__init__(groups, dict(optimizer.defaults))
         for group, original in zip(self.param_groups, optimizer.param_groups, strict=True):
             group["params"] = [torch.zeros(1).as_subclass(_Unreadable) for _ in original["params"]]
-        del self.state
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "state":  # only missing attributes get here
-            raise _reads("the optimizer's state")
-        raise AttributeError(name)
+    @property
+    def state(self) -> Any:
+        raise _reads("the optimizer's state")
+
+    @state.setter
+    def state(self, value: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Keep nothing: `Optimizer.__init__` sets it."""
 
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Do nothing. torch's schedulers warn if it is not called."""

@@ -40,7 +40,6 @@ NEEDS = {
     "profiler/torch": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "debug/profile": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "compile/default": ("model.hidden=[8]",),
-    "hook/gradient_noise": ("micro_batch_size=4", "hooks.gradient_noise.every=1"),
     "hook/freeze": ("hooks.freeze.stages=[{match: hidden}]",),
     "hook/lr_finder": ("scheduler=exponential", "scheduler.end_ratio=10"),
     "hook/samples": ("hooks.samples.function._target_=pixel_bag.describe", "allow_targets=[pixel_bag]"),

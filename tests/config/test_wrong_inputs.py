@@ -71,7 +71,7 @@ WITHOUT_REMEDY = {
     "no such key, |no option null|contains no value|contains the value": "nothing is there to choose or to remove",
     "expected one argument|invalid (float value|choice)": "argparse names the flag and what it takes",
     "nested more than|not a class or a function": "the value is of no use at all",
-    "does not scale|means no shift|allows 1 to": "the message has the possible values, as a fact",
+    "does not scale|means no shift": "the message has the possible values, as a fact",
 }
 """Why a message tells a program no remedy."""
 

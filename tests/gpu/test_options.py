@@ -55,7 +55,6 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "folds": ("folds=3", "fold=1"),
     "histograms": ("histogram_every=6",),
     "diagnostics": ("hook=[diagnostics]",),
-    "lookahead": ("hook=[lookahead]",),
     "fp16 overflow": ("precision=fp16", "precision.init_scale=1e12"),
 }
 

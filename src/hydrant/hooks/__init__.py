@@ -10,10 +10,7 @@ from hydrant.imports.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
-    from hydrant.hooks.diagnostics import GradientNoise as GradientNoise
-    from hydrant.hooks.diagnostics import Sharpness as Sharpness
     from hydrant.hooks.freeze import Freeze as Freeze
-    from hydrant.hooks.freeze import Lookahead as Lookahead
     from hydrant.hooks.samples import Samples as Samples
     from hydrant.hooks.samples import TextSamples as TextSamples
     from hydrant.hooks.stop import LrFinder as LrFinder

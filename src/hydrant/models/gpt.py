@@ -3,14 +3,13 @@
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Positive, PositiveInt, RatioBelowOne
 from hydrant.models import transformer
@@ -95,9 +94,12 @@ class GPT(nn.Module):
         mup_base_head_dim: PositiveInt | None,
     ) -> None:
         super().__init__()
-        _check_sizes(locals())
-        _check_names(activation, norm, positions)
-        _check_heads(width, num_heads, num_kv_heads, head_dim, positions)
+        if mup_base_head_dim is not None and mup_base_width is None:
+            remedy = "give model.mup_base_width too, or leave it out"
+            raise ConfigError("model.mup_base_head_dim", "belongs to muP", remedy=remedy)
+        if head_dim is None and width % num_heads:
+            message = f"{num_heads} heads do not divide model.width={width}"
+            raise ConfigError("model.num_heads", message, remedy="choose another number, or give head_dim")
         head_size = head_dim or width // num_heads
         hidden_size = hidden_width or (math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width)
         self.vocab_size, self._sequence_length, self._head_dim = vocab_size, sequence_length, head_size
@@ -221,35 +223,3 @@ class GPT(nn.Module):
             return "hidden", self._width_ratio
         is_of_heads = name.endswith(("query_norm.weight", "key_norm.weight"))
         return "input", self._head_ratio if is_of_heads else self._width_ratio
-
-
-def _check_sizes(arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a number that is out of its range."""
-    if arguments["mup_base_head_dim"] is not None and arguments["mup_base_width"] is None:
-        remedy = "give model.mup_base_width too, or leave it out"
-        raise ConfigError("model.mup_base_head_dim", "belongs to muP", remedy=remedy)
-
-
-def _check_names(activation: str, norm: str, positions: str) -> None:
-    for key, kind, name, options in (
-        ("activation", "activation", activation, get_args(transformer.Activation)),
-        ("norm", "norm", norm, get_args(transformer.Norm)),
-        ("positions", "kind of positions", positions, get_args(Positions)),
-    ):
-        if name not in options:
-            raise unknown_name(f"model.{key}", kind, name, options)
-
-
-def _check_heads(
-    width: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None, positions: str
-) -> None:
-    if head_dim is None and width % num_heads:
-        message = f"{num_heads} heads do not divide model.width={width}"
-        raise ConfigError("model.num_heads", message, remedy="choose another number, or give head_dim")
-    size = head_dim or width // num_heads
-    if positions == "rope" and size % 2:
-        message = f"rope turns pairs of numbers, but a head has {size}"
-        raise ConfigError("model.head_dim", message, remedy="give an even head_dim")
-    if num_kv_heads and num_heads % num_kv_heads:
-        message = f"{num_kv_heads} heads of keys do not divide model.num_heads={num_heads}"
-        raise ConfigError("model.num_kv_heads", message)

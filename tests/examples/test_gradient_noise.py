@@ -6,18 +6,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from example_projects import use_example
 from run_folders import assert_same_state, rows, weights
 from training_runs import DIGITS, Train, whole_and_resumed
 
+from examples.papers.curvature import estimates
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks.diagnostics import estimates
 from hydrant.training.prepare.build import prepare
 
 WORDS = (*DIGITS, "model.hidden=[8]", "model.dropout=0", "limit_train_samples=60", "global_batch_size=60", "duration=4",
          "micro_batch_size=1", "log_every=1", "eval_every=null")  # fmt: skip
 HOOK = ("hook=gradient_noise", "hooks.gradient_noise.every=1", "hooks.gradient_noise.decay=0.5")
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_example("papers", monkeypatch)
 
 
 def test_estimates_of_known_noise_are_not_biased() -> None:
@@ -84,12 +90,8 @@ def test_a_batch_that_is_skipped_is_in_no_average(train: Train, tmp_path: Path) 
     run = train(*words, name="skipped")
     measured = [row for row in rows(run) if "gradient_noise/variance" in row]
     variances = [row["gradient_noise/variance"] for row in measured]
-    assert [variance is None for variance in variances] == [
-        True,
-        False,
-        False,
-        True,
-    ]  # the NaN, once an epoch
+    missing = [variance is None for variance in variances]
+    assert missing == [True, False, False, True]  # the NaN, once an epoch
     assert ["gradient_noise/scale" in row for row in measured] == [False, True, True, True]
 
 
@@ -100,10 +102,12 @@ def test_a_batch_that_is_skipped_is_in_no_average(train: Train, tmp_path: Path) 
         ("hooks.gradient_noise.decay", ["hooks.gradient_noise.decay=-0.1", "micro_batch_size=8"]),
         ("hooks.gradient_noise._target_", []),
         ("hooks.gradient_noise._target_", ["global_batch_size=1"]),
-        ("hooks.gradient_noise._target_", ["experiment=gan_digits", "micro_batch_size=8"]),
+        (
+            "hooks.gradient_noise._target_",
+            ["experiment=two_models", "optimizers.first.losses=[loss0]", "micro_batch_size=8"],
+        ),
     ],
 )
-@pytest.mark.usefixtures("gan")
 def test_what_cannot_be_measured_is_refused_with_its_key(key: str, words: list[str]) -> None:
     with pytest.raises(ConfigError, match=rf"^{key}: "):
         prepare(check(compose(["hook=gradient_noise", *words])))

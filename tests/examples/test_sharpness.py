@@ -11,10 +11,10 @@ from example_projects import use_example
 from run_folders import assert_same_state, rows, weights
 from training_runs import DIGITS, Train
 
+from examples.papers.curvature import largest_eigenvalue
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks.diagnostics import largest_eigenvalue
 from hydrant.training.prepare.build import prepare
 from hydrant.training.trainer import Plan
 
@@ -22,6 +22,11 @@ LINEAR = (*DIGITS, "model.hidden=[]", "model.dropout=0", "limit_train_samples=70
           "micro_batch_size=35", "log_every=1", "eval_every=null", "eval_batch_size=32")  # fmt: skip
 MEASURED = ("hook=sharpness", "hooks.sharpness.every=1", "hooks.sharpness.num_samples=null",
             "hooks.sharpness.float64=true", "hooks.sharpness.max_iterations=200")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_example("papers", monkeypatch)
 
 
 @pytest.mark.parametrize("size", [1, 2, 30])
@@ -90,10 +95,7 @@ def test_it_is_that_of_the_dense_hessian_and_the_training_is_the_same(train: Tra
                      marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_training_is_the_same_with_it(
-    words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_example("papers", monkeypatch)
+def test_training_is_the_same_with_it(words: tuple[str, ...], train: Train) -> None:
     words = (
         "tracker=local",
         *words,

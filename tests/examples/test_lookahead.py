@@ -7,16 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+from example_projects import use_example
 from run_folders import assert_same_state, weights
 from torch import nn
 from training_runs import DIGITS, Train, whole_and_resumed
 
+from examples.airbench.airbench import Lookahead
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.hooks import Lookahead
 
 SHORT = (*DIGITS, "duration=12", "hook=lookahead", "hooks.lookahead.interval=5")
+
+
+@pytest.fixture(autouse=True)
+def project(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_example("airbench", monkeypatch)
 
 
 def test_weights_become_the_average_every_few_updates_and_at_the_end() -> None:

@@ -16,7 +16,7 @@ from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS, RETIRED
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log, typed_line
-from hydrant.imports.lazy import import_without_gc
+from hydrant.imports.lazy import paused_gc
 from hydrant.runs.log_setup import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
 from hydrant.terminal import console
@@ -115,7 +115,7 @@ def _call(command: str, *arguments: str) -> int:
         console.begin_activity(f"hydrant {command}")
     if known.runs_own_code:
         _allow_own_code(arguments)
-    with import_without_gc():
+    with paused_gc():
         from hydrant.runs.log_setup import preserve_loggers
 
         function = _function_of(command)

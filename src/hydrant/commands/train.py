@@ -16,7 +16,7 @@ from hydrant.config.compose import Composer, JobComposer, composing
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.hydra_main import parse_flags, primary_of, prints
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
-from hydrant.imports.lazy import import_without_gc
+from hydrant.imports.lazy import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
 from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
@@ -90,7 +90,7 @@ def _execute(job: Job, logs: Any) -> RunResult:
         logging, verbose = logs
         configure_log(DictConfig(logging), verbose)
         console.show_activity("importing PyTorch")
-        with import_without_gc():
+        with paused_gc():
             from hydrant.runs.execute import execute  # imports torch
 
         return execute(job)
@@ -156,7 +156,7 @@ def _no_folder(key: str, folder: Path, error: OSError) -> ConfigError:
 def _train_as_rank(arguments: Sequence[str]) -> int:
     """Train under torchrun or srun: rank 0 composes the config, all ranks train."""
     parent = os.getppid()  # read now, because it may end while torch is imported
-    with import_without_gc():
+    with paused_gc():
         import torch.distributed as dist
 
         from hydrant.runs.elastic import write_error_file

@@ -19,7 +19,7 @@ from hydrant.config.flat import is_neutral
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.files.redaction import HIDDEN, redacted
-from hydrant.imports.lazy import import_without_gc
+from hydrant.imports.lazy import paused_gc
 from hydrant.safety.targets import locate
 
 _NO_JOBS: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -154,7 +154,7 @@ def _imported(path: str) -> Callable[..., Any]:
     """Return a resolver that imports the function at a path when it is first used."""
 
     def resolve(*arguments: Any, _parent_: DictConfig) -> Any:
-        with import_without_gc():
+        with paused_gc():
             function = locate(path, "")
         return function(*arguments, _parent_=_parent_)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from hydrant.checks import nearest
 from hydrant.errors import ConfigError, quoted, shown
 from hydrant.imports.distribution import require_extra
-from hydrant.imports.lazy import restored_gc
 from hydrant.runs.log_setup import process_settings
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _remedy_of(override: str) -> str | None:
     from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
     from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
-    with HYDRA_LOCK, process_settings(), restored_gc():
+    with HYDRA_LOCK, process_settings():
         try:
             check(without_hydra(compose_run([override])))
         except (ConfigError, *HYDRA_ERRORS) as error:

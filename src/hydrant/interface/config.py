@@ -17,7 +17,6 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import begin_run
 from hydrant.errors import ConfigError
-from hydrant.imports.lazy import restored_gc
 from hydrant.interface.arguments import known_arguments, list_of_texts
 from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.log_setup import process_settings
@@ -93,7 +92,7 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     (0.2, 10)
     """
     words = list_of_texts("overrides", overrides)
-    with HYDRA_LOCK, process_settings(), restored_gc(), _conf_folder(conf):
+    with HYDRA_LOCK, process_settings(), _conf_folder(conf):
         try:
             return Config(compose_run(words))
         except HYDRA_ERRORS as error:

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 
 from hydrant import seeding
-from hydrant.imports.lazy import restored_gc
 from hydrant.runs.log_setup import preserve_loggers, process_settings
 
 
 @contextlib.contextmanager
 def unchanged_process() -> Generator[None]:
     """Restore arguments, variables, loggers, the global random generators and the global settings of torch."""
-    with process_settings(), preserve_loggers(), restored_gc(), _random_state(), _torch_settings():
+    with process_settings(), preserve_loggers(), _random_state(), _torch_settings():
         yield
 
 

@@ -6,11 +6,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from hydrant.imports.lazy import import_without_gc
+from hydrant.imports.lazy import paused_gc
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.signals import stop_when_orphaned
 
-with import_without_gc():
+with paused_gc():
     from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
     from hydrant.terminal.console import begin_activity, standard_streams

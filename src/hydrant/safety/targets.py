@@ -21,7 +21,7 @@ from hydrant.checks import nearest
 from hydrant.errors import ConfigError, quoted, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports.distribution import extra_of, install_command
-from hydrant.imports.lazy import import_without_gc
+from hydrant.imports.lazy import paused_gc
 from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
 
 _LOADED = re.compile(
@@ -94,8 +94,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
     for key, node in nodes:
         path = node["_target_"]
         is_trusted = lies_under(path, trusted)
-        # import_without_gc would exclude the objects of a user's module from garbage collection.
-        with contextlib.nullcontext() if is_trusted else import_without_gc():
+        with paused_gc():
             target = locate(path, f"{key}._target_")
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
@@ -221,7 +220,7 @@ def import_targets(config: Mapping[str, Any]) -> None:
     for key, target in targets_of(config):
         locate(target, key)
     _named.update(_outside(target for _, target in targets_of(config)))
-    with import_without_gc():
+    with paused_gc():
         for name in _ALWAYS:
             importlib.import_module(name)
 

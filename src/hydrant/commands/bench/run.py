@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -25,7 +24,6 @@ from hydrant.config.check import check
 from hydrant.config.command_line import writing_to
 from hydrant.config.compose import combinations, compose, uncompiled
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.instantiate import instantiate
 from hydrant.config.job_folders import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.atomic_write import write_json
@@ -37,8 +35,6 @@ from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped, StopRequest
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
-from hydrant.trackers.base import RunIdentity
-from hydrant.trackers.wandb import WandbTracker
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
 from hydrant.training.plotting import Bar, draw_bars
@@ -139,90 +135,31 @@ def _compute_dtype(trainer: Trainer) -> torch.dtype:
         return (weight @ weight).dtype
 
 
-class BenchOutput:
-    """The output folder, files and W&B run of one `hydrant bench`. Empty folders are removed at the end."""
+def _check_free(folder: Path, key: str) -> None:
+    """Check that the folder of the results can be written and holds no others; `key` names it.
 
-    def __init__(self, options: Namespace, overrides: Sequence[str], name: str | None) -> None:
-        self.folder = options.output or Path(run_folder("outputs", name))
-        self._options, self._overrides = options, overrides
-        self._words = " ".join(redacted(list(overrides)))  # as shown in pictures and in W&B
-        world = World.from_launcher()
-        self._environment = describe_environment(world.device, world.world_size)
-        self._new_folders = missing_folders(self.folder)
-        self._exit_status = 1  # replaced by `write`
-        self._tracker: WandbTracker | None = None
+    Raises:
+        ConfigError: it cannot be written, or is in use.
+    """
+    for file, content in ((SUMMARY, "a run"), ("bench.json", "results of bench")):
+        if (folder / file).exists():
+            raise ConfigError(key, f"{folder} already contains {content}", remedy="choose another folder")
+    with writing_to("--output", folder / "bench.json"):
+        pass
 
-    def __enter__(self) -> BenchOutput:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._tracker is not None:
-            self._tracker.finish(self._exit_status, {})
-        remove_if_empty(self._new_folders)
-
-    def open(self) -> None:
-        """Create all folders and start the tracker, so that an error comes before the first measurement.
-
-        Raises:
-            ConfigError: a file cannot be written, the folder is in use, or the tracker's settings are wrong.
-        """
-        for file, content in ((SUMMARY, "a run"), ("bench.json", "results of bench")):
-            if (self.folder / file).exists():
-                key, remedy = "name" if self._options.output is None else "--output", "choose another folder"
-                raise ConfigError(key, f"{self.folder} already contains {content}", remedy=remedy)
-        for flag, path, suffix in (
-            ("--output", self.folder / "bench.json", ".json"),
-            ("--csv", self._options.csv, ".csv"),
-            ("--png", self._options.png, ".png"),
-        ):
-            if path is not None:
-                with writing_to(flag, path, suffix):
-                    pass
-        if self._options.wandb:
-            self._tracker = self._start_tracker()
-
-    def write(self, results: Sequence[CellResult], claims: Sequence[str], exit_status: int) -> None:
-        """Write all files, log to W&B, and print the table (or the JSON) with the claims of the experiment."""
-        file, picture = self.folder / "bench.json", self.folder / "bench.png"
-        record = self._record(results)
-        with writing_to("--output", file):
-            write_json(file, record)
-        for path in filter(None, (self.folder / "bench.csv", self._options.csv)):
-            with writing_to("--csv", path):
-                write_csv(results, path)
-        for path in filter(None, (picture, self._options.png)):
-            with writing_to("--png", path):
-                draw(results, self._words, path)
-        folder = relative(self.folder.absolute())
-        claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
-        text = f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {folder}"
-        tell(text, {"folder": folder, **record})
-        self._exit_status = exit_status
-        if self._tracker is not None:
-            self._tracker.log({"num_updates": self._options.updates, "time": time.time(), **scalars(results)})
-            self._tracker.table("bench/cells", *columns(results))
-            self._tracker.image("bench/ranking", picture)
-            notice(f"W&B: {self._tracker.describe()['path']}")
-
-    def _record(self, results: Sequence[CellResult]) -> dict[str, Any]:
-        return {
-            "environment": self._environment,
-            "num_cpus": os.cpu_count(),
-            "num_threads": torch.get_num_threads(),
-            "overrides": list(self._overrides),
-            "repeats": self._options.repeats,
-            "updates": self._options.updates,
-            "warmup": self._options.warmup,
-            "cells": [result.record() for result in results],
-        }
-
-    def _start_tracker(self) -> WandbTracker:
-        settings = [override for override in self._overrides if override.startswith("tracker.")]
-        config = check(compose(["tracker=wandb", *settings]))
-        folder = self.folder.resolve()
-        choices = {"overrides": self._words, **self._environment}
-        identity = RunIdentity(folder, folder.name, "bench", "bench", ("bench",), choices)
-        return instantiate(config, "tracker")(identity, 0)
+def _write(
+    folder: Path, record: dict[str, Any], results: Sequence[CellResult], claims: Sequence[str]
+) -> None:
+    """Write all files, and print the table (or the JSON) with the claims of the experiment."""
+    with writing_to("--output", folder / "bench.json"):
+        write_json(folder / "bench.json", record)
+        write_csv(results, folder / "bench.csv")
+        draw(results, " ".join(redacted(record["overrides"])), folder / "bench.png")
+    place = relative(folder.absolute())
+    claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
+    text = f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {place}"
+    tell(text, {"folder": place, **record})
 
 
 _COLUMNS = {
@@ -314,16 +251,6 @@ def draw(results: Sequence[CellResult], title: str, path: Path) -> None:
     draw_bars(bars, path, title=title, unit="ms per update", marked="eager", plain="compiled")
 
 
-def scalars(results: Sequence[CellResult]) -> dict[str, float]:
-    """Return every figure of every cell under a metric key."""
-    return {
-        f"bench/{result.name.replace(' ', ',')}/{name}": value
-        for result in results
-        for name, value in result.figures().items()
-        if value is not None
-    }
-
-
 def _shown_axes(results: Sequence[CellResult]) -> list[str]:
     """Return the axes of the cell that has the most. Eager cells have no `compile.*` axes."""
     return max((list(result.labels) for result in results), key=len)
@@ -351,19 +278,27 @@ def run_bench(options: Namespace, overrides: Sequence[str]) -> int:
     configs = [result.config for result in results if result.error is None]
     claims = list(dict.fromkeys(config["claim"] for config in configs if config["claim"] is not None))
     check_num_updates(configs[0], options.warmup + options.updates)
-    with BenchOutput(options, overrides, configs[0]["name"]) as output:
-        output.open()
-        try:
-            _measure_all(results, options, output.folder)
-        except (Stopped, KeyboardInterrupt) as stop:
-            if any(result.repeats and result.status != "refused" for result in results):
-                exit_status = stop.exit_status if isinstance(stop, Stopped) else 128 + signal.SIGINT
-                output.write(results, claims, exit_status)
-            raise
+    world = World.from_launcher()
+    record = {
+        "environment": describe_environment(world.device, world.world_size),
+        "num_cpus": os.cpu_count(),
+        "num_threads": torch.get_num_threads(),
+        "overrides": list(overrides),
+        "repeats": options.repeats,
+        "updates": options.updates,
+        "warmup": options.warmup,
+    }
+    folder = options.output or Path(run_folder("outputs", configs[0]["name"]))
+    new_folders = missing_folders(folder)
+    try:
+        _check_free(folder, "name" if options.output is None else "--output")
+        _measure_all(results, options, folder)
         _check_any_can_run(results)
-        exit_status = int(any(result.status in ("failed", "differs", "not compared") for result in results))
-        output.write(results, claims, exit_status)
-        return exit_status
+    finally:
+        if any(result.repeats and result.status != "refused" for result in results):
+            _write(folder, record | {"cells": [result.record() for result in results]}, results, claims)
+        remove_if_empty(new_folders)
+    return int(any(result.status in ("failed", "differs", "not compared") for result in results))
 
 
 def _check_any_can_run(results: Sequence[CellResult]) -> None:

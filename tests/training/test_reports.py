@@ -1,4 +1,4 @@
-"""What a run says about its micro-batches: what depends on the number of ranks, and with which key it does not."""
+"""What a run says about its micro-batches: what depends on the number of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training_runs import Train
 from hydrant import cli, seeding
 from hydrant.clock import Steps
 from hydrant.data import NoMixing, StreamSpec
-from hydrant.training.reports import log_micro_batch_size, shared_size
+from hydrant.training.reports import log_micro_batch_size
 
 WORDS = ("tracker=local", "global_batch_size=32", "duration=2", "eval_every=null", "save_every=null")
 MLP, CONVNET = (*WORDS, "model.hidden=[8]", "model.dropout=0"), (*WORDS, "model=convnet", "model.widths=[4]")
@@ -24,25 +24,12 @@ MIXED = (*CONVNET, "model.dropout=0.1", "mixing=mixup_cutmix")
 
 
 @pytest.mark.parametrize(
-    ("size", "micro", "mixing", "expected"),
-    [
-        (
-            32, 16, None, "batch norm, mixing: computed per micro-batch (16 samples), whose size depends on the number "
-            "of ranks; micro_batch_size=16 gives the same numbers on 1 and 2 ranks",
-        ),
-        (
-            14, 7, NO_MIXING, "batch norm: computed per micro-batch (7 samples), whose size depends on the number of "
-            "ranks; micro_batch_size=7 gives the same numbers on 1 and 2 ranks",
-        ),
-        (
-            2, 1, NO_MIXING, "batch norm: computed per micro-batch (1 samples), whose size depends on the number of "
-            "ranks",
-        ),
-    ],
-)  # fmt: skip
+    ("size", "micro", "mixing", "depending"),
+    [(32, 16, None, "batch norm, mixing"), (14, 7, NO_MIXING, "batch norm"), (2, 1, NO_MIXING, "batch norm")],
+)
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_only_several_ranks_say_what_depends_on_their_number(
-    size: int, micro: int, mixing: Any, expected: str, num_ranks: int, caplog: pytest.LogCaptureFixture
+    size: int, micro: int, mixing: Any, depending: str, num_ranks: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = StreamSpec(
         0, Steps.constant(size), micro if num_ranks == 2 else size, 0, num_ranks, torch.device("cpu")
@@ -55,6 +42,10 @@ def test_only_several_ranks_say_what_depends_on_their_number(
     seeding.seed_micro_step(0, 0, 0, spec.device)  # nothing draws after it
     with caplog.at_level("INFO", "hydrant"):
         log_micro_batch_size(trainer)
+    expected = (
+        f"{depending}: computed per micro-batch ({micro} samples), whose size depends on the number of ranks, "
+        "unless micro_batch_size is given"
+    )
     assert caplog.messages == ([expected] if num_ranks == 2 else [])
     assert state.micro_batch_size == spec.micro_batch_size
 
@@ -66,7 +57,7 @@ def test_a_run_on_two_ranks_says_what_depends_on_their_number(
     run_on_ranks(2, workdir, [("train", "name=mixed", *MIXED)])
     [line] = [line for line in capfd.readouterr().out.splitlines() if "per micro-batch" in line]
     assert line.startswith("random layers, batch norm, mixing: computed per micro-batch (16 samples)")
-    assert line.endswith("micro_batch_size=16 gives the same numbers on 1 and 2 ranks")
+    assert line.endswith("unless micro_batch_size is given")
 
 
 @pytest.mark.parametrize("words", [MLP, MIXED, (*MIXED, "micro_batch_size=16")])
@@ -75,25 +66,6 @@ def test_a_run_on_one_rank_says_nothing(
 ) -> None:
     train(*words)
     assert "micro-batch" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("samples", "micro", "only_even", "expected"),
-    [
-        (64, 64, False, 32),
-        (64, 16, False, 16),
-        (45, 45, False, 15),
-        (30, 30, True, 10),
-        (6, 6, True, 2),
-        (7, 7, False, None),
-        (1, 1, False, None),
-    ],
-)
-def test_the_size_that_is_named_can_be_shared(
-    samples: int, micro: int, only_even: bool, expected: int | None
-) -> None:
-    spec = StreamSpec(0, Steps.constant(samples), micro, 0, 1, torch.device("cpu"))
-    assert shared_size(spec, only_even=only_even) == expected
 
 
 @pytest.mark.slow

@@ -155,12 +155,6 @@ def prepare_start(plan: Plan, start: Start) -> None:
     """
     config = plan.config
     _prepare_weights(start, plan.task, config)
-    learned = data_identity.loaded_parts(config)
-    if start.weights is not None and (source := start.weights.checkpoint) is not None:
-        learned["init_from"] = source
-    identity = data_identity.DataIdentity.of(plan)
-    for key, checkpoint in learned.items():
-        data_identity.DataIdentity.saved(SavedCheckpoint(checkpoint)).warn_of_learned(identity, key)
     if start.checkpoint is not None:
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
@@ -168,7 +162,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         data_identity.check_ranks(plan.train, start.checkpoint, plan.world.world_size)
         saved = data_identity.DataIdentity.saved(start.checkpoint)
-        saved.check_unchanged(identity, is_strict=config["resume_strict"])
+        saved.check_unchanged(data_identity.DataIdentity.of(plan), is_strict=config["resume_strict"])
         old_batch_size = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
         data_identity.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)

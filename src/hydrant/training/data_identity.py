@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Self
 
 from hydrant.clock import Clock, batch_size_steps
@@ -10,9 +9,8 @@ from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
-from hydrant.safety.targets import target_nodes
 from hydrant.training.checkpoint.content import SavedCheckpoint, split
-from hydrant.training.checkpoint.folder import TRAINING, find_checkpoint
+from hydrant.training.checkpoint.folder import TRAINING
 from hydrant.training.trainer import Plan
 
 _VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
@@ -115,21 +113,6 @@ class DataIdentity:
                     raise ConfigError("data", text.format(difference), remedy=remedy)
                 log.warning("%s; the run continues with the new samples", text.format(difference))
 
-    def warn_of_learned(self, now: Self, key: str) -> None:
-        """Warn if weights, whose data these were, fit but have learned other classes or columns than those of `now`.
-
-        Args:
-            key: names the weights.
-        """
-        differences = self.differences(now)
-        # A last layer of another number of classes does not fit, which the log says.
-        if len(self.class_names or ()) == len(now.class_names or ()) and "class_names" in differences:
-            log.warning("%s: the weights have learned other classes: %s", key, differences["class_names"])
-        if difference := differences.get("statistics"):
-            log.warning(
-                "%s: the weights have learned samples that were prepared otherwise: %s", key, difference
-            )
-
 
 def _changed_classes(learned: list[str] | None, names: list[str] | None) -> str:
     """Return the first class with another name, or the changed number of classes; "" if all are the same or unknown."""
@@ -173,20 +156,6 @@ def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
     if isinstance(source, IterableSource) and source.is_divided and num_saved != num_ranks:
         message = f"{num_ranks} ranks cannot go on with a stream that {num_saved} ranks have read"
         raise ConfigError("data.divided", message, remedy=f"start {num_saved}")
-
-
-def loaded_parts(config: Mapping[str, Any]) -> dict[str, Path]:
-    """Return the checkpoints that `with_weights` loads into parts such as a teacher, by the keys that name them.
-
-    Reads all their bytes.
-    """
-    checkpoints: dict[str, Path] = {}
-    for key, node in target_nodes({group: config[group] for group in ("model", "task")}, ""):
-        if node["_target_"].startswith("hydrant.") and node["_target_"].endswith(".with_weights"):
-            name = f"{key}.path".lstrip(".")
-            if node.get("path") is not None:
-                checkpoints[name] = find_checkpoint(node["path"], name)
-    return checkpoints
 
 
 def check_batch_sizes(saved: SavedCheckpoint, earlier: Any, clock: Clock) -> None:

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import as_real
-from hydrant.data import StreamSpec
 from hydrant.data.augment import NoMixing
 from hydrant.errors import log
-from hydrant.optimizers.clipping import is_sharded
+from hydrant.optimizers.clipping import full_tensor
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.evaluation import draw
@@ -83,29 +81,22 @@ def log_micro_batch_size(trainer: Trainer) -> None:
     before, state.micro_batch_size = state.micro_batch_size, spec.micro_batch_size
     if plan.config["micro_batch_size"] is not None or (before is None and spec.world_size == 1):
         return
-    mixes = not isinstance(plan.mixing, NoMixing)
     last_idx = (spec.num_micro_steps(state.num_updates - 1) - 1) * spec.world_size + spec.rank
     depending = {
         "random layers": seeding.has_drawn(spec.seed, state.num_updates - 1, last_idx, spec.device),
         "batch norm": uses_batch_statistics(trainer.task),
-        "mixing": mixes,
+        "mixing": not isinstance(plan.mixing, NoMixing),
     }
     names = ", ".join(name for name, depends in depending.items() if depends)
     if not names or not plan.world.is_rank_zero:
         return
-    size, current = shared_size(spec, only_even=mixes), f"{spec.micro_batch_size} samples"
+    current = f"computed per micro-batch ({spec.micro_batch_size} samples"
     if before is not None:
-        message = (
-            "%s: computed per micro-batch (%s, before %d), so other numbers result than on the earlier ranks"
-        )
+        message = "%s: %s, before %d), so other numbers result than on the earlier ranks"
         log.warning(message, names, current, before)
-        return
-    remedy = ""
-    if size is not None:
-        ranks = f"1 and {math.gcd(*spec.batch_sizes.values) // size} ranks"
-        remedy = f"; micro_batch_size={size} gives the same numbers on {ranks}"
-    message = "%s: computed per micro-batch (%s), whose size depends on the number of ranks%s"
-    log.info(message, names, current, remedy)
+    else:
+        message = "%s: %s), whose size depends on the number of ranks, unless micro_batch_size is given"
+        log.info(message, names, current)
 
 
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
@@ -133,14 +124,6 @@ def log_histograms(trainer: Trainer) -> None:
         trainer.logger.histograms(trainer.state.num_updates, histograms(trainer.model))
 
 
-def shared_size(spec: StreamSpec, *, only_even: bool) -> int | None:
-    """Return the largest micro-batch size, above 1, that one rank and several can use; None if there is none."""
-    num_ranks = math.gcd(*spec.batch_sizes.values) // spec.micro_batch_size
-    largest = spec.micro_batch_size if num_ranks > 1 else spec.micro_batch_size // 2
-    sizes = (n for n in range(largest, 1, -1) if spec.micro_batch_size % n == 0 and not (only_even and n % 2))
-    return next(sizes, None)
-
-
 NUM_BINS = 64
 
 
@@ -150,73 +133,22 @@ def histograms(model: nn.Module) -> dict[str, Histogram]:
 
     With sharded parameters all ranks must call this together; each gets the histograms of the whole tensors.
     """
-    tensors: dict[str, Tensor] = {}
+    counted: dict[str, Histogram] = {}
     for name, parameter in model.named_parameters():
-        tensors[f"weights/{name}"] = parameter.detach()
+        counted[f"weights/{name}"] = _histogram(parameter)
         if parameter.grad is not None:
-            tensors[f"gradients/{name}"] = parameter.grad
-    if not tensors:
-        return {}
-    has_shards = any(is_sharded(tensor) for tensor in tensors.values())
-    values = [_local_values(tensor) for tensor in tensors.values()]
-    extremes = torch.stack([_extremes(local) for local in values])  # (tensors, 2)
-    if has_shards:
-        dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
-    bounds = _bounds(extremes)
-    counts = torch.stack([_count(local, bound) for local, bound in zip(values, bounds, strict=True)])
-    if has_shards:
-        dist.all_reduce(counts)
-    rows: list[list[float]] = torch.cat([bounds, counts], dim=1).tolist()  # the one transfer
-    return {
-        key: _histogram(row, _num_copies(tensor) if has_shards else 1)
-        for (key, tensor), row in zip(tensors.items(), rows, strict=True)
-    }
+            counted[f"gradients/{name}"] = _histogram(parameter.grad)
+    return counted
 
 
-def _local_values(tensor: Tensor) -> Tensor:
-    """Return this rank's values of a tensor as flat float32; a complex number as two."""
-    local = tensor.to_local() if is_sharded(tensor) else tensor
-    return as_real(local.coalesce().values() if local.is_sparse else local).reshape(-1).float()
-
-
-def _extremes(values: Tensor) -> Tensor:
-    """Return (-minimum, maximum) of the finite values, (2,) float64; -inf twice if there are none."""
-    if not values.numel():
-        return values.new_full((2,), -math.inf, dtype=torch.float64)
-    is_finite = values.isfinite()
-    return torch.stack([torch.where(is_finite, sign * values, -math.inf).amax() for sign in (-1, 1)]).double()
-
-
-def _bounds(extremes: Tensor) -> Tensor:
-    """Return the range of each tensor's bins, (tensors, 2). As in numpy, its width is 1 if all values are equal."""
-    low, high = -extremes[:, 0], extremes[:, 1]
-    is_empty = low > high
-    low, high = (end.masked_fill(is_empty, 0) for end in (low, high))
-    margin = 0.5 * (low == high)
-    return torch.stack([low - margin, high + margin], dim=1)
-
-
-def _count(values: Tensor, bounds: Tensor) -> Tensor:
-    """Return the bin counts, the sum and the sum of squares of the finite values, (NUM_BINS + 2,) float64."""
-    is_finite = values.isfinite()
-    low, high = bounds.float()
-    position = ((values - low) * (NUM_BINS / (high - low))).nan_to_num(0).clamp_(0, NUM_BINS - 1)
-    counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=values.device)
-    counts.scatter_add_(0, position.long(), is_finite.long())  # torch.bincount would wait for the device
-    finite = values.masked_fill(~is_finite, 0)
-    sums = [finite.sum(dtype=torch.float64), finite.square().sum(dtype=torch.float64)]
-    return torch.cat([counts.double(), torch.stack(sums)])
-
-
-def _num_copies(tensor: Tensor) -> int:
-    """Return how many ranks hold the same values of a tensor."""
-    if not is_sharded(tensor):
-        return dist.get_world_size()
-    mesh, placements = tensor.device_mesh, tensor.placements
-    return math.prod(mesh.size(n) for n, placement in enumerate(placements) if placement.is_replicate())
-
-
-def _histogram(row: list[float], num_copies: int) -> Histogram:
-    low, high, *counts, total, squares = row
-    counts = [round(count / num_copies) for count in counts]
-    return Histogram(low, high, counts, total / num_copies, squares / num_copies)
+def _histogram(tensor: Tensor) -> Histogram:
+    """Count the finite values of a tensor; a complex number as two. As in numpy, the width is 1 if all are equal."""
+    whole = full_tensor(tensor)
+    values = as_real(whole.coalesce().values() if whole.is_sparse else whole).flatten().float()
+    values = values[values.isfinite()]
+    low, high = (float(end) for end in values.aminmax()) if len(values) else (0.0, 0.0)
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    position = ((values - low) * (NUM_BINS / (high - low))).clamp(0, NUM_BINS - 1)
+    counts = position.long().bincount(minlength=NUM_BINS).tolist()
+    values = values.double()
+    return Histogram(low, high, counts, float(values.sum()), float(values.square().sum()))

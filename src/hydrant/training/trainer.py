@@ -33,7 +33,7 @@ from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.precision import Precision
-from hydrant.training.profiling.base import Phase, Profiler
+from hydrant.training.profiling.trace import NoProfiler, Phase
 from hydrant.training.splits import Split, validation_splits
 from hydrant.training.update import Optimizers
 
@@ -61,7 +61,7 @@ class Plan:
     parallel: Parallel
     averaging: Averaging
     mixing: Mixing
-    profiler: Profiler
+    profiler: NoProfiler
     hooks: Hooks
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
     pictured_classes: int | None  # of the configured confusion matrix; None: the task predicts no classes
@@ -159,7 +159,7 @@ class Trainer:
     forward: Callable[[nn.Module, Batch], Outcome] = field(init=False)
     _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
     buffers: RankBuffers = field(init=False)
-    phase_observers: list[Profiler | Watchdog] = field(init=False)
+    phase_observers: list[NoProfiler | Watchdog] = field(init=False)
     _kept_batches: dict[str, LoaderBatches] = field(init=False, default_factory=dict[str, LoaderBatches])
 
     def __post_init__(self) -> None:

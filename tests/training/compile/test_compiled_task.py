@@ -407,7 +407,7 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
 @pytest.mark.parametrize(
     ("kind", "key", "remedy"),
     [
-        ("changing", "compile.max_recompiles=2", "make it a tensor, for example a buffer. Use compile=eager, or "),
+        ("changing", "compile.max_recompiles=2", "Use compile=eager, or "),
         *slow(
             ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_fail"),
             ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
@@ -425,7 +425,7 @@ def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
 
 
 @pytest.mark.slow
-def test_torch_s_limit_is_logged_with_its_remedy_in_evaluations_too(
+def test_torch_s_limit_is_logged_in_evaluations_too(
     net: Callable[[str], tuple[str, ...]], train: Train
 ) -> None:
     words = (
@@ -437,7 +437,7 @@ def test_torch_s_limit_is_logged_with_its_remedy_in_evaluations_too(
     )
     folder = train(*net("changing in evaluation"), *words)
     [limit] = report(folder)["limits"]
-    assert (folder / "train.log").read_text().count(f"{limit['guard']}; {limit['remedy']}") == 1
+    assert (folder / "train.log").read_text().count(limit["guard"]) == 1
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:
     lines = ["", f"{title}: {len(breaks) or 'none'}"]
     for incident in breaks:
         lines.append(f"  {_short(incident.location)}  {incident.code}")
-        lines += [f"      {incident.reason}", f"      -> {incident.remedy}"]
+        lines += [f"      {incident.reason}", *([f"      -> {incident.remedy}"] if incident.remedy else [])]
     return lines
 
 

@@ -301,8 +301,8 @@ class Compile(compile_base.Compilation):
     def _check_limits(self, report: CompileReport) -> None:
         """Log where torch's limit was reached, and check the limits of the config."""
         for incident in report.limits[self._num_logged_limits :]:
-            message = "eager from update %d on, because torch allows no more recompilations: %s; %s"
-            log.warning(message, self._num_updates, incident, incident.remedy)
+            message = "eager from update %d on, because torch allows no more recompilations: %s"
+            log.warning(message, self._num_updates, incident)
         self._num_logged_limits = len(report.limits)
         self._check_budget("recompile", report.recompiles)
         self._check_budget("graph break", report.graph_breaks)
@@ -312,10 +312,7 @@ class Compile(compile_base.Compilation):
         if budget is None or len(incidents) <= budget or kind in self._exceeded:
             return
         self._exceeded.add(kind)
-        last = incidents[-1]
-        message = (
-            f"{len(incidents)} {kind}s are more than {key}={budget}; the last one at {last}; {last.remedy}"
-        )
+        message = f"{len(incidents)} {kind}s are more than {key}={budget}; the last one at {incidents[-1]}"
         if self._fails_over_budget:
             self._fail_or_continue_eager(message)
         else:
@@ -354,8 +351,8 @@ class Compile(compile_base.Compilation):
         assert self._monitor is not None
         self._record(self._monitor, "after update")
         limit = self._monitor.report().limits[-1]
-        message = f"torch allows no more recompilations: {limit}; {limit.remedy}"
-        return f"{message}; or let calls that fit no graph run eager: compile.fullgraph=auto"
+        remedy = "let calls that fit no graph run eager: compile.fullgraph=auto"
+        return f"torch allows no more recompilations: {limit}; {remedy}"
 
     def _fail_or_continue_eager(self, message: str, cause: Exception | None = None) -> None:
         """Run the task eager from now on if the config says so. The steps stay compiled, as on the other ranks.

@@ -40,8 +40,8 @@ from hydrant.training.prepare import build_optimizers, rehearsal, samples
 from hydrant.training.prepare.check_sharding import check_sharding
 from hydrant.training.prepare.check_steps import check_saving, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
-from hydrant.training.profiling.base import Profiler
 from hydrant.training.profiling.costs import reset_peak_memory
+from hydrant.training.profiling.trace import NoProfiler
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
@@ -121,7 +121,7 @@ def _prepare(
     )  # fmt: skip
     hooks = build_optimizers.make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
-    profiler: Profiler = instantiate(config, "profiler", world.device, clock)
+    profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)

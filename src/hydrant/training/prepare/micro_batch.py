@@ -20,8 +20,8 @@ from hydrant.training.loop import make_update, train_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.profiling.base import NoProfiler
 from hydrant.training.profiling.costs import synchronize
+from hydrant.training.profiling.trace import NoProfiler
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 

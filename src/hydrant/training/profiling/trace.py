@@ -1,114 +1,96 @@
 """torch.profiler over a window of updates: a trace, two tables and, on CUDA, a memory snapshot.
 
-Text tables of the time of profiled updates: by phase of the loop, and by kernel.
+Text tables of the time of profiled updates: by phase of the loop, and by kernel, which is torch's.
 """
 
 import bisect
 import contextlib
 import os
 import typing
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch.autograd import DeviceType
-from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
+from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, log, log_errors
 from hydrant.terminal.text import align_columns
-from hydrant.training.profiling.base import Phase, Profiler
 
+Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 
-_MAX_KERNELS = 20  # rows of the table of kernels
-_MAX_NAME = 80  # characters
 
+def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
+    """Return a table with a row for each phase that occurs. Phases follow one another and do not overlap.
 
-@dataclass
-class PhaseTime:
-    """Total microseconds in one phase."""
-
-    calls: int = 0
-    host: float = 0.0
-    device: float = 0.0  # of the kernels it launched, whenever they ran
-
-
-def phase_times(events: Iterable[FunctionEvent]) -> dict[str, PhaseTime]:
-    """Return the time in each phase that occurs. Phases follow one another and do not overlap."""
+    Args:
+        events: of the profile.
+        num_updates: how many updates were profiled.
+    """
     events = list(events)
     on_host = [event for event in events if event.device_type == DeviceType.CPU]
     spans = [event for event in on_host if event.is_user_annotation and event.name in PHASES]
     spans.sort(key=lambda event: event.time_range.start)
-    times = {name: PhaseTime() for name in PHASES if any(span.name == name for span in spans)}
-    for span in spans:
-        times[span.name].calls += 1
-        times[span.name].host += span.time_range.elapsed_us()
     # An event belongs to the phase in which it starts, whatever its thread: backward passes launch kernels
     # from another one. User annotations appear on the device as well, where they are not kernels.
     starts = [span.time_range.start for span in spans]
     annotations = {event.name for event in events if event.is_user_annotation}
+    device = dict.fromkeys(
+        PHASES, 0.0
+    )  # microseconds of the kernels that a phase launched, whenever they ran
     for event in on_host:
         position = bisect.bisect_right(starts, event.time_range.start) - 1
         if position >= 0:
             launched = (kernel.duration for kernel in event.kernels if kernel.name not in annotations)
-            times[spans[position].name].device += sum(launched)
-    return times
-
-
-def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
-    """Return a table with a row for each phase. `num_updates`: how many updates were profiled."""
-    times = phase_times(events)
-    total = sum(time.host for time in times.values())
-    on_device = any(time.device for time in times.values())
-    header = ["ms", "ms/update", "share", *(["device ms"] if on_device else []), "calls", "phase"]
-    rows = [
-        [
-            f"{time.host / 1e3:.3f}",
-            f"{time.host / 1e3 / num_updates:.3f}",
-            f"{time.host / total:.1%}",
-            *([f"{time.device / 1e3:.3f}"] if on_device else []),
-            f"{time.calls}",
-            name,
-        ]
-        for name, time in times.items()
-    ]
-    return _lines([header, *rows])
-
-
-def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
-    """Return a table of the kernels with the most self time; on a CPU, of the operators."""
-    averages = list(averages)
-    kernels = [a for a in averages if a.device_type != DeviceType.CPU and not a.is_user_annotation]
-    title, times = "kernel", [(a.self_device_time_total, a.count, str(a.key)) for a in kernels]
-    if not kernels:
-        title = "operator"
-        times = [(a.self_cpu_time_total, a.count, str(a.key)) for a in averages if not _is_span(str(a.key))]
-    total = sum(time for time, _, _ in times)
-    rows = [
-        [f"{time / 1e3:.3f}", f"{time / total:.1%}", f"{count}", name[:_MAX_NAME]]
-        for time, count, name in sorted(times, reverse=True)[:_MAX_KERNELS]
-    ]
-    return _lines([["self ms", "share", "calls", title], *rows])
-
-
-def _is_span(name: str) -> bool:
-    """Return whether this is the name of a span that contains operators, and not of an operator."""
-    return name in PHASES or name.startswith(("ProfilerStep", "Optimizer."))
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> str:
-    """Align the numbers to the right and the name, which is last, to the left."""
+            device[spans[position].name] += sum(launched)
+    rows = [["ms", "ms/update", "share", "device ms", "calls", "phase"]]
+    total = sum(span.time_range.elapsed_us() for span in spans)
+    for name in PHASES:
+        times = [span.time_range.elapsed_us() for span in spans if span.name == name]
+        host = sum(times)
+        cells = [host / 1e3, host / 1e3 / num_updates, host / total, device[name] / 1e3]
+        if times:
+            rows.append([*("{:.3f} {:.3f} {:.1%} {:.3f}".format(*cells).split()), f"{len(times)}", name])
+    if not any(device.values()):
+        rows = [[*row[:3], *row[4:]] for row in rows]
     return "\n".join(line.rstrip() for line in align_columns(rows, {len(rows[0]) - 1}))
 
 
 _MAX_ALLOCATIONS = 100_000  # the snapshot holds the newest ones
 
 
-class TorchProfiler(Profiler):
+class NoProfiler:
+    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
+
+    is_on = False
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        del device, clock
+
+    def record(
+        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a run trains.
+
+        Args:
+            folder: where the profile is written.
+            num_updates: completed updates when the context is entered.
+            on_file: called with each file after it is written.
+        """
+        return contextlib.nullcontext()
+
+    def enter(self, phase: Phase, num_updates: int) -> None:
+        """Mark the beginning of a phase, which lasts until the next call."""
+
+    def advance(self) -> None:
+        """Mark the end of an update, including its logging, evaluation and checkpoint."""
+
+
+class TorchProfiler(NoProfiler):
     """Profiles a window of updates.
 
     The window is counted from the first update of the process, also after a resume, because every process has to
@@ -139,8 +121,11 @@ class TorchProfiler(Profiler):
     ) -> None:
         lengths = {"wait": wait, "warmup": warmup, "active": active}
         self._window = {name: clock.updates(length, f"profiler.{name}") for name, length in lengths.items()}
-        _check_window(self._window, clock.total_updates)
+        for name in ("warmup", "active"):
+            if self._window[name] < 1:
+                raise ConfigError(f"profiler.{name}", needs="one update or more", got=lengths[name])
         self._has_snapshot = memory_snapshot and device.type == "cuda"
+        self._sort_by = f"self_{device.type}_time_total"
         self._settings: dict[str, Any] = {
             "activities": [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])],
             "record_shapes": record_shapes,
@@ -224,7 +209,7 @@ class TorchProfiler(Profiler):
             return
         with log_errors("profile"):
             phases = phase_table(result.events() or [], num_updates)
-            kernels = kernel_table(result.key_averages())
+            kernels = result.key_averages().table(self._sort_by, row_limit=20, max_name_column_width=80)
             window = f"{num_updates} updates after update {self._start}, in {self._folder.name}/{name}.*"
             log.info("profile of %s\n%s\n\n%s", window, phases, kernels)
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -233,31 +218,6 @@ class TorchProfiler(Profiler):
                 torch.cuda.memory._dump_snapshot(f"{stem}.memory.pickle")  # pyright: ignore[reportPrivateUsage]
             Path(f"{stem}.phases.txt").write_text(f"{phases}\n", encoding="utf-8")
             Path(f"{stem}.kernels.txt").write_text(f"{kernels}\n", encoding="utf-8")
-            _export(result, Path(f"{stem}.pt.trace.json"))
+            result.export_chrome_trace(f"{stem}.pt.trace.json")
             for file in sorted(self._folder.glob(f"{name}.*")):
                 self._on_file(file)
-
-
-def _check_window(window: Mapping[str, int], total_updates: int) -> None:
-    """Raise ConfigError if nothing would be profiled."""
-    for name in ("warmup", "active"):
-        if window[name] < 1:
-            raise ConfigError(f"profiler.{name}", needs="one update or more", got=window[name])
-    if sum(window.values()) > total_updates:
-        key = "active" if window["warmup"] + window["active"] > total_updates else "wait"
-        lengths = " + ".join(f"{length} ({name})" for name, length in window.items())
-        problem = f"a window of {lengths} updates is longer than the run of {total_updates}"
-        raise ConfigError(f"profiler.{key}", problem, remedy="shorten it or raise duration")
-
-
-def _export(result: profile, path: Path) -> None:
-    """Write the whole trace, or no file.
-
-    Raises:
-        OSError: the file cannot be written. torch itself reports no such error.
-    """
-    path.unlink(missing_ok=True)
-    result.export_chrome_trace(str(path))  # torch writes a .tmp file and renames it
-    if not path.exists():
-        path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
-        raise OSError(f"{path.name} cannot be written; is the disk full?")

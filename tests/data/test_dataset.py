@@ -337,20 +337,10 @@ def test_targets_may_be_missing(targets: Any, tmp_path: Path) -> None:
     assert [(batch.num_samples, batch.targets) for batch in batches] == [(4, targets)] * 12
 
 
-@pytest.mark.parametrize(
-    ("mean", "std", "message"),
-    [
-        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "data.mean: needs a number for each of 2 channels"),
-        ([0.0], [0.0], "data.std: .* not above 0"),
-        ([0.0], [float("inf")], "data.std: .* not finite"),
-    ],
-)
-def test_a_normalization_that_does_not_fit_is_refused(
-    mean: list[float], std: list[float], message: str, tmp_path: Path
-) -> None:
+def test_a_normalization_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     file = save(tmp_path, {"inputs": torch.zeros(3, 2), "targets": torch.zeros(3)})
-    with pytest.raises(ConfigError, match=message):
-        from_files(file, file, mean=mean, std=std)
+    with pytest.raises(ConfigError, match=r"data\.mean: needs a number for each of 2 channels"):
+        from_files(file, file, mean=[0.0] * 3, std=[1.0] * 3)
 
 
 def test_pictures_of_inputs_that_are_no_images_show_the_predictions(

@@ -210,13 +210,6 @@ def test_a_truncated_image_is_damaged(tmp_path: Path, decoder: str) -> None:
         pixels(build(root, decoder))
 
 
-def test_an_unknown_decoder_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^data\.decoder: unknown decoder 'simplejpg'; did you mean 'simplejpeg'"
-    ):
-        decoder_of("simplejpg", "bicubic")
-
-
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     with pytest.raises(

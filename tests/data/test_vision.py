@@ -44,12 +44,10 @@ def test_pixels_may_be_left_unnormalized(published: Any, tmp_path: Path) -> None
     torch.testing.assert_close(batch.inputs, torch.from_numpy(published.pixels("val")[0]) / 255)
 
 
-@pytest.mark.parametrize(("key", "values"), [("mean", [0.5, 0.5]), ("std", [1.0, 1.0]), ("std", None)])
-def test_a_wrong_normalization_is_rejected(
-    published: Any, tmp_path: Path, key: str, values: list[float] | None
-) -> None:
+@pytest.mark.parametrize("key", ["mean", "std"])
+def test_a_wrong_normalization_is_rejected(published: Any, tmp_path: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^data\.{key}: "):
-        published.build(tmp_path / "data", **{key: values or [0.0] * published.shape[0]})
+        published.build(tmp_path / "data", **{key: [0.5, 0.5]})
 
 
 def test_only_training_is_augmented(published: Any, tmp_path: Path) -> None:

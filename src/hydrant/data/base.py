@@ -292,17 +292,12 @@ def check_normalization(mean: Sequence[float], std: Sequence[float], num_channel
     """Check the `mean` and `std` by which pixels are normalized: a number for each channel.
 
     Raises:
-        ConfigError: another number of them, or a `std` that is not above 0.
+        ConfigError: another number of them.
     """
     for key, values in {"mean": mean, "std": std}.items():
         if len(values) != num_channels:
-            raise ConfigError(
-                f"data.{key}", needs=f"a number for each of {num_channels} channels", got=list(values)
-            )
-        if not all(map(math.isfinite, values)):
-            raise ConfigError(f"data.{key}", f"{list(values)} contains a number that is not finite")
-    if min(std) <= 0:
-        raise ConfigError("data.std", f"{list(std)} contains a number that is not above 0; 1 does not scale")
+            needs = f"a number for each of {num_channels} channels"
+            raise ConfigError(f"data.{key}", needs=needs, got=list(values))
 
 
 def changes_samples(mean: Sequence[float], std: Sequence[float]) -> bool:

@@ -21,7 +21,7 @@ from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
-from hydrant.files.plain_values import NotNegativeInt, RatioBelowOne, check_value
+from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
 
 T = TypeVar("T")
 
@@ -304,7 +304,7 @@ def tensors(
     num_classes: int | None,
     class_names: Sequence[str] | None,
     mean: Sequence[float],
-    std: Sequence[float],
+    std: Sequence[Positive],
 ) -> Data:
     """Return samples from files, one for each set, held on the device.
 

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hydrant.checks import check_known
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.user_files import check_regular
 from hydrant.imports.distribution import require_extra
@@ -144,14 +143,13 @@ def decoder_of(name: str, interpolation: str) -> Decoder:
     """Return the decoder `data.decoder=name`.
 
     Raises:
-        ConfigError: there is none of this name, its package is missing, or it does not resize by `interpolation`.
+        ConfigError: its package is missing, or it does not resize by `interpolation`.
     """
     decoders: dict[str, Callable[[], Decoder]] = {
         "pillow": _Whole,
         "pillow_draft": lambda: _Reducing(_by_pillow, interpolation),
         "simplejpeg": lambda: _Reducing(_by_simplejpeg, interpolation),
     }
-    check_known("data.decoder", "decoder", name, decoders)
     if name == "simplejpeg":
         require_extra("simplejpeg", ["simplejpeg"], "data.decoder", "simplejpeg")
     if name != "pillow" and interpolation not in _RESIZED_BY_TORCH:

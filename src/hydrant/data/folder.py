@@ -1,23 +1,20 @@
 """Images in one folder per class, the layout of ImageNet, decoded and augmented by workers."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.checks import check_known, unknown_name
 from hydrant.data.base import DamagedSamples, Data, Reader, check_normalization, check_shapes
 from hydrant.data.dataset import make_parts
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import NotNegativeInt, PositiveRatio, Ratio
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveRatio, Ratio
 from hydrant.files.user_files import visible_files
-
-_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +31,13 @@ class ImageAugment:
         re_mode: what fills it: `const` (the mean color), `rand` (one random color) or `pixel` (noise).
     """
 
-    scale: Sequence[float]
-    ratio: Sequence[float]
+    scale: tuple[Positive, Positive]
+    ratio: tuple[Positive, Positive]
     hflip: Ratio
     color_jitter: float | Sequence[float] | None
     auto_augment: str | None
     re_prob: Ratio
-    re_mode: str
-
-    def __post_init__(self) -> None:
-        for name, (low, high) in {"scale": self.scale, "ratio": self.ratio}.items():
-            if not 0 < low <= high:
-                message = f"[{low}, {high}] is not a range of positive numbers"
-                raise ConfigError(f"data.augment.{name}", message)
-        if self.re_mode not in ("const", "rand", "pixel"):
-            raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
+    re_mode: Literal["const", "rand", "pixel"]
 
     def transform(self, **common: Any) -> Transform:
         """Return the training transform. `common` are the arguments shared with evaluation: size, mean, std ...
@@ -80,7 +69,7 @@ class ImageAugment:
 def image_folder(
     *,
     root: str,
-    input_shape: Sequence[int],
+    input_shape: tuple[int, int, int],
     num_classes: int,
     train_dir: str,
     val_dir: str | None,
@@ -88,11 +77,11 @@ def image_folder(
     extra_val: Mapping[str, str],
     num_workers: NotNegativeInt,
     on_error: Literal["fail", "skip"],
-    decoder: str,
-    interpolation: str,
+    decoder: Literal["pillow", "pillow_draft", "simplejpeg"],
+    interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"],
     crop_pct: PositiveRatio,
     mean: Sequence[float],
-    std: Sequence[float],
+    std: Sequence[Positive],
     augment: ImageAugment,
 ) -> Data:
     """Return the images under `root/train_dir/<class>/`, `root/val_dir/<class>/` and so on, read as RGB by a `decoder`.
@@ -101,10 +90,6 @@ def image_folder(
     Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
-    if len(input_shape) != 3 or input_shape[0] != 3:
-        message = f"{list(input_shape)} is configured, but images are RGB: [3, height, width]"
-        raise ConfigError("data.input_shape", message)
-    check_known("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
     check_normalization(mean, std, num_channels=3)
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
@@ -129,7 +114,10 @@ def image_folder(
             train if is_train else _scan(Path(root), folder, key, reader, may_lack_images=True)
         )
         if its_classes != classes:
-            raise ConfigError(key, _difference(Path(root, folder), classes, its_classes))
+            lacks, adds = sorted({*classes} - {*its_classes}), sorted({*its_classes} - {*classes})
+            message = f"{Path(root, folder)} lacks {lacks[:10]} and adds {adds[:10]}"
+            remedy = "it must hold the class folders of the training images, which may be empty"
+            raise ConfigError(key, message, remedy=remedy)
         return of_images(images)
 
     def of_files(files: Sequence[Path]) -> LoaderSource:
@@ -138,7 +126,7 @@ def image_folder(
 
     data = Data(
         **make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val),
-        input_shape=shape,
+        input_shape=(3, *shape[1:]),
         num_classes=len(classes),
         damaged=damaged,
         class_names=classes,
@@ -176,48 +164,27 @@ def _scan(
     from torchvision.datasets.folder import is_image_file
 
     folder = root / split_dir
-
-    def parts(path: str) -> list[str]:
-        """Return the class of a file, the folders between, and its name."""
-        return path[len(str(folder)) + 1 :].split("/")
-
-    def is_image(path: str) -> bool:
-        return len(parts(path)) > 1 and is_image_file(path)
-
     if not root.is_dir():
         message = f"no folder {root.absolute()}"
         raise ConfigError("data.root", message, remedy=f"set it to the folder that contains {split_dir}/")
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    files = list(visible_files(folder, is_image, once=False))
-    files.sort(key=lambda path: (parts(path)[0], *os.path.split(path)))
-    empty = [] if may_lack_images else sorted({*classes} - {parts(path)[0] for path in files})
+    paths = [path[len(str(folder)) + 1 :] for path in visible_files(folder, is_image_file)]
+    paths = sorted((path for path in paths if os.sep in path), key=_class_and_folder)
+    names = [path.partition(os.sep)[0] for path in paths]
+    empty = [] if may_lack_images else sorted({*classes} - {*names})
     if empty or not classes:
         missing = f"valid file for the classes {', '.join(empty)}" if classes else "class folder"
         raise ConfigError(key, f"{folder}: Found no {missing}")
-    _check_links(folder, key, {path.rpartition(os.sep)[0] for path in files})
-    paths = [os.fsencode(os.path.relpath(path, folder)) for path in files]
     indices = {name: index for index, name in enumerate(classes)}
-    targets = np.array([indices[parts(path)[0]] for path in files], dtype=np.int64)
-    return _Images(folder, np.array(paths), targets, decoder), tuple(classes)
+    targets = np.array([indices[name] for name in names], dtype=np.int64)
+    return _Images(folder, np.array(list(map(os.fsencode, paths))), targets, decoder), tuple(classes)
 
 
-def _check_links(folder: Path, key: str, directories: Collection[str]) -> None:
-    """Check that no link leads back to a folder above, or into that of another class.
-
-    Raises:
-        ConfigError: one does, so images would be read many times, with wrong labels.
-    """
-    seen: dict[tuple[int, int], Path] = {}
-    for name in sorted(directories):
-        path = Path(name)
-        stat = path.stat()
-        other = seen.setdefault((stat.st_dev, stat.st_ino), path)
-        classes = {place.relative_to(folder).parts[0] for place in (path, other)}
-        if other in path.parents or len(classes) > 1:
-            message = f"{path} is the same folder as {other}, so its images would be read twice"
-            raise ConfigError(key, message, remedy="remove the link that leads there")
+def _class_and_folder(path: str) -> tuple[str, ...]:
+    """Return by what images are ordered, as torchvision does."""
+    return path.partition(os.sep)[0], *os.path.split(path)
 
 
 def _timm_transform(**options: Any) -> Transform:
@@ -225,11 +192,3 @@ def _timm_transform(**options: Any) -> Transform:
 
     transform: Any = create_transform(**options)
     return transform
-
-
-def _difference(val: Path, classes: Sequence[str], val_classes: Sequence[str]) -> str:
-    missing, unknown = sorted({*classes} - {*val_classes}), sorted({*val_classes} - {*classes})
-    lists = [("lacks", missing), ("adds", unknown)]
-    parts = [f"{verb} {', '.join(names[:10])}" for verb, names in lists if names]
-    message = f"{val} must hold the class folders of the training images, but {' and '.join(parts)}"
-    return f"{message}; the folder of a class without images may be empty" if missing else message

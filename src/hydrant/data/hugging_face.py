@@ -14,7 +14,7 @@ from hydrant.data.decoders import to_tensor
 from hydrant.data.hugging_face_splits import HuggingFaceSplit, load_splits
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.errors import ConfigError, log
-from hydrant.files.plain_values import NotNegativeInt
+from hydrant.files.plain_values import NotNegativeInt, Positive
 
 PRELOAD = {"hugging_face": ("datasets",)}
 
@@ -38,7 +38,7 @@ def hugging_face(
     eval_transform: Transform | None,
     collate: Collate | None,
     mean: Sequence[float],
-    std: Sequence[float],
+    std: Sequence[Positive],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
     num_workers: NotNegativeInt,

@@ -22,7 +22,7 @@ from hydrant.data.archive import Archive, IdxImages, Images, Samples
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_part, cut_val_and_test
 from hydrant.errors import ConfigError, DataError
-from hydrant.files.plain_values import PositiveInt
+from hydrant.files.plain_values import Positive, PositiveInt
 
 
 def digits(
@@ -33,7 +33,7 @@ def digits(
     test_ratio: float = 0.0,
     split_seed: int = 0,
     mean: Sequence[float] = (0.3053,),
-    std: Sequence[float] = (0.3760,),
+    std: Sequence[Positive] = (0.3760,),
     augment: Augment | None = None,
 ) -> base.Data:
     """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
@@ -163,7 +163,7 @@ def mnist(
     val_ratio: float,
     split_seed: int,
     mean: Sequence[float] | None,
-    std: Sequence[float] | None,
+    std: Sequence[Positive] | None,
     augment: Augment | None,
 ) -> base.Data:
     """Return MNIST (LeCun, Cortes & Burges, 1998) or a data set in its format: gray images of 28 x 28 pixels.
@@ -204,7 +204,7 @@ def cifar10(
     val_ratio: float,
     split_seed: int,
     mean: Sequence[float],
-    std: Sequence[float],
+    std: Sequence[Positive],
     augment: Augment | None,
 ) -> base.Data:
     """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
@@ -228,7 +228,7 @@ def cifar100(
     val_ratio: float,
     split_seed: int,
     mean: Sequence[float],
-    std: Sequence[float],
+    std: Sequence[Positive],
     augment: Augment | None,
 ) -> base.Data:
     """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.

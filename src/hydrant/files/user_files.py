@@ -15,20 +15,20 @@ from hydrant.errors import log
 from hydrant.files.redaction import public
 
 
-def visible_files(folder: Path, is_meant: Callable[[str], bool], *, once: bool = True) -> Iterator[str]:
+def visible_files(folder: Path, is_meant: Callable[[str], bool]) -> Iterator[str]:
     """Yield the paths of the files in a folder and below that are meant, also where links lead, but no hidden ones.
 
-    A file is hidden if its name, or that of a folder below `folder`, begins with a dot, as in `.git`. The log says how
-    many of those that are meant are left out.
+    A folder to which links lead again is read once. A file is hidden if its name, or that of a folder below `folder`,
+    begins with a dot, as in `.git`. The log says how many of those that are meant are left out.
 
     Args:
         is_meant: whether a path is one of a file to read.
-        once: whether a folder that links lead to again is left out.
     """
     seen, hidden = set[str](), list[str]()
     for root, folders, names in os.walk(folder, followlinks=True):
+        folders.sort()
         real = os.path.realpath(root)
-        if once and real in seen:
+        if real in seen:
             folders.clear()
             continue
         seen.add(real)

@@ -590,22 +590,3 @@ def test_the_samples_that_train_standardize_alone(workdir: Path, train: Train) -
     expected = folded.train.batches(spec(), 100)
     inputs = next(iter(expected)).inputs[:5, 0]
     assert abs(inputs.mean().item()) < 1e-6
-
-
-def test_initial_weights_of_other_classes_or_columns_are_told(workdir: Path, train: Train) -> None:
-    for name, columns, labels in (("one", "a,b", "xy"), ("classes", "a,b", "xz"), ("columns", "b,a", "xy")):
-        rows = "".join(f"{n},{n % 3},{labels[n % 2]}\n" for n in range(20))
-        (workdir / f"{name}.csv").write_text(f"{columns},l\n{rows}")
-    words = ("data=csv", "data.target=l", "model=mlp", "model.hidden=[4]", "tracker=local", "global_batch_size=4",
-             "duration=1")  # fmt: skip
-    first = train(*words, "data.train=one.csv", name="one")
-    warnings = {
-        "one": "",
-        "classes": "class 1 was 'y' and is now 'z'",
-        "columns": "data.numbers was 'a'",
-    }
-    for name, expected in warnings.items():
-        run = train(*words, f"data.train={name}.csv", f"init_from={first}", name=f"of-{name}")
-        log = (run / "train.log").read_text()
-        assert expected in log
-        assert ("init_from: the" in log) == bool(expected)

@@ -170,10 +170,10 @@ LOSS_OF_BATCH = "loss_of_batch"
 """In the summary of a run whose loss is one of a whole batch: the samples in each loss of an evaluation."""
 _OF_EACH = ("task", "task._target_", "task.label_smoothing", "task.class_weights", "task.ignore_index",
             "task.multi_label", LOSS_OF_BATCH)  # fmt: skip
-_OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature", "task.layers")
+_OF_THE_SUM = ("task.loss", "task.delta", "task.z_loss", "task.share", "task.temperature")
 """Not of a part such as `cross_entropy`, which is logged without its weight and without the others."""
-_OF_PARTS = {"distillation": ("task.loss", "task.temperature", "task.layers"), "z_loss": ("task.z_loss",)}
-_USED_BY = {"task.delta": "huber", "task.temperature": "kl", "task.layers": "features"}
+_OF_PARTS = {"distillation": ("task.loss", "task.temperature"), "z_loss": ("task.z_loss",)}
+_USED_BY = {"task.delta": "huber", "task.temperature": "kl"}
 """Keys that only one `task.loss` uses. A task of the user that has no such key may use them anyway."""
 _OF_THE_TARGETS = ("task.ignore_index", "task.multi_label")
 """Which targets count, also in the accuracy."""

@@ -37,8 +37,7 @@ from hydrant.training.memory import keep_freed_memory
 from hydrant.training.pictures import EvaluationPictures, check_pictures
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal, samples
-from hydrant.training.prepare.check_sharding import check_sharding
-from hydrant.training.prepare.check_steps import check_saving, check_steps
+from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.profiling.costs import reset_peak_memory
 from hydrant.training.profiling.trace import NoProfiler

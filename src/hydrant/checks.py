@@ -80,7 +80,9 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
     return ConfigError(key, f"unknown {kind} {name!r}", remedy=suggestion(name, options))
 
 
-def check_known(key: str, kind: str, name: str, options: Collection[str]) -> None:
-    """Raise a ConfigError if a name is none of the options."""
+def check_known(
+    key: str, kind: str, name: str, options: Collection[str], listed: Collection[str] = ()
+) -> None:
+    """Raise a ConfigError if a name is none of the options. `listed`: those that the message names; by default all."""
     if name not in options:
-        raise unknown_name(key, kind, f"{name}", options)  # code may give a name that is no text
+        raise unknown_name(key, kind, f"{name}", listed or options)  # code may give a name that is no text

@@ -40,12 +40,10 @@ def test_train_names_the_argument_or_the_key(arguments: dict[str, Any], remedy: 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: hydrant.train(), "hydrant.train: missing a required argument: 'config'; write hydrant.train("),  # type: ignore[call-arg]
-        (lambda: hydrant.train({}, nn.ReLU()), "hydrant.train: too many positional arguments; "),  # type: ignore[call-arg]
         (lambda: hydrant.compose(optimizer="sgd"), f'{NO}; give it to the config: hydrant.compose(["optimizer=sgd"])'),  # type: ignore[call-arg]
         (lambda: hydrant.compare("x", metrics="a"), f"hydrant.compare {NO}; did you mean metric=...?"),  # type: ignore[call-arg]
         (lambda: hydrant.load_run("x", allow_target=[]), f"{NO}; did you mean allow_targets=...?"),  # type: ignore[call-arg]
-        (lambda: hydrant.load_runs(outputs=1), f"{NO}; write hydrant.load_runs(*runs)"),  # type: ignore[call-arg]
+        (lambda: hydrant.load_runs(outputs=1), f"{NO}; it has runs"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
 def test_each_function_answers(call: Callable[[], Any], message: str) -> None:

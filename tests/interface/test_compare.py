@@ -29,7 +29,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_planted(tmp_path_factory.mktemp("planted") / "sweep")
 
 
-@pytest.mark.parametrize("options", [BY_OPTIMIZER, *slow({}, {"mode": "min", "price_per_hour": 2.0})])
+@pytest.mark.parametrize("options", [BY_OPTIMIZER, *slow({}, {"mode": "min", "difference": 2.0})])
 def test_the_numbers_are_those_of_the_command(
     study: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,11 +100,11 @@ def test_a_table_has_a_row_for_each_run(study: Path) -> None:
         (lambda: hydrant.load_runs("nowhere"), "'nowhere' is not a folder"),
         (lambda: hydrant.load_runs(), "give run folders"),
         (lambda: hydrant.compare("nowhere"), "'nowhere' is not a folder"),
-        (lambda: hydrant.compare("x", mode="most"), "mode: unknown mode 'most'"),  # type: ignore[arg-type]
-        (lambda: hydrant.compare("x", by="seed"), r"by: needs a list, such as \['seed'\]"),
-        (lambda: hydrant.compare("x", price_per_hour=-1), "-1 is not a price"),
+        (lambda: hydrant.compare("x", mode="most"), "--mode: unknown value 'most'"),  # type: ignore[arg-type]
+        (lambda: hydrant.compare("x", by="seed"), "--by: needs a list of strings, not 'seed'"),
+        (lambda: hydrant.compare("x", difference=-1), "--difference: needs a number above 0, not -1"),
     ],
-    ids=["runs", "none", "compare", "mode", "by", "price"],
+    ids=["runs", "none", "compare", "mode", "by", "difference"],
 )
 @pytest.mark.usefixtures("workdir")
 def test_a_wrong_word_is_refused(call: Callable[[], object], words: str) -> None:

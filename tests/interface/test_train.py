@@ -126,7 +126,7 @@ def test_a_hydra_app_of_the_user_keeps_working(workdir: Path) -> None:
         (["sweep=seeds"], "sweep", "makes several runs"),
         (["data.input_shape=[2]"], "data.input_shape", "the samples have shape"),
         ("seed=1", "overrides", "needs a list"),
-        ([1], "overrides", "needs a list of texts, but 1 is none"),
+        ([1], "overrides", "needs a list of strings"),
     ],
 )
 def test_a_wrong_config_is_an_error_with_its_key(

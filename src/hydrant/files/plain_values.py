@@ -106,7 +106,7 @@ def accepts(hint: Any, value: Any) -> bool:
     if origin is typing.Literal:
         return any(value == choice and type(value) is type(choice) for choice in arguments)
     if origin in (tuple, list, Sequence):
-        return isinstance(value, list) and _accepts_items(origin, arguments, value)
+        return isinstance(value, list | tuple) and _accepts_items(origin, arguments, value)
     if origin in (dict, Mapping):
         items = value.values() if isinstance(value, Mapping) else ()
         return isinstance(value, Mapping) and all(accepts(arguments[1], i) for i in items if arguments)
@@ -164,7 +164,7 @@ def with_floats(hint: Any, value: Any) -> Any:
     return value
 
 
-def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:
+def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: Sequence[Any]) -> bool:
     if origin is tuple and arguments and Ellipsis not in arguments:
         return len(items) == len(arguments) and all(map(accepts, arguments, items))
     return not arguments or all(accepts(arguments[0], item) for item in items)

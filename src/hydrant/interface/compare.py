@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.interface.arguments import data_frame, known_arguments, list_of_texts
+from hydrant.interface.arguments import data_frame, known_arguments
 from hydrant.interface.run import Run
 
 if TYPE_CHECKING:
@@ -123,7 +123,6 @@ def compare(
     mode: Literal["max", "min"] | None = None,
     baseline: str | None = None,
     target: str | None = None,
-    price_per_hour: float | None = None,
     against: str | None = None,
     sigma: float | None = None,
     critical: float | None = None,
@@ -141,7 +140,6 @@ def compare(
         mode: whether more (`max`) or less (`min`) of the metric is better; by default as known, or by its name.
         baseline: the group from which differences are taken, such as `optimizer=sgd`; by default the winner.
         target: also measure the time until a value is reached: `val/accuracy>=0.95`.
-        price_per_hour: what one run costs per hour, for the page.
         against: test which groups reach a value on average: `val/loss<=3.28`.
         sigma: the standard deviation of a run, if it is known; this test is then a z-test.
         critical: what `margin * sqrt(n)` must reach in this test, instead of a level of 5 %.
@@ -157,13 +155,9 @@ def compare(
     from hydrant.commands.compare.question import Question
     from hydrant.commands.compare.sources import read_runs
 
-    by = None if by is None else list_of_texts("by", by)
-    best_over = None if best_over is None else list_of_texts("best_over", best_over)
-    tuned = None if tuned is None else list_of_texts("tuned", tuned)
     question = Question(
-        by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target,
-        price_per_hour=price_per_hour, against=against, sigma=sigma, critical=critical, difference=difference,
-        tolerance=tolerance, tuned=tuned,
+        by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target, against=against,
+        sigma=sigma, critical=critical, difference=difference, tolerance=tolerance, tuned=tuned,
     )  # fmt: skip
     return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 

@@ -17,7 +17,8 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import begin_run
 from hydrant.errors import ConfigError
-from hydrant.interface.arguments import known_arguments, list_of_texts
+from hydrant.files.plain_values import check_value
+from hydrant.interface.arguments import known_arguments
 from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.log_setup import process_settings
 
@@ -91,10 +92,10 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     >>> config["optimizer"]["lr"], config["data"]["num_classes"]
     (0.2, 10)
     """
-    words = list_of_texts("overrides", overrides)
+    check_value("overrides", Sequence[str], overrides)
     with HYDRA_LOCK, process_settings(), _conf_folder(conf):
         try:
-            return Config(compose_run(words))
+            return Config(compose_run(overrides))
         except HYDRA_ERRORS as error:
             raise explain(error) from None  # the message says all that Hydra's does
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError
-from hydrant.interface.arguments import data_frame, known_arguments, list_of_texts
+from hydrant.files.plain_values import check_value
+from hydrant.interface.arguments import data_frame, known_arguments
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.log_setup import process_settings
@@ -223,7 +224,8 @@ def load_run(
     if not run_folder.is_run_folder(Path(folder)):
         remedy = "give a run folder, such as outputs/lr_study"
         raise ConfigError("folder", f"{folder} holds no run", remedy=remedy)
-    return Run(Path(folder), passed_objects(model, data, task), list_of_texts("allow_targets", allow_targets))
+    check_value("allow_targets", Sequence[str], allow_targets)
+    return Run(Path(folder), passed_objects(model, data, task), allow_targets)
 
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:

@@ -34,9 +34,7 @@ def comparing() -> Compare:
 @pytest.fixture(scope="session")
 def report(planted: Path, comparing: Compare, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(
-        comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd", price_per_hour=3600.0), path
-    )
+    write_page(comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd"), path)
     return path
 
 

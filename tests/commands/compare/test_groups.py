@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -294,22 +293,18 @@ def test_repetitions_without_effect_are_copies(key: str, tmp_path: Path, compari
 @pytest.mark.parametrize(
     ("key", "needed"), [("label_noise_seed", "label_noise"), ("fold_seed", "folds"), ("fold", "folds")]
 )
-@pytest.mark.parametrize("flag", ["--by", "--best-over"])
-def test_groups_by_a_repetition_need_runs_that_it_changes(
-    flag: str, key: str, needed: str, tmp_path: Path, comparing: Compare
+def test_a_repetition_makes_groups_of_the_runs_that_it_changes(
+    key: str, needed: str, tmp_path: Path, comparing: Compare
 ) -> None:
-    """Such a key makes groups only of the runs that it changes; the others are one group."""
-    asked: dict[str, Any] = {flag.removeprefix("--").replace("-", "_"): [key]}
+    """The others are one group."""
     for seed in range(2):
         write_run(tmp_path / f"right-{seed}", {"optimizer": "sgd", needed: None, key: 0, "seed": seed}, 0.8)
-    with pytest.raises(ConfigError, match=f"^{flag}: {key} changes nothing in .*, because none has {needed}"):
-        comparing(*tmp_path.iterdir(), **asked)
+    assert [group.name for group in comparing(*tmp_path.iterdir(), by=[key]).groups] == [f"{key}=-"]
     for value, seed in itertools.product(range(2), range(2)):
         keys = {"optimizer": "sgd", needed: 3, key: value, "seed": seed}
         write_run(tmp_path / f"other-{value}-{seed}", keys, 0.9)
-    groups = comparing(*tmp_path.iterdir(), **asked).groups
-    if flag == "--by":
-        assert [group.name for group in groups] == [f"{key}=-", f"{key}=0", f"{key}=1"]
+    groups = comparing(*tmp_path.iterdir(), by=[key]).groups
+    assert [group.name for group in groups] == [f"{key}=-", f"{key}=0", f"{key}=1"]
 
 
 def test_runs_without_wrong_labels_lack_no_seed_of_these(tmp_path: Path, comparing: Compare) -> None:

@@ -212,10 +212,10 @@ def test_methods_are_tuned_with_the_same_number_of_trials(rates: Path, tmp_path:
     ("asked", "message"),
     [
         ({"sigma": -1.0, "against": "val/loss<=1"}, "--sigma: needs a number above 0, not -1"),
-        ({"sigma": 1.0}, "--sigma: is the noise of a test against a target"),
-        ({"critical": 1.0, "against": "val/loss<=1"}, "--critical: has a level only if the noise is known"),
+        ({"sigma": 1.0}, "--sigma: needs --against too"),
+        ({"critical": 1.0, "against": "val/loss<=1"}, "--critical: needs --sigma too"),
         ({"tolerance": math.nan}, "--tolerance: needs a number above 0"),
-        ({"difference": 0.0}, "--difference: needs a number above 0, not 0"),
+        ({"difference": 0.0}, "--difference: needs a number above 0, not 0.0"),
         ({"tuned": ["optimiser"]}, "--tuned: unknown key 'optimiser'; did you mean 'optimizer'"),
         ({"against": "val/los<=1"}, "--against: unknown metric 'val/los'"),
     ],

@@ -1,26 +1,29 @@
 """The command line of `hydrant compare`."""
 
-from __future__ import annotations
-
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
 from hydrant.terminal.console import answer, emit, notice, say, wants_json
 
-if TYPE_CHECKING:
-    from hydrant.commands.compare.question import Question
+_LISTS = ("by", "best_over", "tuned")
+_TEXTS = ("metric", "mode", "baseline", "target", "against")
+_NUMBERS = ("sigma", "critical", "difference", "tolerance")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
-    options, words = _parse(arguments)
+    types = dict.fromkeys((*_LISTS, *_TEXTS), str) | dict.fromkeys(_NUMBERS, float)
+    parser = Flags("compare", html=Path, follow=False, csv=False, details=False, wandb=False, **types)
+    options, words = parser.split(arguments)
+    if options.follow and options.html is None:
+        raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
     from hydrant.commands.compare.comparison import compare  # slow: imports scipy
     from hydrant.commands.compare.page import follow, write_page
+    from hydrant.commands.compare.question import Question
     from hydrant.commands.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text
@@ -28,7 +31,10 @@ def main(arguments: Sequence[str]) -> int:
 
     if options.wandb:
         check_login()
-    question = question_of(options)
+    asked: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Question)}
+    for name in _LISTS:
+        asked[name] = None if asked[name] is None else [key for key in asked[name].split(",") if key]
+    question = Question(**asked)
     if options.follow:
         with writing_to("--html", options.html, ".html"):
             comparison = follow(words, question, options.html)
@@ -47,33 +53,3 @@ def main(arguments: Sequence[str]) -> int:
         for line in save_views(comparison):
             notice(line)
     return 0
-
-
-def add_question_flags(parser: Flags) -> None:
-    """Add the flags of the fields of a `Question`."""
-    for flag in ("--metric", "--baseline", "--target", "--against"):
-        parser.add_argument(flag)
-    for flag in ("--by", "--best-over", "--tuned"):
-        parser.add_argument(flag, type=lambda text: [key for key in text.split(",") if key])
-    for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
-        parser.add_argument(flag, type=float)
-    parser.add_argument("--mode", choices=["max", "min"])
-
-
-def question_of(options: Namespace) -> Question:
-    """Return the question that the flags ask."""
-    from hydrant.commands.compare.question import Question
-
-    return Question(**{field.name: getattr(options, field.name) for field in fields(Question)})
-
-
-def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    parser = Flags("compare", html=Path, follow=False, csv=False, details=False, wandb=False)
-    add_question_flags(parser)
-    options, words = parser.split(arguments)
-    if options.csv and wants_json():
-        message = "prints a table for programs, as --json prints an object"
-        raise ConfigError("--csv", message, remedy="give one of them")
-    if options.follow and options.html is None:
-        raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
-    return options, words

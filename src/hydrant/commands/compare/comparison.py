@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hydrant.checks import unknown_name
+from hydrant.checks import check_known
 from hydrant.commands.compare import config_keys, ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
@@ -176,14 +176,11 @@ def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:
     metrics = {key for run in runs for key in run.series}
     if not metrics:
         raise ConfigError("RUNS", "none of the runs has logged a metric yet; their summaries give the reason")
-    if name not in metrics:
-        raise unknown_name(flag, "metric", name, metrics)
+    check_known(flag, "metric", name, metrics)
 
 
 def _known_keys(flag: str, runs: Sequence[Run], asked: Sequence[str], keys: Sequence[str]) -> list[str]:
     known = {key for run in runs for key in run.config}
     for key in asked:
-        if key not in known:
-            raise unknown_name(flag, "key", key, keys or known)
-        config_keys.check_repeats(flag, key, runs)
+        check_known(flag, "key", key, known, keys)
     return list(asked)

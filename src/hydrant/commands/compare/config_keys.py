@@ -12,7 +12,7 @@ from typing import Any, cast
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral
 from hydrant.config.schema import INTERVALS, REPETITIONS
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "label_noise", "folds")
@@ -43,17 +43,6 @@ def effective_repetitions(run: Run) -> list[str]:
         key for key in REPETITIONS
         if (key in run.overrides if "." in key else key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key]))
     ]  # fmt: skip
-
-
-def check_repeats(flag: str, key: str, runs: Sequence[Run]) -> None:
-    """Check that a key tells runs apart: by `label_noise_seed`, only runs with wrong labels differ.
-
-    Raises:
-        ConfigError: it changes nothing in any run.
-    """
-    if key in REPETITIONS and not any(key in effective_repetitions(run) for run in runs):
-        message = f"{key} changes nothing in these runs, because none has {_NEEDED_BY[key]}"
-        raise ConfigError(flag, message, remedy="leave it out, or name a key in which the runs differ")
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:

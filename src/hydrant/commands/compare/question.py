@@ -1,11 +1,11 @@
 """What is asked about runs: the options of `hydrant compare` and of `hydrant.compare`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import Positive, check_value, hints_of
 from hydrant.training.early_stopping import Target, parse_target
 
 
@@ -20,34 +20,24 @@ class Question:
     by: Sequence[str] | None = None
     best_over: Sequence[str] | None = None
     metric: str | None = None
-    mode: str | None = None
+    mode: Literal["max", "min"] | None = None
     baseline: str | None = None
     target: str | None = None
-    price_per_hour: float | None = None
     against: str | None = None
-    sigma: float | None = None
-    critical: float | None = None
-    difference: float | None = None
-    tolerance: float | None = None
+    sigma: Positive | None = None
+    critical: Positive | None = None
+    difference: Positive | None = None
+    tolerance: Positive | None = None
     tuned: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in (None, "max", "min"):
-            raise unknown_name("mode", "mode", self.mode, ["max", "min"])
-        price = self.price_per_hour
-        if price is not None and not (math.isfinite(price) and price >= 0):
-            message = f"{price:g} is not a price"
-            raise ConfigError("--price-per-hour", message, remedy="give what one run costs per hour")
+        for name, hint in hints_of(type(self)).items():
+            if (value := getattr(self, name)) is not None:
+                check_value(f"--{name.replace('_', '-')}", get_args(hint)[0], value)
         _ = self.goal, self.fixed_target  # raise for a text that is no target
-        for name in ("sigma", "critical", "difference", "tolerance"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"--{name}", needs="a number above 0", got=value)
-        if self.sigma is not None and self.against is None:
-            message = "is the noise of a test against a target"
-            raise ConfigError("--sigma", message, remedy="add --against 'val/loss<=3.28'")
-        if self.critical is not None and self.sigma is None:
-            raise ConfigError("--critical", "has a level only if the noise is known", remedy="add --sigma")
+        for name, needed in (("critical", "sigma"), ("sigma", "against")):
+            if getattr(self, name) is not None and getattr(self, needed) is None:
+                raise ConfigError(f"--{name}", needs=f"--{needed} too")
 
     @property
     def varied(self) -> list[str]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.checks import unknown_name
+from hydrant.checks import check_known
 from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import equals_label, label, repetition
 from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, independent, seed_of
@@ -96,8 +96,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     conditions = choices_in(re.split(r",(?=[\w@./]+=)", text))
     keys = groups[0].labels if groups else {}
     for key in conditions:
-        if key not in keys:
-            raise unknown_name("--baseline", "key", key, keys)
+        check_known("--baseline", "key", key, keys)
     matches = [g for g in groups if all(equals_label(v, g.labels[k]) for k, v in conditions.items())]
     if len(matches) != 1:
         names = ", ".join(quoted(group.name.replace(" ", ",")) for group in (matches or groups)[:10])

@@ -17,9 +17,9 @@ from hydrant.files.read_file import read_json
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
-    """The values of a metric after so many updates; NaN for values that were not finite."""
+    """The values of a metric after so many updates; NaN for values that were not finite. Equal only to itself."""
 
     updates: FloatArray
     values: FloatArray

@@ -38,7 +38,6 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "study": c.study and asdict(c.study),
             "factorial": c.factorial and _factorial(c.factorial),
             "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
-            "price_per_hour": c.question.price_per_hour,
             "winner": c.winner and c.winner.name,
             "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
             "runner_up": c.runner_up and c.runner_up.name,

@@ -7,22 +7,29 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from msgspec.structs import asdict
+
 from hydrant.commands.compare.comparison import Comparison, compare
+from hydrant.commands.compare.config_keys import as_text
 from hydrant.commands.compare.curves import curves
-from hydrant.commands.compare.page.content import details, embedded_pictures, packed, progress
 from hydrant.commands.compare.question import Question
-from hydrant.commands.compare.run import WANDB_PREFIX, Run
+from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.serialize import to_dict
 from hydrant.commands.compare.sources import RunReader, read_runs
-from hydrant.errors import ConfigError, HydrantError
-from hydrant.files.atomic_write import replace_file
+from hydrant.errors import HydrantError
+from hydrant.files.atomic_write import json_safe, replace_file
+from hydrant.runs.folder import PICTURES, SWEEP_PLAN, RunStatus
+from hydrant.sweeps.progress import is_running, sweep_progress
 from hydrant.terminal.console import notice
 
 SCRIPTS = (
@@ -37,21 +44,15 @@ _FOLDER = Path(__file__).parent
 
 def write_page(comparison: Comparison, path: Path, reload_seconds: float = 0.0) -> None:
     """Write the page to a file, whole or not at all. An open page loads itself again after so many seconds, if any."""
-    parts: dict[str, Any] = page_data(comparison) | {
+    parts = {
+        "comparison": to_dict(comparison),
+        "curves": curves(comparison),
+        "details": details(comparison.runs),
         "progress": progress(comparison.runs),
         "pictures": embedded_pictures(comparison.runs),
     }
     text = page({name: encoded(part) for name, part in parts.items()}, reload_seconds)
     replace_file(path.resolve(), text)  # write through a link instead of replacing it
-
-
-def page_data(comparison: Comparison) -> dict[str, Any]:
-    """Return the parts of the data that follow from a comparison."""
-    return {
-        "comparison": to_dict(comparison),
-        "curves": packed(curves(comparison)),
-        "details": details(comparison.runs),
-    }
 
 
 def encoded(part: Any) -> str:
@@ -79,6 +80,66 @@ def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
+def details(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the most frequent value of each config key, and the others of each run (None: no such key)."""
+    configs = [{key: as_text(value) for key, value in run.config.items()} for run in runs]
+    counts: dict[str, Counter[str]] = {}
+    for config in configs:
+        for key, text in config.items():
+            counts.setdefault(key, Counter())[text] += 1
+    common = {key: values.most_common(1)[0][0] for key, values in sorted(counts.items())}
+    differing = [
+        {k: config.get(k) for k, text in common.items() if config.get(k) != text} for config in configs
+    ]
+    return {"common": common, "runs": differing}
+
+
+MAX_BYTES = 384 << 10
+"""The pictures in a page have at most this many bytes together, so that a page can be sent by mail."""
+
+_PICTURE_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+
+
+def embedded_pictures(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the latest picture of each name of each run, until `MAX_BYTES`; and how many are left out.
+
+    A picture has `name`, the update `after` which it was drawn (None: unknown), and `source`. Links are left out: they
+    may lead elsewhere.
+    """
+    room, left_out, shown = MAX_BYTES, 0, list[list[dict[str, Any]]]()
+    for run in runs:
+        shown.append([])
+        files = [] if run.folder is None else sorted(run.folder.resolve().glob(f"{PICTURES}/*/*"))
+        pictures = [file for file in files if file.suffix in _PICTURE_TYPES and file.resolve() == file]
+        for name, file in {file.parent.name: file for file in pictures if file.is_file()}.items():
+            with suppress(OSError):  # it was just removed
+                size = file.stat().st_size
+                if size > room:
+                    left_out += 1
+                    continue
+                content = base64.b64encode(file.read_bytes()).decode()
+                number = re.search(r"\d+", file.name)
+                source = f"data:{_PICTURE_TYPES[file.suffix]};base64,{content}"
+                shown[-1].append({"name": name, "after": number and int(number[0]), "source": source})
+                room -= size
+    return {"runs": shown, "left_out": left_out}
+
+
+def progress(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return how many runs have ended and wait, and the progress of the running ones, as `hydrant status` has it."""
+    names = {run.folder.resolve(): run.name for run in runs if run.folder is not None}
+    folders = [path.parent if (path.parent / SWEEP_PLAN).exists() else path for path in names]
+    every_run = [one for folder in dict.fromkeys(folders) for one in sweep_progress(folder)]
+    known = {path: one for one in every_run if (path := Path(one.folder).resolve()) in names}
+    running = [
+        json_safe({**asdict(one), "name": names[path]}) for path, one in known.items() if is_running(one)
+    ]
+    states = Counter(one.state for one in known.values())
+    num_waiting = states[RunStatus.QUEUED]
+    num_ended = len(runs) - len(running) - num_waiting - states[RunStatus.MISSING]
+    return {"num_runs": len(runs), "num_ended": num_ended, "num_waiting": num_waiting, "running": running}
+
+
 _REST, _RELOAD = 2.0, 5.0  # seconds: between two looks at the files, and for an open page to wait, at least
 _SHARE = 60  # rest so many times the processor time of a look: a second a minute is used at most
 
@@ -87,12 +148,9 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
     """Write the page whenever a run has new rows, until no run trains or waits. Return the last comparison.
 
     Raises:
-        ConfigError: a run is in W&B; or as `read_runs` and `compare`, unless a run that trains may still write what is
-            missing.
+        ConfigError: as `read_runs` and `compare`, unless a run that trains may still write what is missing.
         KeyboardInterrupt: Ctrl-C; the last page no longer loads itself again.
     """
-    if any(word.startswith(WANDB_PREFIX) for word in words):
-        raise ConfigError("--follow", "follows run folders, not runs of W&B", remedy="give folders")
     reader, tell, known, rest = RunReader(), cache(notice), list[Run](), _REST
     comparison: Comparison | None = None
     try:
@@ -101,9 +159,9 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
             runs = read_runs(words, question.varied, reader, tell)
             now = progress(runs)
             is_live = bool(now["running"] or now["num_waiting"])
-            if have_changed(runs, known):
-                comparison = _compared(runs, question, is_live=is_live)
-                if comparison is not None:
+            if runs != known:  # a run whose files have not changed has the same objects as before
+                with suppress(HydrantError) if is_live else nullcontext():
+                    comparison = compare(runs, question)
                     write_page(comparison, path, max(rest, _RELOAD) if is_live else 0.0)
                 known = runs
             if not is_live and comparison is not None:
@@ -115,26 +173,3 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
         if comparison is not None:
             write_page(comparison, path)
         raise
-
-
-def _compared(runs: Sequence[Run], question: Question, *, is_live: bool) -> Comparison | None:
-    """Return the comparison; None if runs that train have no metric yet."""
-    try:
-        return compare(runs, question)
-    except HydrantError:
-        if not is_live:
-            raise
-        return None
-
-
-def have_changed(runs: Sequence[Run], known: Sequence[Run]) -> bool:
-    """Return whether a run was added, removed, renamed or read again: else it has the same objects as before."""
-    return len(runs) != len(known) or any(map(_has_changed, runs, known))
-
-
-def _has_changed(run: Run, old: Run) -> bool:
-    pairs = [(getattr(run, name), getattr(old, name)) for name in ("series", "schedules")]
-    if any(new is not before and (new or before) for new, before in pairs):  # arrays, which are not compared
-        return True
-    plain = ("name", "state", "error", "summary", "config", "overrides")
-    return any(getattr(run, name) != getattr(old, name) for name in plain)

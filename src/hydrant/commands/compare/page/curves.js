@@ -1,11 +1,10 @@
-// The curves: means with intervals, or every run, over updates, samples, seconds or cost.
+// The curves: means with intervals, or every run, over updates, samples or seconds.
 
 /** The x values of a curve in a unit; null where they are unknown. */
 function xValues(unit, updates, samplesPerUpdate, clock) {
   if (unit === "updates") return updates;
   if (unit === "samples") return updates.map((u) => (samplesPerUpdate === null ? null : u * samplesPerUpdate));
-  const seconds = Array.isArray(clock) ? clock : updates.map((u) => (clock ? interpolate(clock.u, clock.s, u) : null));
-  return unit === "seconds" ? seconds : seconds.map((time) => (time === null ? null : (time / 3600) * DATA.price_per_hour));
+  return Array.isArray(clock) ? clock : updates.map((u) => (clock ? interpolate(clock.u, clock.s, u) : null));
 }
 
 /** The curves of a metric: {x, y, low, high, place (of the group), name}. */

@@ -1,12 +1,13 @@
-// While runs train: how far they are, their speed and memory, and the time that is left.
+// While runs train: how far they are, and the time that is left.
 
 function progressSection() {
   const { progress } = DATA;
   if (!progress || (!progress.running.length && !progress.num_waiting)) return;
-  const { running, num_runs: numRuns, num_ended: numEnded, num_waiting: numWaiting, samples_per_second: rate, seconds_left: left } = progress;
+  const { running, num_runs: numRuns, num_ended: numEnded, num_waiting: numWaiting } = progress;
+  const times = running.map((run) => run.seconds_left), isKnown = running.length && !numWaiting && !times.some(isMissing);
   const parts = [
     `${numEnded} of ${numRuns} runs have ended, ${running.length} run${numWaiting ? `, ${numWaiting} wait` : ""}`,
-    isMissing(left) ? "" : `about ${duration(left)} left`, isMissing(rate) ? "" : `${number(rate, 3)} samples/s together`,
+    isKnown ? `about ${duration(Math.max(...times))} left` : "",
   ].filter(Boolean);
   const shares = running.map((run) => (run.total_updates ? run.num_updates / run.total_updates : 0));
   const share = (numEnded + shares.reduce((sum, one) => sum + one, 0)) / Math.max(numRuns, 1);
@@ -14,8 +15,7 @@ function progressSection() {
   if (!running.length) return;
   const columns = [
     ["updates", (run) => `${countText(run.num_updates)}${run.total_updates ? ` of ${countText(run.total_updates)}` : ""}`],
-    ["train/loss", (run) => number(run.loss)], ["updates/s", (run) => number(run.updates_per_second, 3)],
-    ["samples/s", (run) => number(run.samples_per_second, 3)], ["GiB", (run) => number(run.peak_memory_gib, 3)], ["time left", (run) => duration(run.seconds_left)],
+    ["train/loss", (run) => number(run.loss)], ["time left", (run) => duration(run.seconds_left)],
   ].filter(([, value]) => running.some((run) => value(run) !== "–"));
   shown.append(scrollable("Table of running runs", h("table", { id: "progress-table" }, captioned("Runs that train now."),
     h("thead", {}, h("tr", {}, ["run", "", ...columns.map(([title]) => title)].map((title, n) => h("th", { scope: "col", class: n > 1 ? "number" : null }, title)))),

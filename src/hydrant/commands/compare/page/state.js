@@ -1,6 +1,7 @@
 // The data, the choices of the reader that all figures share, and the appearance of runs and groups.
 
-let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, UNITS = [], DIGITS = 4; // DIGITS: of results
+const UNITS = ["updates", "samples", "seconds"];
+let DATA = {}, GROUP_OF = new Map(), PLACE_OF = new Map(), IS_MAX = false, IS_SEARCH = false, DIGITS = 4; // DIGITS: of results
 
 const STATE = { parts: {}, shown: [], listeners: [] };
 
@@ -12,7 +13,6 @@ async function decoded(text) {
 
 /** Uses new data, by the names of its parts. Parts that are not given stay as they are. */
 function useData(parts) {
-  if (parts.curves) unpack(parts.curves, parts.curves.grids.map(updatesOf));
   Object.assign(STATE.parts, parts);
   DATA = { ...STATE.parts, ...STATE.parts.comparison };
   GROUP_OF = new Map(DATA.groups.flatMap((group, place) => group.runs.map((name) => [name, place])));
@@ -20,21 +20,7 @@ function useData(parts) {
   IS_MAX = DATA.mode === "max";
   IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
   DIGITS = digitsOf(DATA.runs.flatMap(({ final, best }) => [final, best]).filter((value) => !isMissing(value)));
-  UNITS = ["updates", "samples", "seconds", ...(DATA.price_per_hour ? ["cost"] : [])];
   STATE.shown = DATA.runs.map(() => true);
-}
-
-/** The updates of a grid, which are stored by their distances if they are whole numbers. */
-function updatesOf({ steps, places }) {
-  let sum = 0;
-  return places || steps.map((step) => (sum += step));
-}
-
-/** Replaces the number of a grid by its updates, in all curves. */
-function unpack(value, grids) {
-  if (value === null || typeof value !== "object") return;
-  if (typeof value.u === "number") value.u = grids[value.u];
-  else for (const item of Object.values(value)) if (typeof item === "object") unpack(item, grids);
 }
 
 /** Calls a function when the reader's choices change. `element`: what it draws into. */

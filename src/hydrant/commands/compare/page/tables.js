@@ -1,7 +1,5 @@
 // The table of runs, which can be sorted and filtered, and small tables.
 
-const TARGET_UNITS = ["updates", "samples", "seconds"];
-
 const FIGURE_TITLES = {
   updates_per_second: "updates/s", samples_per_second: "samples/s", peak_memory_gib: "GiB", mfu: "MFU", graphs: "graphs",
   graph_breaks: "breaks", recompiles: "recompiles", compile_seconds: "compile s",
@@ -17,7 +15,7 @@ function runColumns() {
     ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
     : text(key, (run) => run.labels[key]));
   const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
-  const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit], countText)) : [];
+  const times = DATA.target ? UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit], countText)) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
   const after = DATA.moment === "after the last update" ? [] : [numeric("measured after", (run) => run.measured_at, countText)];
   const columns = [

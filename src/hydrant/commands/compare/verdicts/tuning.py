@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.checks import unknown_name
+from hydrant.checks import check_known
 from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
@@ -72,23 +72,18 @@ class Tuning:
     sentences: Sequence[str]
 
 
-def tuned_keys(cells: Cells, asked: Sequence[str] | None) -> list[str]:
-    """Return the keys whose values are trials: the asked ones, or the settings of optimizers and schedules.
+def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tuning | None:
+    """Return the curves; None unless all methods have at least three trials.
+
+    Args:
+        tuned: the keys whose values are trials; None: the settings of optimizers and schedules.
 
     Raises:
-        ConfigError: the runs do not differ in one of the asked keys.
+        ConfigError: the runs do not differ in one of these keys.
     """
-    if asked is None:
-        return [key for key in cells.keys if key.startswith(_TUNED)]
-    for key in asked:
-        if key not in cells.keys:
-            raise unknown_name("--tuned", "key", key, cells.keys)
-    return list(asked)
-
-
-def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tuning | None:
-    """Return the curves; None unless all methods have at least three trials. Raises as `tuned_keys` does."""
-    keys = tuned_keys(cells, tuned)
+    keys = [key for key in cells.keys if key.startswith(_TUNED)] if tuned is None else tuned
+    for key in keys:
+        check_known("--tuned", "key", key, cells.keys)
     lines = cells.lines(keys)
     budget = min(map(len, lines.values()), default=0)
     finite = [mean for group in cells.groups if (mean := result(group)) is not None]

@@ -85,7 +85,7 @@ def updates(copies: Mapping[str, list[nn.Parameter]]) -> dict[str, Callable[[], 
     target, count = torch.empty_like(whole), itertools.count(1)
     optimizer = torch.optim.AdamW(copies["compiled"])
     update = compile_step(optimizer, ["lr"], {"fullgraph": True})
-    lr = ScheduledField(optimizer, 0, "lr", None, lambda num_updates: 1e-3 / num_updates)
+    lr = ScheduledField(optimizer, 0, "lr", lambda num_updates: 1e-3 / num_updates)
 
     def compiled() -> None:
         lr.write(next(count))

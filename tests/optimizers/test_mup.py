@@ -76,7 +76,7 @@ def test_a_run_schedules_and_logs_the_lr_of_each_role(train: Train) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("model.mup_base_width=16",), "mup: this model has muP"),
+        (("model.mup_base_width=16",), "mup: GPT is parametrized by muP, so it needs a rule"),
         (("mup=adam",), "mup: GPT is not parametrized by muP"),
         (("mup=adamw", "model.mup_base_width=16"), "mup"),
     ],

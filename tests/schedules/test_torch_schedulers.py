@@ -321,7 +321,7 @@ def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Tr
          "schedules.betas.0: betas.0 has a schedule already"),
         (("scheduler._target_=user_schedulers.Decay", "~scheduler.milestones", "~scheduler.gamma",
           "+scheduler.growth=0.1"),
-         "scheduler: this scheduler sets weight_decay, not lr"),
+         "scheduler: this scheduler has no number 'lr' to schedule. It has weight_decay"),
         (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
           "+scheduler.max_lr=1", "+scheduler.total_steps=5"),
          "scheduler: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),

@@ -1,7 +1,7 @@
 """Param groups: which parameters share fields, and the learning rates of models of different widths (muP)."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
@@ -39,16 +39,11 @@ def mup_scales(model: nn.Module, rule: str | None) -> dict[str, tuple[str, float
         ConfigError: a model with muP has no rule, or a model without muP has one.
     """
     roles: dict[str, tuple[str, float]] = getattr(model, "mup_roles", dict[str, Any])()
-    if rule is None and roles:
-        options = ", ".join(RULES)
-        message = "this model has muP, so the lr of its weights depends on the kind of optimizer"
-        raise ConfigError("mup", message, remedy=f"give one of {options}")
-    if rule is not None and not roles:
-        message = f"{type(model).__name__} is not parametrized by muP"
-        raise ConfigError("mup", message, remedy="for model=gpt give model.mup_base_width, or leave mup out")
-    if rule is None:
-        return {}
-    exponents = _EXPONENTS[rule]
+    if bool(roles) != bool(rule):
+        state = "is parametrized by muP, so it needs a rule" if roles else "is not parametrized by muP"
+        remedy = f"give one of {', '.join(RULES)}, and the model a mup_base_width; or neither"
+        raise ConfigError("mup", f"{type(model).__name__} {state}", remedy=remedy)
+    exponents = _EXPONENTS[rule] if rule else {}
     return {name: (role, ratio ** exponents.get(role, 0.0)) for name, (role, ratio) in roles.items()}
 
 
@@ -73,25 +68,25 @@ def split_parameters(
     Raises:
         ConfigError: an optimizer has no parameter, or a parameter has no optimizer or two.
     """
-    named = _named_parameters(task)
+    # By their names in the model. The task's other parameters keep their whole names, and so does a parameter of the
+    # model whose name one of them has.
+    trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
+    short = {name: name.removeprefix("model.") for name in trained}
+    named = {name if short[name] in trained else short[name]: p for name, p in trained.items()}
     owners = _find_owners(named, parts)
     rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
-    if len(rest) > 1:
-        message = f"{rest[0]} trains all other parameters already"
-        raise ConfigError(f"optimizers.{rest[1]}.parts", message, remedy="name the parts of one of the two")
-    for name, optimizers in owners.items():
-        if len(optimizers) > 1:
-            message = f"{name} is trained by {optimizers[0]} already"
-            remedy = "leave it to one optimizer"
-            raise ConfigError(f"optimizers.{optimizers[1]}.parts", message, remedy=remedy)
-        if not optimizers and not rest:
-            message = f"no optimizer trains {name}"
-            raise ConfigError(f"optimizers.{next(iter(parts))}.parts", message, remedy="add it to one")
-    split = {o: {n: p for n, p in named.items() if (owners[n] or rest) == [o]} for o in parts}
+    split: dict[str, dict[str, nn.Parameter]] = {optimizer: {} for optimizer in parts}
+    for name, parameter in named.items():
+        first, *others = owners[name] or rest or [""]
+        if others or not first:
+            key = f"optimizers.{(others or list(parts))[0]}.parts"
+            message = f"{name} is trained by {first} already" if first else f"no optimizer trains {name}"
+            raise ConfigError(key, message, remedy="leave it to one optimizer")
+        split[first][name] = parameter
     for optimizer, parameters in split.items():
-        if not parameters and len(parts) > 1:
-            message = "the other optimizers train all parameters"
-            raise ConfigError(f"optimizers.{optimizer}.parts", message, remedy="leave some to this one")
+        if not parameters:
+            key = f"optimizers.{optimizer}.parts" if len(parts) > 1 else "model"
+            raise ConfigError(key, "has no parameters to train", remedy="give it some")
     return split
 
 
@@ -125,14 +120,14 @@ def param_groups(
         ConfigError: a pattern matches nothing or is no regular expression, the model has no layers, the optimizer has
             no lr to scale, or the rule of muP does not fit the model.
     """
-    find = _pattern_finder(patterns, list(named))
+    titles = _match_patterns(patterns, list(named))
     scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
     by_width = mup_scales(model, mup)
     layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
     undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for name, parameter in named.items():
-        pattern = find(name)
+        pattern = titles.get(name)
         rule = patterns[pattern] if pattern is not None else {}
         fields = {key: value for key, value in rule.items() if key not in _PATTERN_FIELDS}
         scale = rule.get("lr_scale") if pattern is not None else scales.get(name)
@@ -146,7 +141,7 @@ def param_groups(
             if lr is None:
                 reason = "there is none to scale, because this optimizer chooses its own"
                 raise ConfigError("optimizer.lr", reason)
-            fields["lr"] = lr * scale
+            fields["lr"] = fields.get("lr", lr) * scale
         if no_decay and "weight_decay" not in fields:
             is_listed = any(fnmatch(name, wildcard) for wildcard in undecayed)
             is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or is_listed
@@ -154,7 +149,6 @@ def param_groups(
             fields |= {"weight_decay": 0.0} if is_exempt else {}
         group = {"params": [], "name": "_".join(words) or "all", "pattern": pattern, **fields}
         groups.setdefault((pattern, width_scale, *words), group)["params"].append(parameter)
-    _check_names(list(groups.values()))
     return list(groups.values())
 
 
@@ -179,78 +173,39 @@ def sparse_parameters(task: nn.Module) -> set[int]:
     return {id(p) for module in with_sparse for p in module.parameters(recurse=False)}
 
 
-def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trained parameters by their names in the model.
-
-    The task's other parameters keep their whole names, and so does a parameter of the model whose name one of them has.
-    """
-    trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
-    if not trained:
-        remedy = "choose a model with layers that have some"
-        raise ConfigError("model", "has no parameters to train", remedy=remedy)
-    named = dict[str, nn.Parameter]()
-    for name, parameter in trained.items():
-        short = name.removeprefix("model.")
-        named[name if short in trained else short] = parameter
-    return named
-
-
 def _find_owners(names: Mapping[str, Any], parts: Mapping[str, Sequence[str] | None]) -> dict[str, list[str]]:
     """Return, by parameter name, the optimizers whose parts include it."""
     owners: dict[str, list[str]] = {name: [] for name in names}
     for optimizer, beginnings in parts.items():
-        key = f"optimizers.{optimizer}.parts"
-        if beginnings is not None and not beginnings:
-            raise ConfigError(key, needs="at least one part, or null for all other parameters")
         for beginning in beginnings or ():
             matches = [name for name in names if f"{name}.".startswith(f"{beginning}.")]
             if not matches:
                 known = ", ".join(dict.fromkeys(quoted(name.partition(".")[0]) for name in names))
                 message = f"no trained parameter starts with {beginning}"
-                raise ConfigError(key, message, remedy=f"there are {known}")
+                raise ConfigError(f"optimizers.{optimizer}.parts", message, remedy=f"there are {known}")
             for name in matches:
                 owners[name] += [optimizer] * (optimizer not in owners[name])
     return owners
 
 
-def _check_names(groups: Sequence[Mapping[str, Any]]) -> None:
-    names = [group["name"] for group in groups]
-    for group in groups:
-        if group["pattern"] is not None and names.count(group["name"]) > 1:
-            key = f"{_KEY}.patterns.{group['pattern']}"
-            reason = f"another group is called {group['name']} already"
-            raise ConfigError(key, reason, remedy="choose another name")
-
-
-def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:
-    """Return a function from a parameter's name to the first pattern that matches it."""
-    compiled = {title: _compile_pattern(title, rule) for title, rule in patterns.items()}
-
-    def find(name: str) -> str | None:
-        return next((title for title, pattern in compiled.items() if pattern.match(name)), None)
-
-    for title in compiled:
-        if title not in map(find, names):
-            names = [*map(quoted, names)]
-            examples = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
-            pattern = repr(patterns[title]["match"])
-            message = f"{pattern} matches no parameter, or only those of an earlier pattern"
-            raise ConfigError(f"{_KEY}.patterns.{title}.match", message, remedy=f"there are {examples}")
-    return find
-
-
-def _compile_pattern(title: str, rule: Any) -> re.Pattern[str]:
-    key = f"{_KEY}.patterns.{title}"
-    if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
-        raise ConfigError(f"{key}.match", "needs a regular expression", remedy="give match, such as head")
-    scale = rule.get("lr_scale")
-    check_value(f"{key}.lr_scale", NotNegative | None, scale)
-    if scale is not None and "lr" in rule:
-        raise ConfigError(f"{key}.lr_scale", "there is an lr too", remedy="give one of the two")
-    try:
-        return re.compile(rule["match"])
-    except re.error as error:
-        raise ConfigError(f"{key}.match", f"{rule['match']!r} is no regular expression: {error}") from error
+def _match_patterns(patterns: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
+    """Return the first pattern that matches, by the name of each parameter that one matches."""
+    titles = dict[str, str]()
+    for title, rule in patterns.items():
+        key, match = f"{_KEY}.patterns.{title}", rule.get("match")
+        check_value(f"{key}.lr_scale", NotNegative | None, rule.get("lr_scale"))
+        try:
+            pattern: re.Pattern[str] = re.compile(match)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        except (re.error, TypeError) as error:
+            needs = f"a regular expression, such as head ({error})"
+            raise ConfigError(f"{key}.match", needs=needs, got=match) from error
+        matches = [name for name in names if name not in titles and pattern.match(name)]
+        if not matches:
+            examples = names if len(names) <= 6 else [*names[:3], "...", *names[-3:]]
+            message = f"{match!r} matches no parameter, or only those of an earlier pattern"
+            raise ConfigError(f"{key}.match", message, remedy=f"there are {', '.join(map(quoted, examples))}")
+        titles |= dict.fromkeys(matches, title)
+    return titles
 
 
 def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -125,7 +125,7 @@ class Replay:
         every: Interval = _EVERY_UPDATE,
     ) -> None:
         substitute = _SubstituteOptimizer(optimizer)
-        self._initial = [_numbers(group) for group in substitute.param_groups]
+        self._initial = [numbers_of(group) for group in substitute.param_groups]
         scheduler = _make(make_scheduler, substitute)
         field = getattr(scheduler, "param_group_field", "lr")
         self._values = {(n, field): array("d") for n, group in enumerate(self._initial) if field in group}
@@ -160,7 +160,7 @@ class Replay:
         return partial(Replay, make, total_updates=clock.total_updates, every=every)
 
     def _record(self, update: int, groups: list[dict[str, Any]]) -> None:
-        numbers = [_numbers(group) for group in groups]
+        numbers = [numbers_of(group) for group in groups]
         for (group_idx, field), values in self._values.items():
             if field not in numbers[group_idx]:
                 value = groups[group_idx].get(field.partition(".")[0])
@@ -254,10 +254,11 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _numbers(group: dict[str, Any]) -> dict[str, float]:
-    """Return every number of a param group by name; items of a tuple are named `betas.0`."""
+def numbers_of(group: Mapping[str, Any]) -> dict[str, float]:
+    """Return every number of a param group by name; items of a tuple or list are named `betas.0`."""
     numbers = dict[str, float]()
     for name, value in group.items():
-        items = {f"{name}.{n}": v for n, v in enumerate(value)} if isinstance(value, tuple) else {name: value}
+        is_series = isinstance(value, tuple | list) and name != "params"
+        items = {f"{name}.{n}": item for n, item in enumerate(value)} if is_series else {name: value}
         numbers |= {key: number for key, item in items.items() if (number := _number(item)) is not None}
     return numbers

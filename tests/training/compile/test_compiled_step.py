@@ -87,10 +87,8 @@ def advance(
 
 
 def write(optimizer: Any, group_idx: int, field: str, value: float) -> None:
-    name, _, position = field.partition(".")
-    if name in optimizer.param_groups[group_idx]:
-        place = int(position) if position else None
-        ScheduledField(optimizer, group_idx, name, place, lambda _: value).write(0)
+    if field.partition(".")[0] in optimizer.param_groups[group_idx]:
+        ScheduledField(optimizer, group_idx, field, lambda _: value).write(0)
 
 
 def check_cell(name: str, field: str, backend: str) -> None:

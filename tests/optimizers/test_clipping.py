@@ -33,8 +33,12 @@ def parameters_with_gradients() -> list[nn.Parameter]:
         (Clipping(), lambda p: None),
         (Clipping(max_norm=0.5), lambda p: torch.nn.utils.clip_grad_norm_(p, 0.5)),
         (Clipping(max_value=0.1), lambda p: torch.nn.utils.clip_grad_value_(p, 0.1)),
+        (
+            Clipping(max_norm=0.5, max_value=0.1),
+            lambda p: (torch.nn.utils.clip_grad_norm_(p, 0.5), torch.nn.utils.clip_grad_value_(p, 0.1)),
+        ),
     ],
-    ids=["none", "norm", "value"],
+    ids=["none", "norm", "value", "both"],
 )
 def test_clipping_equals_torch(clipping: Clipping, reference: Callable[[Any], Any]) -> None:
     clipped, expected = parameters_with_gradients(), parameters_with_gradients()

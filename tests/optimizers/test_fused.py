@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
-from hydrant.optimizers.kernels import FusedStep
+from hydrant.optimizers.kernels import step_fused
 from hydrant.training.compile.base import EagerStep
 
 KINDS: dict[str, Callable[..., Optimizer]] = {
@@ -116,7 +116,7 @@ def test_torch_s_step_is_called_only_to_make_the_states(kind: str, monkeypatch: 
     for n in range(3):
         add_gradients(model, n)
         step()
-    assert len(calls) == 2  # one for each group
+    assert len(calls) == (0 if kind in ("sgd", "adagrad") else 2)  # one for each group, if it makes states
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
@@ -126,10 +126,10 @@ def test_weights_of_two_dtypes_in_a_group_are_left_to_torch(kind: str) -> None:
     for weight in weights:
         weight.grad = torch.ones_like(weight)
     optimizer.step()
-    assert FusedStep.of(optimizer) is None
+    assert not step_fused(optimizer)
 
 
 def test_an_optimizer_without_a_fused_kernel_is_left_to_torch() -> None:
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
-    assert FusedStep.of(Adam([weight], foreach=True)) is None
+    assert not step_fused(Adam([weight], foreach=True))

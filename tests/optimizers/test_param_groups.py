@@ -185,7 +185,6 @@ PATTERN = "+param_groups.patterns.head="
           "param_groups.patterns.head.schedules.lr.fn._target_=math.cos", "allow_targets=[math]"),
          "param_groups.patterns.head.schedules.lr: returns -0.0004"),
         (("param_groups.no_decay=true", "optimizer=lbfgs"), "optimizer: torch.optim.LBFGS refuses it: LBFGS"),
-        (("max_grad_norm=1", "agc=0.1"), "agc: gradients are clipped by max_grad_norm already"),
         *slow(
             ((PATTERN + "5",), "param_groups.patterns: needs a mapping of keys to values"),
             ((PATTERN + "{lr: 1}",), "param_groups.patterns.head.match: needs a regular expression"),

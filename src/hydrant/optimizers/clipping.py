@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from hydrant.batch import as_real
-from hydrant.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -78,7 +77,7 @@ def exceeds_distance(eager: Tensor, other: Tensor, max_distance: float) -> bool:
 
 @dataclass(frozen=True)
 class Clipping:
-    """Clips the unscaled gradients of an update by at most one of three limits; without a limit it does nothing.
+    """Clips the unscaled gradients of an update by each limit that is given, in the order of the arguments.
 
     Args:
         max_norm: limit of the 2-norm of all gradients together (Pascanu et al., 2013; torch's `clip_grad_norm_`).
@@ -87,9 +86,6 @@ class Clipping:
             (Brock et al., "High-performance large-scale image recognition without normalization", 2021; timm's
             `adaptive_clip_grad`).
         head: `id`s of the parameters of the last layer, which `agc` does not clip.
-
-    Raises:
-        ConfigError: two limits are given.
     """
 
     max_norm: float | None = None
@@ -97,21 +93,11 @@ class Clipping:
     agc: float | None = None
     head: frozenset[int] = frozenset()
 
-    def __post_init__(self) -> None:
-        chosen = [key for key, limit in self._limits.items() if limit is not None]
-        if len(chosen) > 1:
-            raise ConfigError(
-                chosen[1], f"gradients are clipped by {chosen[0]} already", remedy="give one of the two"
-            )
-
     @property
     def key(self) -> str | None:
-        """The config key of the limit; None without one."""
-        return next((key for key, limit in self._limits.items() if limit is not None), None)
-
-    @property
-    def _limits(self) -> dict[str, float | None]:
-        return {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
+        """The config key of the first limit; None without one."""
+        limits = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
+        return next((key for key, limit in limits.items() if limit is not None), None)
 
     def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""

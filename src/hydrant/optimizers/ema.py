@@ -203,12 +203,10 @@ class TailAverage(ModelAverage):
         self._start = clock.updates(start, "averaging.start")
         self._every = clock.since(self._start).interval(every, "averaging.every")
         length = clock.total_updates - self._start
-        if length < 1:
-            message = f"{start} are {self._start} updates, but the run has {clock.total_updates}"
-            raise ConfigError("averaging.start", message, remedy="begin earlier, such as at 80%")
-        if not self._every.count(length):
-            message = f"{every} is longer than the {length} updates after averaging.start"
-            raise ConfigError("averaging.every", message, remedy="give a shorter one")
+        if length < 1 or not self._every.count(length):
+            key = "averaging.every" if length > 0 else "averaging.start"
+            message = f"no weights are averaged in the {max(length, 0)} updates after averaging.start"
+            raise ConfigError(key, message, remedy="begin earlier, such as at 80%, or average more often")
 
     def start(self, model: nn.Module) -> None:
         self.begin(model, copy.deepcopy(model).eval())

@@ -6,7 +6,6 @@ torch's fused kernels are called without the Python around them, which takes lon
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -73,25 +72,23 @@ def _begin_momentum(optimizer: Any) -> None:
 
 def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> dict[str, bool]:
     kind, settings = factory.func, (factory.keywords, *groups)
-    if any(s.get(field) is not None for s in settings for field in KERNEL_FIELDS):
-        return {}
-    if any(s.get("differentiable") for s in settings):
+    is_chosen = any(s.get(field) is not None for s in settings for field in KERNEL_FIELDS)
+    if is_chosen or any(s.get("differentiable") for s in settings):
         return {}
     parameters = [p for group in groups for p in group["params"]]
     has_shards = any(is_sharded(p) for p in parameters)
-    devices = {p.device.type for p in parameters}
-    has_fused = kind in (_FUSED_IF_SHARDED if has_shards else _FUSED)
-    is_dampened = kind is SGD and any(s.get("dampening") for s in settings)  # see _begin_momentum
-    is_supported = not is_dampened and (kind is not Adagrad or devices == {"cpu"})
-    if has_fused and is_supported and all(map(_suits_fused, parameters)):
-        return {} if any(id(p) in sparse for p in parameters) else {"fused": True}
+    fuses = (
+        kind in (_FUSED_IF_SHARDED if has_shards else _FUSED),
+        kind is not SGD or not any(s.get("dampening") for s in settings),  # see _begin_momentum
+        kind is not Adagrad or all(p.is_cpu for p in parameters),
+        not any(id(p) in sparse for p in parameters),
+        all(p.is_floating_point() for p in parameters),
+        # On the CPU, the kernels read memory without its strides.
+        all(any(p.is_contiguous(memory_format=f) for f in _DENSE) for p in local_tensors(parameters)),
+    )
+    if all(fuses):
+        return {"fused": True}
     return {"foreach": True} if has_shards and kind in _FOREACH_IF_SHARDED else {}
-
-
-def _suits_fused(parameter: Tensor) -> bool:
-    """Return whether the fused kernels compute a parameter. On the CPU they read its memory without its strides."""
-    [local] = local_tensors([parameter])
-    return local.is_floating_point() and any(local.is_contiguous(memory_format=layout) for layout in _DENSE)
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -178,55 +175,32 @@ def fused_call(
     return _CALLS[type(optimizer)](group, weights, states)
 
 
-class FusedStep:
-    """The step of an optimizer whose weights all have a state and get gradients, as long as that is so.
+def step_fused(optimizer: Optimizer) -> bool:
+    """Make a step by the kernels alone. Return False, without a change, if the optimizer's own step is needed.
 
-    It reads the gradients and the tensors of the states anew, because others may replace them. The weights, and which
-    states belong to them, are kept. Tested with torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on
-    the CPU.
+    It is needed for another optimizer or device, for a group of several dtypes, and as long as a weight has no gradient
+    or no state. Tested with torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on the CPU.
     """
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer, self._groups = optimizer, optimizer.param_groups
-        self._weights: list[list[Tensor]] = [list(group["params"]) for group in self._groups]
-        self._states = list(optimizer.state.values())
-        self._by_group = [[optimizer.state.get(w, {}) for w in weights] for weights in self._weights]
-
-    @classmethod
-    def of(cls, optimizer: Optimizer) -> FusedStep | None:
-        """Return the next step of an optimizer that has made one; None if it has no kernel that can be called so."""
-        groups: list[list[Tensor]] = [group["params"] for group in optimizer.param_groups]
-        if not has_fused_call(optimizer) or any(not weights or not weights[0].is_cpu for weights in groups):
-            return None
-        if any(weight.grad is None for weights in groups for weight in weights):
-            return None
-        kinds = [{(weight.device, weight.dtype) for weight in weights} for weights in groups]
-        return cls(optimizer) if all(len(of_group) == 1 for of_group in kinds) else None
-
-    def __call__(self) -> bool:
-        """Make a step. Return False, without a change, if it is no longer the step of this optimizer."""
-        optimizer, groups = self._optimizer, self._groups
-        same_groups = groups is optimizer.param_groups and len(groups) == len(self._weights)
-        if not same_groups or len(optimizer.state) != len(self._states):
+    if not has_fused_call(optimizer):
+        return False
+    calls = list[tuple[FusedCall, list[Tensor], _States]]()
+    for group in optimizer.param_groups:
+        weights: list[Tensor] = group["params"]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        is_one_kind = all(weight.is_cpu for weight in weights) and len({w.dtype for w in weights}) == 1
+        if not is_one_kind or len(gradients) < len(weights):
             return False
-        if any(len(g["params"]) != len(w) for g, w in zip(groups, self._weights, strict=True)):
-            return False
-        if not all(map(operator.is_, optimizer.state.values(), self._states)):
-            return False
-        gradients = [[weight.grad for weight in weights] for weights in self._weights]
-        if any(gradient is None for of_group in gradients for gradient in of_group):
-            return False
+        states = [optimizer.state.get(weight, {}) for weight in weights]
         try:
-            parts = zip(groups, self._weights, self._by_group, strict=True)
-            calls = [fused_call(optimizer, *part) for part in parts]
+            calls.append((fused_call(optimizer, group, weights, states), gradients, states))
         except KeyError:  # such as a momentum that was 0 before
             return False
-        with torch.no_grad():
-            for call, of_group, states in zip(calls, gradients, self._by_group, strict=True):
-                if "step" in states[0]:
-                    torch._foreach_add_([state["step"] for state in states], 1)  # pyright: ignore[reportPrivateUsage]
-                call(of_group)
-        return True
+    with torch.no_grad():
+        for call, gradients, states in calls:
+            if "step" in states[0]:
+                torch._foreach_add_([state["step"] for state in states], 1)  # pyright: ignore[reportPrivateUsage]
+            call(gradients)
+    return True
 
 
 _States = Sequence[Mapping[str, Tensor]]

@@ -17,7 +17,7 @@ from torch.optim.optimizer import (
 
 from hydrant.batch import Batch, Outcome
 from hydrant.checks import unknown_name
-from hydrant.optimizers.kernels import FusedStep
+from hydrant.optimizers.kernels import step_fused
 from hydrant.training.compile.monitor import CompileReport
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
@@ -36,7 +36,6 @@ class EagerStep:
         self._optimizer = optimizer
         self._class_step: Any = None  # `type(optimizer).step` when it was last unwrapped
         self._unwrapped: Callable[[Optimizer], Any] | None = None
-        self._fused: FusedStep | None = None  # after a step that has made the states
 
     def __call__(self) -> None:
         step: Any = type(self._optimizer).step
@@ -44,9 +43,8 @@ class EagerStep:
             self._class_step, self._unwrapped = step, unwrap_step(step)
         if self._unwrapped is None or _is_observed(self._optimizer):
             self._optimizer.step()
-        elif self._fused is None or not self._fused():
+        elif not step_fused(self._optimizer):
             self._unwrapped(self._optimizer)
-            self._fused = FusedStep.of(self._optimizer)
 
     @property
     def is_warming_up(self) -> bool:

@@ -309,7 +309,7 @@ class WithExtraState(OwnModel):
         ({"model": "mlp"}, "model", "needs a torch.nn.Module, or what makes one, not a str"),
         ({"model": dict}, "model", "or what makes one, not a dict"),
         ({"model": nn.Linear}, "model", "torch.*Linear is called without arguments: .*; pass lambda"),
-        ({"model": WithExtraState()}, "model", "_extra_state is not a tensor, so no checkpoint can hold it"),
+        ({"model": WithExtraState(), "data": own_data()}, "model", "_extra_state cannot be saved"),
         *slow(
             ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
             ({"task": nn.Linear(1, 1)}, "task", "a class or a function that takes the model"),

@@ -39,7 +39,7 @@ def drawn(pictures: EvaluationPictures, *, is_last: bool = True) -> dict[str, pa
 
 
 def test_every_prediction_is_counted_and_the_worst_mistakes_come_first() -> None:
-    pictures = EvaluationPictures("evaluation", 3, None, torch.device("cpu"))
+    pictures = EvaluationPictures("evaluation", None)
     evaluate(pictures, [0, 1, 2, 0, 1], [0, 0, 2, 2, 0], [9.0, 1.0, 1.0, 5.0, 3.0])
     result = drawn(pictures)
     assert result["confusion"].args[0].tolist() == [[1, 2, 0], [0, 0, 0], [1, 0, 1]]
@@ -56,7 +56,7 @@ def test_every_prediction_is_counted_and_the_worst_mistakes_come_first() -> None
 @pytest.mark.figures
 def test_classes_have_their_names(tmp_path: Path) -> None:
     names = ("cat", "dog", "a very long name of a class")
-    pictures = EvaluationPictures("end", 3, names, torch.device("cpu"))
+    pictures = EvaluationPictures("end", names)
     evaluate(pictures, [1, 1], [2, 1], [9.0, 1.0])
     result = drawn(pictures)
     assert result["mistakes"].args[1] == ["a very long nam…\npredicted dog\n(>99% sure)"]
@@ -73,25 +73,25 @@ def test_classes_have_their_names(tmp_path: Path) -> None:
 
 
 def test_the_number_of_drawn_mistakes_is_limited() -> None:
-    pictures = EvaluationPictures("end", 3, None, torch.device("cpu"))
+    pictures = EvaluationPictures("end", None)
     evaluate(pictures, [1] * 40, [0] * 40, [float(n) for n in range(40)])
     assert drawn(pictures, is_last=False) == {}
     assert len(drawn(pictures)["mistakes"].args[0]) == NUM_SAMPLES
 
 
 def test_no_mistakes_no_images_and_no_pictures_configured() -> None:
-    pictures = EvaluationPictures("end", 3, None, torch.device("cpu"))
+    pictures = EvaluationPictures("end", None)
     evaluate(pictures, [1, 2], [1, 2], [1.0, 1.0])
     assert drawn(pictures).keys() == {"confusion"}
     assert input_pictures(Batch(torch.zeros(2, 5), torch.zeros(2))) == {}
-    disabled = EvaluationPictures(None, 3, None, torch.device("cpu"))
+    disabled = EvaluationPictures(None, None)
     assert disabled.observer() is None
     assert drawn(disabled) == {}
 
 
 def test_no_host_sync_during_an_evaluation() -> None:
     with FakeTensorMode():
-        observe = EvaluationPictures("end", 10, None, torch.device("cpu")).observer()
+        observe = EvaluationPictures("end", None).observer()
         assert observe is not None
         for size in (64, 64, 7):
             batch = Batch(torch.empty(size, 1, 8, 8), torch.empty(size, dtype=torch.int64))

@@ -7,18 +7,16 @@ The config names them by a target of this module, with the class of the object. 
 import contextlib
 import copy
 import hashlib
-import inspect
 import re
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from itertools import chain
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
@@ -29,8 +27,8 @@ from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
 
-_known: MutableMapping[Tensor, None] = WeakTensorKeyDictionary()
-"""Tensors of the models that a passed class or function has made. What has one of them again is the user's."""
+_known: WeakSet[nn.Module] = WeakSet()
+"""The modules that a passed class or function has made. What has one of them again is the user's."""
 
 
 @contextlib.contextmanager
@@ -56,14 +54,10 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     made = model if isinstance(model, nn.Module) else model()
     if made is model:
         return copy.deepcopy(made)
-    if any(tensor in _known for tensor in _tensors(made)):
+    if any(module in _known for module in made.modules()):
         with contextlib.suppress(RuntimeError):  # torch's old weight_norm and prune allow no copy
             return copy.deepcopy(made)
     return made  # it was just made, so it needs no copy
-
-
-def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    return chain(model.parameters(), model.buffers())
 
 
 def passed_data(
@@ -136,17 +130,15 @@ def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _model_node(passed: Any) -> dict[str, Any]:
     model = passed
     if callable(passed) and not isinstance(passed, nn.Module):
-        _check_call("model", passed, "without arguments", "pass lambda: Net(width=64)")
-        model = passed()
+        try:
+            model = passed()
+        except TypeError as error:
+            message = f"{class_path(passed)} is called without arguments: {error}"
+            raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
     if not isinstance(model, nn.Module):
         raise ConfigError("model", needs=f"a torch.nn.Module, or what makes one, not a {_name(model)}")
-    _known.update(dict.fromkeys(_tensors(model)))
-    weights = model.state_dict()
-    for name, weight in weights.items():
-        if not isinstance(weight, Tensor):
-            raise ConfigError(
-                "model", f"{name} is not a tensor, so no checkpoint can hold it", remedy="make it a buffer"
-            )
+    _known.update(model.modules())
+    weights = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     shapes = {name: () if is_lazy(weight) else tuple(weight.shape) for name, weight in weights.items()}
     structure = _hash(repr(model), *(f"{name} {shape}" for name, shape in shapes.items()))
     return {"_target_": f"{PASSED_PREFIX}model", "type": class_path(passed), "structure": structure}
@@ -174,29 +166,10 @@ def _task_node(task: Any) -> dict[str, Any]:
         remedy = "for a loss, pass functools.partial(hydrant.tasks.Supervised, loss=..., metrics={})"
         raise ConfigError("task", f"needs {needed}, not a {_name(task)}", remedy=remedy)
     made_by: Any = task.func if isinstance(task, partial) else task
-    name = getattr(made_by, "__name__", "MyTask")
-    _check_call(
-        "task", task, "with the model alone", f"pass functools.partial({name}, ...) with the others", None
-    )
     node: dict[str, Any] = {"_target_": f"{PASSED_PREFIX}task", "_partial_": True, "type": class_path(task)}
     if isinstance(task, partial):
         node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
     return node | declared_metric(made_by)
-
-
-def _check_call(group: str, function: Any, how: str, remedy: str, *arguments: Any) -> None:
-    """Check that a class or function needs no more than these arguments.
-
-    Raises:
-        ConfigError: it needs others.
-    """
-    try:
-        with contextlib.suppress(ValueError):  # a type in C has no signature
-            inspect.signature(function).bind(*arguments)
-    except TypeError as error:
-        if "missing" not in str(error):
-            return
-        raise ConfigError(group, f"{class_path(function)} is called {how}: {error}", remedy=remedy) from error
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}

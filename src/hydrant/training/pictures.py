@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError, log
 from hydrant.terminal.text import percent
 from hydrant.training.distributed.world import World
 from hydrant.training.plotting import draw_confusion, draw_images
@@ -55,14 +54,21 @@ class _Predictions:
     only the confusion matrix.
     """
 
-    def __init__(self, num_classes: int, class_names: Sequence[str] | None, device: torch.device) -> None:
-        self._num_classes, self._class_names = num_classes, class_names
-        self._counts = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=device)  # the last: no class
+    def __init__(self, class_names: Sequence[str] | None) -> None:
+        self._class_names = class_names
+        self._num_classes = 0
+        self._counts: Tensor | None = None  # of pairs of classes; the last: no class
         self._mistakes: _Mistakes | None = None
 
     def __call__(self, batch: Batch, outcome: Outcome) -> None:
-        """Add the predictions of a batch."""
+        """Add the predictions of a batch, if they are logits of classes."""
+        num_classes = _num_classes(batch.targets, outcome.predictions)
+        if num_classes is None or num_classes > _MAX_CLASSES:
+            return
         logits, targets = cast("Tensor", outcome.predictions).float(), batch.targets.long()
+        if self._counts is None:
+            self._num_classes = num_classes
+            self._counts = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=logits.device)
         probabilities, predicted = logits.softmax(dim=1).max(dim=1)
         is_class = (targets >= 0) & (targets < self._num_classes)
         pairs = (targets * self._num_classes + predicted).where(is_class, self._num_classes**2).flatten()
@@ -78,6 +84,8 @@ class _Predictions:
 
     def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:
         """Return the pictures of the predictions of all ranks, which call this together."""
+        if self._counts is None:
+            return {}
         confusion = all_reduce(self._counts)[:-1].cpu().view(self._num_classes, self._num_classes)
         mistakes = None if self._mistakes is None else _Mistakes(*(values.cpu() for values in self._mistakes))
         per_rank = [part for part in world.all_gather(mistakes) if part is not None]
@@ -112,21 +120,15 @@ def _class_name(class_names: Sequence[str] | None, number: int) -> str:
 class EvaluationPictures:
     """Collects the predictions of evaluations and draws the configured pictures.
 
+    What does not fit, such as predictions that are no classes, is left out.
+
     Args:
         when: draw after every `evaluation`, after the last one (`end`), or never (None).
-        num_classes: of the predictions; None if they are no classes, so that nothing of them is drawn.
         class_names: None: the classes are numbers.
     """
 
-    def __init__(
-        self,
-        when: When | None,
-        num_classes: int | None,
-        class_names: Sequence[str] | None,
-        device: torch.device,
-    ) -> None:
-        self._when, self._num_classes, self._device = when, num_classes, device
-        self._class_names = class_names
+    def __init__(self, when: When | None, class_names: Sequence[str] | None) -> None:
+        self._when, self._class_names = when, class_names
         self._predictions: _Predictions | None = None
 
     @property
@@ -135,9 +137,7 @@ class EvaluationPictures:
 
     def observer(self) -> Observe | None:
         """Start an evaluation; return the function to call with each of its batches, or None if nothing is drawn."""
-        draws = self.is_on and self._num_classes is not None
-        names, device = self._class_names, self._device
-        self._predictions = _Predictions(self._num_classes or 0, names, device) if draws else None
+        self._predictions = _Predictions(self._class_names) if self.is_on else None
         return self._predictions
 
     def pictures(
@@ -153,32 +153,6 @@ class EvaluationPictures:
         if self._predictions is None or (self._when == "end" and not is_last):
             return {}
         return self._predictions.pictures(world, all_reduce)
-
-
-def check_pictures(config: Mapping[str, Any], batch: Batch, outcome: Outcome, world: World) -> int | None:
-    """Return the number of classes if the predictions of a task can be drawn, else None, with a line in the log.
-
-    Args:
-        config: of the run.
-        batch, outcome: one sample and what the task returns for it.
-        world: the ranks, of which the first one logs.
-
-    Raises:
-        ConfigError: pictures are configured, but no evaluations.
-    """
-    if config["pictures"] is None:
-        return None
-    if config["eval_every"] is None:
-        message = "pictures are drawn after evaluations"
-        raise ConfigError("eval_every", message, remedy="set it, such as eval_every=1ep")
-    num_classes = _num_classes(batch.targets, outcome.predictions)
-    if num_classes is not None and num_classes <= _MAX_CLASSES:
-        return num_classes
-    if world.is_rank_zero:
-        is_none = num_classes is None
-        reason = "the targets are no class indices" if is_none else f"{num_classes} classes are too many"
-        log.info("pictures: no confusion matrix and no mistakes, because %s", reason)
-    return None
 
 
 def _num_classes(targets: Any, predictions: Any) -> int | None:

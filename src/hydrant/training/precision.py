@@ -61,13 +61,6 @@ class Precision:
         backoff_factor: BetweenZeroAndOne,
         growth_interval: PositiveInt,
     ) -> None:
-        if scale_loss and parameters != "float32":
-            raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
-        if parameters != "float32" and autocast is not None:
-            message = f"{parameters} parameters need no autocast"
-            raise ConfigError("precision.autocast", message, remedy="use precision.autocast=null")
-        if emulate and fp8 is None:
-            raise ConfigError("precision.emulate", "only applies to fp8", remedy="use precision=fp8")
         self.uses_bf16 = uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)

@@ -64,7 +64,6 @@ class Plan:
     profiler: NoProfiler
     hooks: Hooks
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
-    pictured_classes: int | None  # of the configured confusion matrix; None: the task predicts no classes
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
     data_files: Mapping[str, str]  # digests of the files of splits, by key of `data`
 

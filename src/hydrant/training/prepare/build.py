@@ -34,7 +34,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
-from hydrant.training.pictures import EvaluationPictures, check_pictures
+from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal, samples
 from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
@@ -122,7 +122,6 @@ def _prepare(
     intervals = _intervals(config, clock, hooks)
     profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
-    pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
     compilation.check_fits(task, dry.collectives)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
@@ -144,7 +143,7 @@ def _prepare(
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing,
-        profiler, hooks, rehearsal.eval_metrics(prefixes, dry), pictured_classes, optimizers,
+        profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers,
         split_digests(config["data"]),
     )  # fmt: skip
 
@@ -222,7 +221,7 @@ def build(
     optimizers = build_optimizers.make_optimizers(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )
-    pictures = EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device)
+    pictures = EvaluationPictures(config["pictures"], plan.data.class_names)
     return Trainer(
         plan, state, task, trained, optimizers, plan.train.stream(plan.spec), pictures, plan.early_stopping, logger,
         save, stop_signal, pruning, watchdog,

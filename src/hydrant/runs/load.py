@@ -25,7 +25,7 @@ from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint, run_folder
 from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_identity import DataIdentity
-from hydrant.training.distributed.base import SINGLE_RANK
+from hydrant.training.distributed.world import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.prepare.build import make_model, prepare

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import with_weights as with_weights
     from hydrant.training.compile.base import Eager as Eager
     from hydrant.training.compile.compiled_task import Compile as Compile
-    from hydrant.training.distributed.base import Single as Single
     from hydrant.training.distributed.ddp import Ddp as Ddp
     from hydrant.training.distributed.fsdp import Fsdp as Fsdp
+    from hydrant.training.distributed.world import Single as Single
     from hydrant.training.passed_objects import passed_data as passed_data
     from hydrant.training.passed_objects import passed_model as passed_model
     from hydrant.training.passed_objects import passed_task as passed_task

@@ -12,7 +12,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.tasks.base import eval_mode
 from hydrant.tasks.losses import explain_unknown_class
-from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.world import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.metrics import Meter, named_values
 from hydrant.training.pictures import Observe

@@ -24,10 +24,9 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
 from hydrant.trackers.base import Histogram
 from hydrant.training.compile.base import Compilation
-from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import EarlyStopping, Pruning
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name

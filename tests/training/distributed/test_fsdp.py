@@ -19,8 +19,7 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
-from hydrant.training.distributed.base import Parallel
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import Parallel, World
 
 SHORT = ("tracker=local", "allow_targets=[shard_parts]", "~model.dropout", "~model.hidden", "duration=4", "log_every=1",
          "eval_every=2", "save_every=2", "limit_val_samples=37")  # fmt: skip

@@ -15,8 +15,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError
-from hydrant.training.distributed.base import Parallel
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import convert_to_channels_last, prepare, uses_channels_last
 from hydrant.training.prepare.micro_batch import scratch_trainer

@@ -19,8 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant.errors import HydrantError, first_few, innermost
 from hydrant.files.plain_values import NotNegativeInt
-from hydrant.training.distributed.base import NO_SYNC, NumRanks, Parallel, Timeout
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
 
 _REMEDIES = {
     "Expected to have finished reduction": (

@@ -13,8 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models.small import repeated_blocks
-from hydrant.training.distributed.base import NO_SYNC, NumRanks, Parallel, Timeout
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
 _DTYPES = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -28,9 +28,8 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training import splits as training_splits
 from hydrant.training.compile.base import Compilation
-from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory

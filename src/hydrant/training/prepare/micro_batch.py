@@ -11,9 +11,8 @@ from typing import Any
 from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
-from hydrant.training.distributed.base import SINGLE_RANK, Parallel
 from hydrant.training.distributed.watchdog import Watchdog
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
 from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.loop import make_update, train_update

@@ -31,10 +31,9 @@ from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
-from hydrant.training.nonfinite import explain_detached_loss
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.reports import log_inputs, log_row
+from hydrant.training.reports import explain_detached_loss, log_inputs, log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
 from hydrant.training.trainer import Plan, Trainer, TrainState

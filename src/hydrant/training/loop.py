@@ -12,7 +12,6 @@ from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.training import reports
 from hydrant.training.evaluation import evaluate_run
 from hydrant.training.metrics import Pace
-from hydrant.training.nonfinite import check_finite
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
 
@@ -210,7 +209,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
     if saves or update.stop is not None:
         trainer.enter("checkpoint")
-        check_finite(trainer)
+        reports.check_finite(trainer)
         with pace.paused():
             trainer.save(trainer, new_best is not None)
 

@@ -23,7 +23,7 @@ from hydrant.terminal.console import notice, tell
 
 if TYPE_CHECKING:
     from hydrant.commands.diagnose.stages import SmallestFailure, Stage
-    from hydrant.training.compile.monitor import Incident
+    from hydrant.training.compile.base import Incident
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hydrant.errors import CompileError, CompileMismatch, location, typed_line
 from hydrant.optimizers.clipping import exceeds_distance
-from hydrant.training.compile.monitor import Incident, parse_frames
+from hydrant.training.compile.base import Incident, parse_frames
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import scratch_trainer
 from hydrant.training.prepare.verify_compile import check_compiled, check_repeatable, first_gradients

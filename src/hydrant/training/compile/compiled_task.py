@@ -16,8 +16,8 @@ from hydrant.errors import CompileError, ConfigError, log
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.models.small import repeated_blocks
 from hydrant.training.compile import base as compile_base
+from hydrant.training.compile.base import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
-from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.memory import is_out_of_memory

@@ -11,8 +11,7 @@ from hydrant.batch import as_real
 from hydrant.errors import CompileError, CompileMismatch, first_few, log
 from hydrant.optimizers.clipping import exceeds_distance, is_sharded
 from hydrant.tasks.base import kept_buffers
-from hydrant.training.compile.base import FAILURE_REMEDY
-from hydrant.training.compile.monitor import failure_message
+from hydrant.training.compile.base import FAILURE_REMEDY, failure_message
 from hydrant.training.memory import allocator_message, is_out_of_memory
 from hydrant.training.profiling.costs import reset_peak_memory
 from hydrant.training.trainer import Trainer

@@ -12,8 +12,7 @@ from torch.func import functional_call
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.tasks.base import kept_buffers
-from hydrant.training.compile.base import Compilation
-from hydrant.training.compile.monitor import CompileReport
+from hydrant.training.compile.base import Compilation, CompileReport
 from hydrant.training.stack.functions import StackedFunctions, fold_attention
 from hydrant.training.stack.lanes import CannotStack, DecidesByNumber, TensorNumbers, distinct
 from hydrant.training.stack.random import Draw, RecordDraws, ReplayDraws, choose_drawing

@@ -25,7 +25,7 @@ from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.checkpoint.content import join, split
 from hydrant.training.compile.base import Compilation
-from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.world import Parallel
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.precision import Precision

@@ -109,7 +109,8 @@ def job_of_sweep() -> int:
     job = Job(
         check(compose(list(WORDS))), Path("outputs/r").absolute(), choices, {}, [], Path("outputs").absolute()
     )
-    return report(execute_jobs([job], is_silent=False))
+    [result], _ = execute_jobs([job], is_silent=False)
+    return report(result)
 
 
 def recorded(start: Callable[[], int], marker: Path, trainings: Path) -> Callable[[], int]:

@@ -114,15 +114,15 @@ def test_the_newest_folders_are_named_if_none_is_given(
 def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sweep / "killed" / "summary.json").write_text('{"status": "preempted", "num_updates": 20}')
     jobs = {sweep / job.run: job.overrides for job in read_plan(sweep).jobs}
-    stopped = Sweep()
-    with stopped.active(sweep, jobs):
+    stopped = Sweep(sweep)
+    with stopped.active(jobs):
         pass
-    stopped.close(sweep, is_stopped=True)
+    stopped.close(is_stopped=True)
     assert capsys.readouterr().out.splitlines()[-1] == (
         "stopped: 1 finished, 1 saved, 2 not started, 1 killed, 1 running elsewhere, 2 failed; "
         "the same command continues the sweep"
     )
-    stopped.close(sweep, is_stopped=False)
+    stopped.close(is_stopped=False)
     assert "stopped:" not in capsys.readouterr().out
 
 

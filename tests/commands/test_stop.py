@@ -30,14 +30,13 @@ import sys, time
 from pathlib import Path
 from hydrant.runs.lock import exclusive, shared
 from hydrant.signals import StopRequest
-from hydrant.sweeps.results_table import SweepFiles, planned
+from hydrant.sweeps.plan import SweepFiles
 folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
-files = SweepFiles()
+files = SweepFiles(folder)
 files.keeps_plan = (folder / "sweep.json").exists()
 with {"run": exclusive, "sweep": shared}[sys.argv[1]](folder), StopRequest() as stop:
     if sys.argv[1] == "sweep":
-        files.jobs[folder / "seed-0"] = planned(folder / "seed-0", ["seed=0"])
-        files.write_plan(folder)
+        files.add([(folder / "seed-0", ["seed=0"])])
     print("works", flush=True)
     try:
         while stop() is None:

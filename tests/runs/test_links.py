@@ -40,7 +40,7 @@ def test_runs_behind_links_are_known_by_one_name(
         told.append(output.out + output.err)
         assert "run folder  outputs/one" in told[0]
         assert "\nmultirun/two: 2 runs: 2 finished\n" in told[-1]
-        assert "multirun/two: 2 runs, see multirun/two/sweep.csv" in told[-1]
+        assert "results     multirun/two/sweep.csv" in told[-1]
     assert str(places[0]) not in told[0]
     assert "already finished: outputs/one, 4 updates" in told[1]
     assert told[1].count("already finished: multirun/two/seed-") == 2

@@ -234,7 +234,7 @@ def test_what_is_not_locked_for_want_of_locks_is_named_once(
     for _ in range(2):
         with exclusive(workdir / "runs" / "a"), exclusive(workdir / "runs" / "b"):
             pass
-        with Sweep().active(workdir, {}):
+        with Sweep(workdir).active({}):
             pass
     assert capfd.readouterr().err.splitlines() == [
         f"{workdir}/runs is not locked (the file system has no locks): only leases keep other processes out",

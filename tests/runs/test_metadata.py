@@ -11,7 +11,7 @@ import pytest
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.job import Job
 from hydrant.runs.metadata import identify, write_records
-from hydrant.sweeps.results_table import write_sweep_csv
+from hydrant.sweeps.plan import write_sweep_csv
 
 CHOICES = dict.fromkeys(("data", "model", "optimizer", "scheduler", "task"), "any")
 CONFIG = {

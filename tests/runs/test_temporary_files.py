@@ -9,7 +9,7 @@ import pytest
 from training_runs import DIGITS, Train
 
 from hydrant.runs.folder import SWEEP_LOCK, SWEEP_TABLE
-from hydrant.sweeps.results_table import SweepFiles
+from hydrant.sweeps.plan import SweepFiles
 from hydrant.sweeps.sweep import Sweep
 
 
@@ -31,8 +31,8 @@ def test_commands_at_work_in_one_sweep_write_its_files_in_turn(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".sweep.json.tmp").write_text("{")
-    with Sweep().active(tmp_path, {}), ThreadPoolExecutor(4) as threads:
+    with Sweep(tmp_path).active({}), ThreadPoolExecutor(4) as threads:
         for _ in range(100):
-            threads.submit(SweepFiles().write_table, tmp_path, [])
+            threads.submit(SweepFiles(tmp_path).write_table, [])
     assert capfd.readouterr().err == ""
     assert {path.name for path in tmp_path.iterdir()} == {SWEEP_TABLE, SWEEP_LOCK, "sweep.json"}

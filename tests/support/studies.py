@@ -12,7 +12,7 @@ import numpy as np
 
 from hydrant.runs.folder import choices_in
 from hydrant.runs.metadata import write_records
-from hydrant.sweeps.grid import ComposedJob
+from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import RUNS, read_budget, read_range
 from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
@@ -128,9 +128,9 @@ class WrittenRuns:
     metric: str = "val/accuracy"
     dies_after: int | None = None
     others: Mapping[str, Callable[[dict[str, str]], float]] = field(default_factory=dict)
-    jobs: list[ComposedJob] = field(default_factory=list[ComposedJob])
+    jobs: list[SweepJob] = field(default_factory=list[SweepJob])
 
-    def train(self, jobs: Sequence[ComposedJob], number: int) -> str:
+    def train(self, jobs: Sequence[SweepJob], number: int) -> str:
         for job in jobs:
             if self.dies_after is not None and len(self.jobs) >= self.dies_after:
                 raise Killed

@@ -18,8 +18,7 @@ from hydrant import cli
 from hydrant.runs.lock import shared
 from hydrant.sweeps.fork_server.call import SignalForwarding
 from hydrant.sweeps.grid import GridSweeper
-from hydrant.sweeps.plan import read_plan
-from hydrant.sweeps.results_table import SweepFiles
+from hydrant.sweeps.plan import SweepFiles, read_plan
 from hydrant.sweeps.sweep import Sweep
 
 TINY = ("tracker=local", "model.hidden=[4]", "limit_val_samples=32", "eval_every=null")
@@ -61,15 +60,15 @@ class Counted(SweepFiles):
 
 
 def use_seconds(folder: str, damage: str = "") -> None:
-    sweep, files = Sweep(), Counted()
+    sweep, files = Sweep(Path(folder)), Counted(Path(folder))
     sweep.files = files
-    with sweep.active(Path(folder), {}):
+    with sweep.active({}):
         for second in range(1, 101):
             files.used = float(second)
-            files.write_plan(Path(folder))
+            files.write_plan()
             if damage:
                 (Path(folder) / "sweep.json").write_text(damage)
-        files.write_plan(Path(folder))
+        files.write_plan()
 
 
 @pytest.mark.slow
@@ -96,7 +95,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
     """A sweep whose command has ended plans nothing any more."""
     monkeypatch.setattr(GridSweeper, "_run_batch", lambda self, *batch: "")
     monkeypatch.setattr(GridSweeper, "_find_faults", lambda self, jobs: [])
-    other, folder = Sweep(), Path("multirun/sweep")
+    other = Sweep(folder := Path("multirun/sweep"))
 
     def plan(*words: str) -> list[str]:
         assert cli.main(["train", "-m", "name=sweep", *TINY, *words]) == 0
@@ -105,10 +104,10 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
     def planned() -> list[str]:
         return [" ".join(job.overrides[-1:]) for job in read_plan(folder).jobs]
 
-    with shared(folder), other.active(folder, {folder.resolve() / "a": ["seed=7"]}):
+    with shared(folder), other.active({folder.resolve() / "a": ["seed=7"]}):
         assert plan("seed=0,1") == ["seed=7", "seed=0", "seed=1"]
         assert "; 1 of another command, which is at work, wait" in capsys.readouterr().out
-        other.files.write_plan(folder)
+        other.files.write_plan()
         assert planned() == ["seed=7", "seed=0", "seed=1"]
     assert plan("seed=1") == ["seed=1"]
     assert "; 2 of the previous command never began and are no longer planned" in capsys.readouterr().out
@@ -124,14 +123,14 @@ def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> 
 
 def test_a_limit_that_is_over_stops_at_once_and_one_that_is_not_does_nothing() -> None:
     for seconds, signum in ((0.0, signal.SIGTERM), (3600.0, None), (None, None)):
-        limited, signals = Sweep(), SignalForwarding()
-        limited.max_seconds = seconds
+        limited, signals = Sweep(Path()), SignalForwarding()
+        limited.rules.max_seconds = seconds
         with limited.limited(signals):
             for _ in range(500 if signum else 1):
                 if signals.signum == signum:
                     break
                 time.sleep(0.01)
-        assert (signals.signum, limited.is_out_of_time) == (signum, signum is not None)
+        assert (signals.signum, limited.answer.is_out_of_time) == (signum, signum is not None)
 
 
 def test_a_failure_counts_although_the_clock_is_set_back(
@@ -140,11 +139,11 @@ def test_a_failure_counts_although_the_clock_is_set_back(
     """What the failed job writes is older than the start of its sweep then; durations are of another clock."""
     now = time.time
     monkeypatch.setattr("time.time", lambda: now() + 1e6)
-    limited = Sweep()
-    limited.max_seconds = 3600.0
+    limited = Sweep(Path("multirun/sweep"))
+    limited.rules.max_seconds = 3600.0
     grid = ("train", "-m", "name=sweep", *TINY, "seed=0", "duration=1", "optimizer=sgd", "optimizer.lr=1e30")
     with monkeypatch.context() as begun:
-        begun.setattr("hydrant.sweeps.sweep.Sweep", lambda: limited)
+        begun.setattr("hydrant.sweeps.sweep.Sweep", lambda _: limited)
         begun.setattr("time.time", now)
         assert cli.main(grid) == 1
     assert 0 < limited.files.wall_seconds < 600

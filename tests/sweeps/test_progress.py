@@ -12,7 +12,7 @@ from hydrant.records.files import Plan, PlannedJob
 from hydrant.runs import lock
 from hydrant.runs.lease import this_machine
 from hydrant.runs.lock import shared
-from hydrant.sweeps.plan import SUBMITIT, read_plan, write_plan
+from hydrant.sweeps.plan import SUBMITTED, read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.sweep import Sweep
 
@@ -85,10 +85,10 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
     with shared(tmp_path):
         states = {run.run: run.state for run in sweep_progress(tmp_path)}
     assert states == {"mine": "queued", "killed": "not started", "elsewhere": "queued", "old": "queued"}
-    (tmp_path / SUBMITIT).mkdir()
+    (tmp_path / SUBMITTED).mkdir()
     with shared(tmp_path):
-        assert [run.state for run in sweep_progress(tmp_path)][1] == "queued", "SLURM may start it"
-    (tmp_path / SUBMITIT).rmdir()
+        assert [run.state for run in sweep_progress(tmp_path)][1] == "queued", "a queue may start it"
+    (tmp_path / SUBMITTED).rmdir()
     (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"
@@ -105,6 +105,6 @@ def test_a_job_stays_queued_if_its_command_may_be_in_another_container(
 
 
 def test_a_sweep_names_itself_as_the_command_of_its_jobs(tmp_path: Path) -> None:
-    with shared(tmp_path), Sweep().active(tmp_path, {tmp_path / "job": ["seed=0"]}):
+    with shared(tmp_path), Sweep(tmp_path).active({tmp_path / "job": ["seed=0"]}):
         [job] = read_plan(tmp_path).jobs
     assert (job.pid, job.machine) == (os.getpid(), this_machine())

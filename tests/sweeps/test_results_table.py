@@ -10,83 +10,66 @@ from typing import Any
 
 import pytest
 
-from hydrant.runs.folder import RunFolder
+from hydrant.config.schema import REPETITIONS
+from hydrant.records.answers import RunProgress
+from hydrant.runs.folder import RunFolder, choices_in
 from hydrant.sweeps import picture
 from hydrant.sweeps.picture import MAX_SETTINGS, draw_curves_of
-from hydrant.sweeps.results_table import MAX_PRINTED, closing_fields, print_table, settings_of
+from hydrant.sweeps.results_table import MAX_PRINTED, best_run, closing_fields, differing_choices, print_runs
 
 
-def finished(folder: Path, seed: int, value: float, status: str = "finished") -> RunFolder:
-    folder.mkdir()
-    best = {"metric": "val/loss", "value": value, "num_updates": 5}
-    (folder / "summary.json").write_text(json.dumps({"status": status, "num_updates": 9, "best": best}))
-    return RunFolder(folder, [f"seed={seed}", "model=mlp"])
+def ended(seed: int, value: float | None, state: str = "finished", message: str = "") -> RunProgress:
+    return RunProgress(
+        f"{seed}", f"s/{seed}", {"seed": f"{seed}", "model": "mlp"}, state, None, 9, 9,
+        metric=None if value is None else "val/loss", best=value, best_num_updates=5, message=message,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "best"), [("min", range(19)), ("max", range(2000, 1981, -1))])
+@pytest.mark.parametrize(("mode", "best"), [("min", range(18)), ("max", range(2000, 1982, -1))])
 def test_of_many_runs_the_failed_and_the_best_are_printed(
-    mode: str, best: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mode: str, best: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = [*best, 1000, 1001, 1002]  # best first, so the last three are neither
-    runs = [finished(tmp_path / str(seed), seed, seed / 100) for seed in seeds]
-    runs.insert(7, finished(tmp_path / "7777", 7777, 0.5, status="failed"))
-    runs.append(RunFolder(tmp_path / "none", ["seed=9999"]))
-    print_table(tmp_path, runs[::-1], [], mode)
-    first, *lines, last = capsys.readouterr().out.strip().splitlines()
-    assert first.endswith(f": 24 runs, see {tmp_path / 'sweep.csv'}")
-    assert [line.split()[0] for line in lines] == ["seed=7777", *(f"seed={seed}" for seed in best)]
+    runs = [ended(seed, seed / 100) for seed in seeds]
+    runs.insert(7, ended(7777, 0.5, "failed", "loss became NaN"))
+    runs.append(ended(9999, None, "not started"))
+    print_runs("study", runs[::-1], MAX_PRINTED + 3, mode, " (status lists them)")
+    first, _, *lines, last = capsys.readouterr().out.strip().splitlines()
+    assert first.startswith("study: 23 runs: 21 finished, ")
+    failed = lines.index("    loss became NaN")
+    assert lines[failed - 1].split()[:2] == ["7777", "failed"]
+    printed = [line.split()[0] for line in lines if line[0] != " "]
+    assert sorted(printed) == sorted(["7777", *map(str, best)])
     assert len(lines) == MAX_PRINTED
-    assert last == f"  and 3 finished, 1 not started: hydrant status {tmp_path} lists all"
+    assert last == "and 3 finished, 1 not started (status lists them)"
 
 
-def test_a_setting_has_all_of_its_repetitions(tmp_path: Path) -> None:
+def test_a_setting_has_all_of_its_repetitions() -> None:
     words = [
         [f"optimizer={name}", f"fold={n}", f"fold_seed={n}", f"seed={n}"] for name in "ab" for n in (0, 1)
     ]
-    runs = [RunFolder(tmp_path, own) for own in words]
-    assert settings_of(runs) == ["optimizer=a"] * 2 + ["optimizer=b"] * 2
+    labels = differing_choices([choices_in(own) for own in words], REPETITIONS)
+    assert labels == ["optimizer=a"] * 2 + ["optimizer=b"] * 2
 
 
-def test_a_few_runs_are_printed_in_their_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [finished(tmp_path / str(seed), seed, seed % 7) for seed in range(MAX_PRINTED)]
-    print_table(tmp_path, runs, [], "min")
-    lines = capsys.readouterr().out.strip().splitlines()[1:]
-    assert [line.split()[0] for line in lines] == [f"seed={seed}" for seed in range(MAX_PRINTED)]
-
-
-def test_results_that_differ_in_late_digits_are_shown_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = [0.9000003, 0.9000001, 0.9000002]
-    runs = [finished(tmp_path / str(seed), seed, value) for seed, value in enumerate(results)]
-    print_table(tmp_path, runs, [], "min")
-    printed = capsys.readouterr().out
-    assert all(f"val/loss {value:.8f} at update 5" in printed for value in results)
-    assert closing_fields(tmp_path, runs, 1.0, "min")["best run"] == "seed=1: val/loss 0.90000010 at update 5"
-
-
-def test_the_end_of_a_sweep_names_its_best_run_and_says_why_others_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [finished(tmp_path / str(seed), seed, seed / 10) for seed in (3, 1, 2)]
-    (tmp_path / "4").mkdir()
-    error = {"type": "NonFiniteError", "message": "loss became NaN"}
-    (tmp_path / "4" / "summary.json").write_text(
-        json.dumps({"status": "failed", "num_updates": 0, "error": error})
-    )
-    runs.append(RunFolder(tmp_path / "4", ["seed=4", "model=mlp"]))
-    print_table(tmp_path, runs, [], "min")
-    assert capsys.readouterr().out.splitlines()[-2:] == ["  seed=4  failed", "    loss became NaN"]
+def test_the_end_of_a_sweep_names_its_best_run(tmp_path: Path) -> None:
+    runs = [*(ended(seed, seed / 10) for seed in (3, 1, 2)), ended(4, 0.0, "failed", "loss became NaN")]
     (tmp_path / "sweep.png").touch()
-    assert closing_fields(tmp_path, runs, 61.0, "min") == {
+    assert closing_fields(tmp_path, runs, 61.0, best_run(runs, "min")) == {
         "best run": "seed=1: val/loss 0.1000 at update 5",
         "duration": "1:01",
         "results": f"{tmp_path}/sweep.csv",
         "curves": f"{tmp_path}/sweep.png",
         "compare": f"hydrant compare {tmp_path}",
     }
-    assert closing_fields(tmp_path, runs, 61.0, "max")["best run"].startswith("seed=3: ")
-    assert list(closing_fields(tmp_path / "none", runs[-1:], 1.0, "min")) == ["duration", "results"]
+    best = best_run(runs, "max")
+    assert best is not None
+    assert best.run == "3"
+    few = [ended(1, None, "failed")]
+    assert list(closing_fields(tmp_path / "none", few, 1.0, best_run(few, "min"))) == ["duration", "results"]
+    close = [ended(seed, value) for seed, value in enumerate([0.9000003, 0.9000001, 0.9000002])]
+    fields = closing_fields(tmp_path, close, 1.0, best_run(close, "min"))
+    assert fields["best run"] == "seed=1: val/loss 0.90000010 at update 5"
 
 
 def drawn_settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -20,10 +20,9 @@ from hydrant import cli
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
 from hydrant.runs import stack as _  # noqa: F401
-from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors import SweepJob
-from hydrant.sweeps.executors.base import lane_results
+from hydrant.sweeps.executors import SweepJob, Unit, base
 from hydrant.sweeps.fork_server import warm_matplotlib  # noqa: F401
+from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
 from hydrant.sweeps.stack_plan import ONLY_ONE, StackPlan, check_lanes, program_of
 
 # What is imported here is not imported again by the processes of each sweep, which are forks of this one.
@@ -243,7 +242,9 @@ def test_other_numbers_of_lanes_are_refused(lanes: Any) -> None:
         check_lanes(lanes)
 
 
-def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(tmp_path: Path) -> None:
+def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lane that had ended keeps its result; what an earlier start recorded does not count."""
     recorded = {
         "finished": {"status": "finished"},
@@ -252,14 +253,14 @@ def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(tmp_path: 
         "at work": {"status": "running"},
         "not begun": None,
     }
-    jobs = [SweepJob(n, tiny_job(tmp_path / name), {}) for n, name in enumerate(recorded)]
     for name, content in recorded.items():
         (tmp_path / name).mkdir()
         if content is not None:
             write_json(tmp_path / name / "summary.json", {"num_updates": 4} | content)
     before = (tmp_path / "failed before" / "summary.json").stat().st_mtime
-    stack = SweepJob(0, jobs[0].job, {}, other_lanes=jobs[1:])
-    results = list(lane_results(stack, RunResult.failed("killed"), lambda job: before))
-    assert [(job.number, result.exit_status, result.message) for job, result in results] == [
-        (0, 0, ""), (1, 1, "NaN"), (2, 1, "killed"), (3, 1, "killed"), (4, 1, "killed"),
+    monkeypatch.setattr(base, "call_isolated", lambda *ignored: CallResult(ProcessDied(3), None))
+    unit = Unit([SweepJob(tiny_job(tmp_path / name), earlier=before) for name in recorded])
+    died = "the process ended without a result: exit status 3"
+    assert [(result.exit_status, result.message) for result in unit.run().results] == [
+        (0, ""), (1, "NaN"), (1, died), (1, died), (1, died),
     ]  # fmt: skip

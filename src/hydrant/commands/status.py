@@ -3,17 +3,17 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
-from hydrant.records.answers import RunProgress, Status
+from hydrant.records.answers import Status
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import is_running, sweep_progress
-from hydrant.sweeps.results_table import live_display, most_urgent, render_table, styled
+from hydrant.sweeps.results_table import live_display, most_urgent, print_runs, render_table
 from hydrant.terminal import console as terminal_console
 
 _WATCH_SECONDS = 1
@@ -45,22 +45,13 @@ def main(arguments: Sequence[str]) -> int:
             progress[folder] = [runs[place] for place in sorted(places)]
         terminal_console.answer(Status(states, progress))
     else:
-        _print_tables(progress, lists_all=options.all)
+        fits = terminal_console.is_terminal(sys.stdout) and not options.all  # with room for the prompt
+        height = (terminal_console.console().height - 1) // len(progress) - 1 if fits else None
+        for n, (folder, runs) in enumerate(progress.items()):
+            if n:
+                terminal_console.say("")
+            print_runs(folder, runs, height, rest=" (--all lists them)")
     return 0
-
-
-def _print_tables(progress: Mapping[str, Sequence[RunProgress]], *, lists_all: bool) -> None:
-    """Print the runs of each folder: on a terminal as many as fit, with room for blank lines and the prompt."""
-    has_colours = terminal_console.has_style(sys.stdout)
-    fits = terminal_console.is_terminal(sys.stdout) and not lists_all
-    width = terminal_console.console().width if has_colours else sys.maxsize
-    height = (terminal_console.console().height - 1) // len(progress) - 1 if fits else None
-    for n, (folder, runs) in enumerate(progress.items()):
-        lines = render_table(folder, runs, width, height, reasons_below=True, rest=" (--all lists them)")
-        lines = [*[""] * (n > 0), *lines]
-        terminal_console.console().print(styled(lines)) if has_colours else terminal_console.say(
-            "\n".join(lines)
-        )
 
 
 def _folders(word: str) -> list[Path]:

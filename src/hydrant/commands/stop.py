@@ -3,7 +3,6 @@
 import os
 import platform
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,7 +15,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_fold
 from hydrant.runs.lease import leasing_process
 from hydrant.runs.lock import is_held, is_in_use, locking_process
 from hydrant.runs.stopping import CannotStop, ask_to_stop
-from hydrant.sweeps.executors.slurm import queued_in
+from hydrant.sweeps.executors import cancel
 from hydrant.sweeps.plan import at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
@@ -62,9 +61,8 @@ def _stop_run(folder: Path, *, now: bool) -> Stopped:
         )
     if state != RunStatus.RUNNING_ELSEWHERE:
         return Stopped(relative(folder), "idle", state=state)
-    recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
-    if recorded in queued_in(folder.parent):  # the queue knows where a job comes from, not the summary
-        return _cancelled(folder, [recorded])
+    if jobs := cancel(folder):
+        return Stopped(relative(folder), "cancelled", [], jobs, state)
     host = RunFolder(folder).summary.get("host")
     command = f"hydrant stop {shlex.quote(str(folder))}"
     raise CannotStop(f"{relative(folder)} runs on {host}; call there: {command}")
@@ -90,8 +88,8 @@ def _stop_sweep(folder: Path, *, now: bool) -> Stopped:
         notice(damage)
     if (stopped := _stop_all(folder, dict.fromkeys(at_work(folder, plan), folder), now=now)) is not None:
         return stopped
-    if jobs := sorted(queued_in(folder)):
-        return _cancelled(folder, jobs)
+    if jobs := cancel(folder):
+        return Stopped(relative(folder), "cancelled", [], jobs)
     known = [folder / job.run for job in plan.jobs] + [run.path for run in runs_of_sweep(folder)]
     inside = folder.resolve()  # the plan or a link of a stranger may name a run elsewhere
     runs = {run for path in known if (run := Path(os.path.realpath(path))).is_relative_to(inside)}
@@ -127,20 +125,6 @@ def _signalled(folder: Path, pid: int, *, now: bool) -> Stopped:
     if has_ended is None:
         return Stopped(name, "idle", state=state)
     return Stopped(name, "stopped" if has_ended else "stopping", [pid], state=state)
-
-
-def _cancelled(folder: Path, jobs: list[str]) -> Stopped:
-    """Let SLURM cancel jobs: it sends SIGTERM, by which they save, and ends them half a minute later.
-
-    Raises:
-        CannotStop: scancel fails.
-    """
-    done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = " ".join(done.stderr.split())
-        raise CannotStop(f"scancel {' '.join(jobs)} has failed ({reason}); try it again")
-    state = RunFolder(folder).state if is_run_folder(folder) else ""
-    return Stopped(relative(folder), "cancelled", [], jobs, state)
 
 
 def _text(entry: Stopped) -> str:

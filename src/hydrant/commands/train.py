@@ -103,7 +103,7 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     from hydrant.sweeps.grid import Context, sweeper_of
     from hydrant.sweeps.sweep import Sweep
 
-    sweep, folder = Sweep(), sweep_folder(config)
+    sweep = Sweep(folder := sweep_folder(config))
     new_folders = missing_folders(folder)
     stop_status, failure = 0, None
     try:
@@ -126,13 +126,13 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
         raise _no_folder("hydra.sweep.dir", Path(error.filename), error) from error
     finally:
         remove_if_empty(new_folders)
-    if sweep.ended_by:
-        sweep.closing_lines.append(f"{sweep.ended_by} has ended the sweep; with a larger one, it continues")
-    has_failed = sweep.close(folder, is_stopped=stop_status != 0)
-    if sweep.is_out_of_time:
+    if limit := sweep.answer.ended_by:
+        sweep.answer.lines.append(f"{limit} has ended the sweep; with a larger one, it continues")
+    has_failed = sweep.close(is_stopped=stop_status != 0)
+    if sweep.answer.is_out_of_time:
         stop_status = 0  # as it was asked to
     if console.wants_json():
-        console.answer(sweep.plain(folder))
+        console.answer(sweep.plain())
         if stop_status:
             name = signal_name(stop_status - 128)
             console.say_error(f"stopped by {name}; {sweep.same_command} continues the sweep", stop_status)

@@ -196,9 +196,6 @@ class RunResult:
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
     remedy: str = field(default="", compare=False)  # the end of the message; "" if it has none
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
-    processor_seconds: float = field(default=0.0, compare=False)  # of a sweep's job and its children
-    lanes: Mapping[str, RunResult] = field(default_factory=dict[str, "RunResult"], repr=False)
-    """The results of all runs by run folder, if the process trained several."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", RunStatus(self.status))  # a plain string in JSON

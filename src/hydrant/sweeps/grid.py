@@ -13,26 +13,22 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import HYDRA_ERRORS, as_config_error, explain
-from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import class_of, is_basic_launcher
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, JobFailed, RecordError
-from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import SWEEP_CONFIG, RunFolder, RunStatus, choices_in, read_overrides
-from hydrant.runs.job import Job, hydra_settings, job_of, place, sweep_folder
+from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
+from hydrant.runs.job import Job, hydra_settings, job_of, place
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps import preflight
-from hydrant.sweeps.executors import Executor
-from hydrant.sweeps.executors.base import paths_to_preload
+from hydrant.sweeps.executors.base import Executor, SweepJob, paths_to_preload
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.results_table import sweep_files_locked
 from hydrant.sweeps.stack_plan import Lanes, check_lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
@@ -47,20 +43,6 @@ class Context:
     config: DictConfig  # of the sweep, with the node `hydra`
     composer: JobComposer
     sweep: Sweep
-
-
-@dataclass(frozen=True)
-class ComposedJob:
-    """A job of a sweep, composed and checked."""
-
-    words: Sequence[str]  # all overrides
-    folder: Path  # of the run, resolved
-    job: Job
-    environment: Mapping[str, str]  # `hydra.job.env_set`
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        return self.job.config
 
 
 _COUNT_EVERY = 10  # jobs; a terminal shows their number
@@ -87,13 +69,13 @@ class GridSweeper:
         self, context: Context, *, max_batch_size: PositiveInt | None = None, params: Mapping[str, Any] | None = None,
         max_runs: PositiveInt | None = None, max_seconds: Positive | None = None,
     ) -> None:  # fmt: skip
-        self._max_runs, context.sweep.max_seconds = max_runs, max_seconds
+        self._max_runs, context.sweep.rules.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         self.executor: Executor
         self.lanes: Lanes
         with hydra_settings(context.config.hydra):
             self.executor, self.lanes = _launcher(_resolved(context.config.hydra.launcher, "hydra.launcher"))
-        self.folder = sweep_folder(context.config)
+        self.folder = context.sweep.folder
         self._max_batch_size, self._params = max_batch_size, params or {}
         self._needs_server = False  # to be started while jobs are composed
 
@@ -134,7 +116,7 @@ class GridSweeper:
         words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)  # with interpolations
         return self._composer.parse([*params, *words])
 
-    def _find_faults(self, jobs: Sequence[ComposedJob]) -> list[_Fault]:
+    def _find_faults(self, jobs: Sequence[SweepJob]) -> list[_Fault]:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
         if not jobs or self.executor.is_remote:
             return []
@@ -148,18 +130,17 @@ class GridSweeper:
         errors = preflight.find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
 
-    def _launch(self, jobs: Sequence[ComposedJob]) -> None:
+    def _launch(self, jobs: Sequence[SweepJob]) -> None:
         size = self._max_batch_size or len(jobs)
         overrides = {job.folder: job.job.overrides for job in jobs}
-        with shared(self.folder), self.sweep.active(self.folder, overrides):
-            with sweep_files_locked(self.folder):
-                replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
+        with shared(self.folder), self.sweep.active(overrides):
+            self.sweep.files.write_config(self.config)
             allowed = self._allowed(jobs)
             failures = [self._run_batch(allowed[n : n + size], n) for n in range(0, len(allowed), size)]
         if failed := list(filter(None, failures)):
             raise JobFailed(failed[0])
 
-    def _allowed(self, jobs: Sequence[ComposedJob]) -> Sequence[ComposedJob]:
+    def _allowed(self, jobs: Sequence[SweepJob]) -> Sequence[SweepJob]:
         """Return the jobs that have begun, and as many others as `max_runs` allows."""
         if self._max_runs is None:
             return jobs
@@ -167,20 +148,20 @@ class GridSweeper:
         num_left = max(self._max_runs - len(begun), 0)
         new = [job.folder for job in jobs if job.folder not in begun]
         if new[num_left:]:
-            self.sweep.ended_by = f"{_KEY}.max_runs={self._max_runs}"
+            self.sweep.answer.ended_by = f"{_KEY}.max_runs={self._max_runs}"
         allowed = begun | set(new[:num_left])
         return [job for job in jobs if job.folder in allowed]
 
-    def _run_batch(self, jobs: Sequence[ComposedJob], first: int) -> str:
+    def _run_batch(self, jobs: Sequence[SweepJob], first: int) -> str:
         """Run jobs, the first of which has this number; return why the first failed one failed, "" if none did."""
-        sweep_jobs = [self.sweep.add(job.job, n, job.environment) for n, job in enumerate(jobs, first)]
-        results = self.sweep.run_all(sweep_jobs, self.executor, self.lanes)
+        planned = [self.sweep.add(job, number) for number, job in enumerate(jobs, first)]
+        results = self.sweep.run_all(planned, self.executor, self.lanes)
         failed = [f"job {n}: {result.message}" for n, result in sorted(results.items()) if result.exit_status]
         return failed[0] if failed else ""
 
-    def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
+    def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[SweepJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
-        composed, faults = dict[Path, ComposedJob](), list[_Fault]()
+        composed, faults = dict[Path, SweepJob](), list[_Fault]()
         self._needs_server = not self.executor.is_remote and _have_same_options(jobs)
         for number, words in enumerate(jobs):
             if number % _COUNT_EVERY == 0 and len(jobs) > 1:
@@ -201,7 +182,7 @@ class GridSweeper:
                 )
         return list(composed.values()), faults
 
-    def _compose(self, words: Sequence[str], number: int, subdir: str | None = None) -> ComposedJob:
+    def _compose(self, words: Sequence[str], number: int, subdir: str | None = None) -> SweepJob:
         config = self._composer.compose(words)
         for key in config.hydra.sweeper.get("params") or {}:
             if key not in self._params:
@@ -219,7 +200,7 @@ class GridSweeper:
             start_server(paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
         job = job_of(config, placed)
         _check_folder(job, self.folder)
-        return ComposedJob(words, job.folder.resolve(), job, environment)
+        return SweepJob(job, words, environment)
 
 
 def _check_folder(job: Job, of_sweep: Path) -> None:

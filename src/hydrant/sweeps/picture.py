@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import SWEEP_PICTURE, RunFolder
 from hydrant.runs.pictures import curve
 from hydrant.runs.record import read_metrics
-from hydrant.sweeps.results_table import settings_of
+from hydrant.sweeps.results_table import differing_choices
 from hydrant.training.plotting import Curve
 
 MAX_SETTINGS = 30
@@ -43,7 +44,7 @@ class Setting(NamedTuple):
 
 def draw_curves_of(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
     """Draw the deciding metric of the runs into `sweep.png`: of each setting, or of the 30 best ones."""
-    labels = zip(runs, settings_of(runs), strict=True)
+    labels = zip(runs, differing_choices([run.choices for run in runs], REPETITIONS), strict=True)
     results = [(best, run, label) for run, label in labels if (best := run.summary.get("best"))]
     if not results:
         return

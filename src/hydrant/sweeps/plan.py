@@ -1,23 +1,32 @@
-"""`sweep.json`: the jobs of a sweep, written before the first one starts."""
+"""The files of a sweep: `sweep.json`, its jobs, written before the first one starts; and `sweep.csv`, their results."""
 
 import os
 import platform
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
+from omegaconf import DictConfig
 
+from hydrant.config.flat import redacted_yaml
 from hydrant.errors import ConfigError, RecordError
-from hydrant.files.atomic_write import write_json
+from hydrant.files.atomic_write import locked, replace_file, write_json
 from hydrant.files.read_file import read_json
-from hydrant.records.files import Command, Plan
-from hydrant.runs.folder import REPLACED_BY_SWEEP, SWEEP_CONFIG, SWEEP_PLAN
+from hydrant.files.redaction import redacted
+from hydrant.files.user_files import as_csv
+from hydrant.records.files import Command, Plan, PlannedJob
+from hydrant.runs import folder as run_folder
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import locks
-from hydrant.terminal.console import relative
+from hydrant.runs.lock import locks, note_no_lock
+from hydrant.terminal.console import notice, relative
 
-SUBMITIT = ".submitit"
-"""The folder of submitit's files, in that of a sweep."""
+SUBMITTED = ".submitit"
+"""The folder, in that of a sweep, of the files of jobs that a queue has: it starts them after the command has ended."""
 
 
 def write_plan(sweep: Path, plan: Plan) -> None:
@@ -33,7 +42,7 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     this_command = Command(os.getpid(), here)
     commands = [*(command for command in plan.commands if command != this_command), this_command]
     plan = replace(plan, jobs=jobs, commands=commands, machine=here, host=platform.node())
-    write_json(sweep / SWEEP_PLAN, to_builtins(plan))
+    write_json(sweep / run_folder.SWEEP_PLAN, to_builtins(plan))
 
 
 def read_plan(sweep: Path) -> Plan:
@@ -42,7 +51,8 @@ def read_plan(sweep: Path) -> Plan:
     Raises:
         RecordError: the file is damaged.
     """
-    plan = read_json(sweep / SWEEP_PLAN, Plan, "the same command writes it again") or Plan(0.0, [])
+    remedy = "the same command writes it again"
+    plan = read_json(sweep / run_folder.SWEEP_PLAN, Plan, remedy) or Plan(0.0, [])
     jobs = [replace(job, machine=job.machine or plan.machine) for job in plan.jobs]
     return replace(plan, jobs=jobs)
 
@@ -53,24 +63,127 @@ def at_work(sweep: Path, plan: Plan) -> list[int]:
     return [pid for pid in here if locks(pid, sweep)]
 
 
-def check_is_of_a_sweep(folder: Path) -> None:
-    """Check that a sweep wrote the files of a folder. It writes its plan first.
-
-    Raises:
-        ConfigError: no sweep wrote them, so they must not be replaced.
-    """
-    present = [name for name in REPLACED_BY_SWEEP if (folder / name).exists()]
-    plan, damage = usable_plan(folder)
-    if present and not plan.began and not (damage and SWEEP_CONFIG in present):
-        message = f"{relative(folder / present[0])} is of no sweep, and this sweep would replace it"
-        raise ConfigError(
-            "hydra.sweep.dir", message, remedy="move it, or give another folder, or name=<folder>"
-        )
-
-
 def usable_plan(sweep: Path) -> tuple[Plan, str]:
     """Return the plan; an empty one and what is wrong if its file is damaged, because the runs can be read without."""
     try:
         return read_plan(sweep), ""
     except RecordError as error:
         return Plan(0.0, []), f"{error}; until then, missing jobs are unknown"
+
+
+class SweepFiles:
+    """What one `--multirun` command writes into the folder of its sweep."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._began = time.time()  # of the machine's clock, which may be set meanwhile
+        self._began_monotonic = time.monotonic()
+        self.jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
+        self.keeps_plan = False  # the jobs and commands in sweep.json: others are at work in the folder
+        self.adds_seeds = False  # to a sweep whose results could be seen
+        self.of_jobs = 0.0  # processor seconds of the processes of jobs that have ended
+        # Wall and processor seconds: of all starts, and what is in it of this one.
+        self.total = self._counted = 0.0, 0.0
+
+    @property
+    def wall_seconds(self) -> float:
+        """Those of this start so far."""
+        return time.monotonic() - self._began_monotonic
+
+    @property
+    def processor_seconds(self) -> float:
+        """Those of this process, and of the processes of jobs that were not killed, also on other machines."""
+        return self.of_jobs + time.process_time()
+
+    def runs(self) -> list[RunFolder]:
+        """Return the runs of the jobs in their order, then the other runs in the folder."""
+        runs = [RunFolder(path, job.overrides, job.refused or "") for path, job in self.jobs.items()]
+        return runs + run_folder.runs_of_sweep(self.folder, without=self.jobs)
+
+    def add(self, jobs: Iterable[tuple[Path, Sequence[str]]]) -> None:
+        """Plan jobs: resolved folders with overrides."""
+        for path, words in jobs:
+            earlier = RunFolder(path).summary_time
+            self.jobs[path] = PlannedJob(
+                f"{path}", redacted([*words]), None, earlier, os.getpid(), this_machine()
+            )
+        self.write_plan()
+
+    def check_replaced(self) -> None:
+        """Check that a sweep wrote the files that this one replaces. It writes its plan first.
+
+        Raises:
+            ConfigError: no sweep wrote them.
+        """
+        present = [name for name in run_folder.REPLACED_BY_SWEEP if (self.folder / name).exists()]
+        plan, damage = usable_plan(self.folder)
+        if present and not plan.began and not (damage and run_folder.SWEEP_CONFIG in present):
+            message = f"{relative(self.folder / present[0])} is of no sweep, and this sweep would replace it"
+            remedy = "move it, or give another folder, or name=<folder>"
+            raise ConfigError("hydra.sweep.dir", message, remedy=remedy)
+
+    def write_plan(self) -> None:
+        """Write what the sweep plans, with what other commands at work have planned, and what all starts have used."""
+        with print_write_errors(self.folder / run_folder.SWEEP_PLAN), self._locked():
+            file, used = usable_plan(self.folder)[0], (self.wall_seconds, self.processor_seconds)
+            wall, cpu = self.total = (  # of this start too, if somebody has damaged the file
+                max(file.wall_seconds, self.total[0]) + used[0] - self._counted[0],
+                max(file.processor_seconds, self.total[1]) + used[1] - self._counted[1],
+            )
+            self._counted = used
+            kept, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
+            self.keeps_plan = True  # from now on, what others add is of commands at work
+            jobs = {Path(os.path.realpath(self.folder / job.run)): job for job in kept} | self.jobs
+            num, self.adds_seeds = file.num_extensions + self.adds_seeds, False  # it counts once
+            write_plan(self.folder, Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num))
+
+    def write_config(self, config: DictConfig) -> None:
+        with self._locked():
+            replace_file(self.folder / run_folder.SWEEP_CONFIG, redacted_yaml(config))
+
+    def write_table(self, runs: Sequence[RunFolder]) -> None:
+        with print_write_errors(self.folder / run_folder.SWEEP_TABLE), self._locked():
+            write_sweep_csv(self.folder, runs)
+
+    def refresh(self) -> None:
+        self.write_plan()
+        self.write_table(self.runs())
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Let one command at a time write the files of a sweep."""
+        lock = self.folder / run_folder.SWEEP_LOCK
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(lock))
+            except OSError as error:
+                consequence = "if the sweep is started twice at once, some seconds may not be counted"
+                note_no_lock(lock, error.strerror or str(error), consequence)
+            yield
+
+
+@contextmanager
+def print_write_errors(path: Path) -> Generator[None]:
+    """Print an OSError instead of raising it, so that the jobs continue."""
+    try:
+        yield
+    except OSError as error:
+        notice(f"{path} cannot be written: {error.strerror or error}")
+
+
+def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
+    """Write `sweep.csv` atomically: a row per run with its overrides, status and results."""
+    choices = sorted({key for run in runs for key in run.choices})
+    metrics = sorted({key for run in runs for key in run.summary.get("metrics") or {}})
+    table: list[list[Any]] = [
+        ["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"]
+    ]
+    for run in runs:
+        best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
+        table.append(
+            [run.path.name, *(run.choices.get(c, "") for c in choices), run.state]
+            + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
+            + [values.get(m, "") for m in metrics]
+            + [run.error]
+        )
+    replace_file(folder / run_folder.SWEEP_TABLE, as_csv(table))

@@ -7,28 +7,26 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import ConfigError, FolderInUse, log_errors
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
-from hydrant.runs.job import Job, RunResult, report_part
+from hydrant.runs.job import RunResult, report_part
 from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
 from hydrant.signals import Stopped
 from hydrant.sweeps import results_table as table
-from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
+from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import ProcessDied, SignalForwarding, forward_signals
-from hydrant.sweeps.plan import check_is_of_a_sweep
+from hydrant.sweeps.plan import SweepFiles, print_write_errors
 from hydrant.sweeps.preflight import call_before_jobs, is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
 from hydrant.sweeps.stack_plan import Lanes, StackPlan, program_of
-from hydrant.terminal import console as terminal_console
+from hydrant.terminal.console import is_terminal, relative, say, say_fields, show_activity, wants_json
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _OUTCOMES: Mapping[str, str] = {
@@ -43,30 +41,53 @@ _Configs = Mapping[Path, Mapping[str, Any]]
 """The checked configs of jobs, by folder."""
 
 
-class Sweep:
-    """The sweep that one `--multirun` command runs in this process."""
+@dataclass
+class Rules:
+    """What a sweeper wants of its sweep."""
 
-    def __init__(self) -> None:
-        self.files = table.SweepFiles()
-        self._failed = set[Path]()  # the folders of jobs that failed in this process
-        self._mode = ""  # `best.mode` of the jobs
-        self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
-        self._has_table = False
-        self._is_brief = terminal_console.wants_json()  # a program reads what is printed at the end
+    max_seconds: float | None = None  # since this process began; then the jobs save and stop
+    may_fail: bool = False  # a failed job of a search does not fail the sweep
+    has_best: bool = True  # whether the table of runs says something: not in a study, whose test decides
+
+
+@dataclass
+class Answer:
+    """What a sweep has come to, beside its runs."""
+
+    result: dict[str, Any] = field(default_factory=dict[str, Any])  # of a search or a study, for `--json`
+    lines: list[str] = field(default_factory=list[str])  # printed below the table
+    ended_by: str = ""  # the limit that has ended the sweep, for its users
+    is_out_of_time: bool = False
+
+
+class Sweep:
+    """The sweep that one `--multirun` command runs in this process.
+
+    Args:
+        folder: that of the sweep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rules, self.answer = folder, Rules(), Answer()
+        self.files = SweepFiles(folder)
         self.has_run = False
-        self.max_seconds: float | None = None  # since this process began; then the jobs save and stop
-        self.ended_by = ""  # the limit that has ended the sweep, for its users
-        self.is_out_of_time = False
-        self.may_fail = False  # a failed job of a search does not fail the sweep
-        self.closing_lines: list[str] = []  # printed below the table of results
-        self.result: dict[str, Any] = {}  # what a search or a study has found, for `--json`
-        self.has_best = True  # whether the table of runs says something: not in a study, whose test decides
-        self.same_command = "the same command"  # in words, with the folder if the sweep has no name
+        self._jobs = dict[Path, SweepJob]()
+        self._failed = set[Path]()  # the folders of jobs that failed in this process
         self._stacks = StackPlan[Path]([])
         self._refresh = sparing(self.files.refresh)  # its time grows with the number of runs
 
+    @property
+    def same_command(self) -> str:
+        """How to continue, in words: with the folder if the sweep has no name."""
+        return next((job.job.same_command() for job in self._jobs.values()), "the same command")
+
+    @property
+    def _mode(self) -> str:
+        """`best.mode` of the jobs."""
+        return next((job.config["best"]["mode"] for job in self._jobs.values()), "")
+
     @contextmanager
-    def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
+    def active(self, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
         """Plan `jobs` (overrides by folder), and show the progress of the sweep if stdout is a terminal.
 
         `add` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
@@ -74,59 +95,50 @@ class Sweep:
         Raises:
             ConfigError: the folder holds files of the user that the sweep would replace.
         """
-        check_is_of_a_sweep(folder)
-        self.files.jobs |= {path: table.planned(path, overrides) for path, overrides in jobs.items()}
-        self.files.write_plan(folder)
-        self._has_table = terminal_console.is_terminal(sys.stdout)
-        with table.live_display(partial(_table, folder)) if self._has_table else nullcontext():
+        self.files.check_replaced()
+        self.files.add(jobs.items())
+        with table.live_display(self._table) if is_terminal(sys.stdout) else nullcontext():
             yield
 
-    def add(self, job: Job, number: int, environment: Mapping[str, str]) -> SweepJob:
+    def add(self, job: SweepJob, number: int) -> SweepJob:
         """Plan a job, if it is not planned yet, and return it for `run_all`."""
-        if (path := job.folder.resolve()) not in self.files.jobs:
-            self.files.jobs[path] = table.planned(path, job.overrides)
-            self.files.write_plan(job.sweep_folder or path.parent)
-        self.same_command, self._mode = job.same_command(), job.config["best"]["mode"]
-        if job.config["claim"] is not None:
-            self._claims[job.config["claim"]] = None
-        return SweepJob(number, job, environment, self._has_table or self._is_brief)
+        if job.folder not in self.files.jobs:
+            self.files.add([(job.folder, job.job.overrides)])
+        in_table, earlier = is_terminal(sys.stdout) or wants_json(), self.files.jobs[job.folder].earlier
+        self._jobs[job.folder] = job = replace(job, number=number, in_table=in_table, earlier=earlier)
+        return job
 
-    def run_all(
-        self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1
-    ) -> dict[int, RunResult]:
+    def run_all(self, jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1) -> dict[int, RunResult]:
         """Run the jobs that are not finished, and return the results of all by job number.
 
         Args:
-            sweep_jobs: the jobs.
+            jobs: as `add` returns them.
             executor: runs them.
             lanes: the most jobs that train together.
 
         Raises:
             Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
         """
-        results = {j.number: done for j in sweep_jobs if (done := _result_if_finished(j)) is not None}
-        unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
+        results = {job.number: done for job in jobs if (done := _result_if_finished(job)) is not None}
+        unfinished = [job for job in jobs if job.number not in results]
         if not unfinished:
             return results
-        stacked = self.stack(unfinished, executor, lanes)
+        units = self.units_of(unfinished, executor, lanes)
         try:
             with (
                 forward_signals() as signals,
                 self.limited(signals),
-                closing(executor.run(stacked, lambda: signals.signum)) as ended,
+                closing(executor.run(units, lambda: signals.signum)) as running,
             ):
-                for first, result_of_first in ended:
+                for unit, ended in running:
                     self.has_run = True
-                    self.files.count(result_of_first)
-                    lanes_of_first = list(lane_results(first, result_of_first, self.earlier))
-                    self.record(lanes_of_first)
-                    for sweep_job, result in lanes_of_first:
-                        results[sweep_job.number] = result
-                        has_printed = isinstance(executor, Sequential) or self._has_table or self._is_brief
-                        if not (result.exit_status or has_printed):
-                            terminal_console.say(f"job {sweep_job.number}: finished")
+                    self.record(unit, ended)
+                    for job, result in zip(unit.jobs, ended.results, strict=True):
+                        results[job.number] = result
+                        if not (result.exit_status or job.in_table or isinstance(executor, Sequential)):
+                            say(f"job {job.number}: finished")
         finally:
-            run_folder.remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
+            run_folder.remove_if_empty([job.folder for job in jobs])
         if signals.signum is not None:
             raise Stopped(128 + signals.signum)
         if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
@@ -136,16 +148,16 @@ class Sweep:
     @contextmanager
     def limited(self, signals: SignalForwarding) -> Generator[None]:
         """Stop the jobs of this block, as a signal does, when `max_seconds` are over."""
-        if self.max_seconds is None:
+        if (seconds := self.rules.max_seconds) is None:
             yield
             return
 
         def stop() -> None:
-            self.is_out_of_time = True
-            self.ended_by = f"hydra.sweeper.max_seconds={self.max_seconds:g}"
+            self.answer.is_out_of_time = True
+            self.answer.ended_by = f"hydra.sweeper.max_seconds={seconds:g}"
             signals.handle(signal.SIGTERM, None)
 
-        timer = threading.Timer(max(self.max_seconds - self.files.wall_seconds, 0.0), stop)
+        timer = threading.Timer(max(seconds - self.files.wall_seconds, 0.0), stop)
         timer.daemon = True
         timer.start()
         try:
@@ -155,7 +167,7 @@ class Sweep:
             timer.join()  # so that it does not signal what comes later
 
     def plan_stacks(self, configs: _Configs, executor: Executor, lanes: Lanes) -> StackPlan[Path]:
-        """Plan which jobs train together; `stack` uses the plan.
+        """Plan which jobs train together; `units_of` uses the plan.
 
         Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them,
         in a process of its own.
@@ -168,7 +180,7 @@ class Sweep:
         Raises:
             Stopped: a signal arrived.
         """
-        terminal_console.show_activity(f"trying which of {len(configs):,} jobs train together")
+        show_activity(f"trying which of {len(configs):,} jobs train together")
         groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
         for folder, config in configs.items():
             groups[program_of(config)][folder] = config
@@ -183,18 +195,21 @@ class Sweep:
         self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
         return self._stacks
 
-    def stack(self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[SweepJob]:
-        """Return the first job of each stack, which has the others. Prints a plan that is new."""
-        if lanes == 1 or not sweep_jobs:
-            return list(sweep_jobs)
-        by_folder = {sweep_job.job.folder.resolve(): sweep_job for sweep_job in sweep_jobs}
+    def units_of(self, jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[Unit]:
+        """Return the jobs as units: each alone, or stacks. Prints a plan of stacks that is new."""
+        if lanes == 1 or not jobs:
+            return [Unit([job]) for job in jobs]
+        by_folder = {job.folder: job for job in jobs}
         if not by_folder.keys() <= {folder for stack in self._stacks.stacks for folder in stack}:
-            self.plan_stacks({path: j.job.config for path, j in by_folder.items()}, executor, lanes)
-            self.print_stacks({path: j.number for path, j in by_folder.items()})
-        stacks = self._stacks.stacks
-        present = [[by_folder[folder] for folder in stack if folder in by_folder] for stack in stacks]
-        alike = [part for stack in present for part in _by_environment(stack)]
-        return [replace(stack[0], other_lanes=stack[1:]) for stack in alike]
+            self.plan_stacks({path: job.config for path, job in by_folder.items()}, executor, lanes)
+            self.print_stacks({path: job.number for path, job in by_folder.items()})
+        units = list[Unit]()
+        for stack in self._stacks.stacks:
+            alike = defaultdict[str, list[SweepJob]](list)  # of one process, so with the same variables
+            for job in (by_folder[folder] for folder in stack if folder in by_folder):
+                alike[repr(sorted(job.environment.items()))].append(job)
+            units += map(Unit, alike.values())
+        return units
 
     def print_stacks(self, numbers: Mapping[Path, int]) -> None:
         """Print how many stacks and lanes are planned, and why the other jobs train alone.
@@ -202,95 +217,88 @@ class Sweep:
         Args:
             numbers: those of the jobs, by folder.
         """
-        for line in [] if self._is_brief else self._stacks.describe(numbers):
-            terminal_console.say(line)
+        for line in [] if wants_json() else self._stacks.describe(numbers):
+            say(line)
 
-    def earlier(self, job: Job) -> float:
-        """Return when the summary of a job was written before this start, in unix seconds; 0: never."""
-        return self.files.jobs[job.folder.resolve()].earlier
-
-    def record(self, ended: Sequence[tuple[SweepJob, RunResult]]) -> None:
-        """Write the results of jobs that have ended into the files of the sweep, and print why some failed."""
-        for sweep_job, result in ended:
-            job = sweep_job.job
+    def record(self, unit: Unit, ended: Ended) -> None:
+        """Write the results of a unit into the files of the sweep, and print why jobs failed."""
+        self.files.of_jobs += ended.processor_seconds
+        for job, result in zip(unit.jobs, ended.results, strict=True):
             if result.exit_status == ConfigError.exit_status:
                 run_folder.remove_if_empty([job.folder])
-                path = job.folder.resolve()
-                self.files.jobs[path].refused = result.message
-                self.files.write_plan(job.sweep_folder or path.parent)
+                self.files.jobs[job.folder].refused = result.message
+                self.files.write_plan()
             elif 0 < result.exit_status < 128:
-                self._failed.add(job.folder.resolve())
-                _record_failure(job, result, self.earlier(job))
-        for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
-            self._refresh(folder)
-        for sweep_job, result in ended:
-            report_part(result, f"job {sweep_job.number}")
+                self._failed.add(job.folder)
+                _record_failure(job, result)
+        self._refresh()
+        for job, result in zip(unit.jobs, ended.results, strict=True):
+            report_part(result, f"job {job.number}")
 
-    def close(self, folder: Path, *, is_stopped: bool) -> bool:
+    def close(self, *, is_stopped: bool) -> bool:
         """Write and print the table of results; return whether the sweep failed, because a job failed in it.
 
         `is_stopped`: a signal stopped the sweep, so what is left to train is printed too.
         """
-        runs = self.files.runs(folder)
-        if not any(run.has_begun for run in runs):
-            for line in self.closing_lines:
-                terminal_console.say(line)
-            return False
-        self.files.write_table(folder, runs)
-        self.files.write_plan(folder)
-        from hydrant.sweeps.picture import draw_curves_of
-
-        with (
-            log_errors(run_folder.SWEEP_PICTURE),
-            table.print_write_errors(folder / run_folder.SWEEP_PICTURE),
-        ):
-            draw_curves_of(folder, runs, self._mode)
-        if self._is_brief or not self.has_best:
-            pass
-        elif self._has_table and not self._claims:
-            self._print_styled_table(folder)
-        else:
-            table.print_table(folder, runs, list(self._claims), self._mode)
-        if is_stopped:
-            terminal_console.say(self._stopped_text(runs))
-        elif not self._is_brief:
-            terminal_console.say("")
-            mode = self._mode if self.has_best else ""
-            terminal_console.say_fields(table.closing_fields(folder, runs, self.files.wall_seconds, mode))
-        for line in self.closing_lines:
-            terminal_console.say(line)
+        runs = self.files.runs()
+        has_begun = any(run.has_begun for run in runs)
+        if has_begun:
+            self._conclude(runs, is_stopped=is_stopped)
+        for line in self.answer.lines:
+            say(line)
         has_refused = any(job.refused for job in self.files.jobs.values())
         has_failed = any(r.status == RunStatus.FAILED and r.path.resolve() in self._failed for r in runs)
-        return not self.may_fail and (has_refused or has_failed)
+        return has_begun and not self.rules.may_fail and (has_refused or has_failed)
 
-    def plain(self, folder: Path) -> dict[str, Any]:
+    def _conclude(self, runs: Sequence[RunFolder], *, is_stopped: bool) -> None:
+        """Write the last files of a sweep, and print its table and what follows from it."""
+        from hydrant.sweeps.picture import draw_curves_of
+
+        self.files.write_table(runs)
+        self.files.write_plan()
+        picture = run_folder.SWEEP_PICTURE
+        with log_errors(picture), print_write_errors(self.folder / picture):
+            draw_curves_of(self.folder, runs, self._mode)
+        progress, name = sweep_progress(self.folder), relative(self.folder)
+        if self.rules.has_best and not wants_json():
+            rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
+            table.print_runs(name, progress, table.MAX_PRINTED + 3, self._mode, rest)
+            self._print_claims(runs)
+        if is_stopped:
+            say(self._stopped_text(runs))
+        elif not wants_json():
+            say("")
+            best = table.best_run(progress, self._mode) if self.rules.has_best else None
+            say_fields(table.closing_fields(self.folder, progress, self.files.wall_seconds, best))
+
+    def _print_claims(self, runs: Sequence[RunFolder]) -> None:
+        """Print what sources say about these runs, next to their speed and memory."""
+        claims = dict.fromkeys(job.config["claim"] for job in self._jobs.values() if job.config["claim"])
+        if not claims:
+            return
+        labels = table.differing_choices([run.choices for run in runs])
+        for label, run in zip(labels, runs, strict=True):
+            say(f"  {label or run.path.name}  {run_folder.performance_text(run.summary)}".rstrip())
+        for claim in claims:
+            say(f"claim: {claim}")
+
+    def plain(self) -> dict[str, Any]:
         """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
-        runs = sweep_progress(folder)
-        values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
-        metrics = {run.metric for run in values if run.metric is not None}
-        if any(differing_definitions(metric, [run.choices for run in runs]) for metric in metrics):
-            values = []  # their losses are different quantities
-        best = (min if self._mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)
+        runs = sweep_progress(self.folder)
         troubles = [run for run in runs if run.message and run.state != RunStatus.QUEUED]
-        of_jobs = {"best": best, "ended_by": self.ended_by}
+        of_jobs = {"best": table.best_run(runs, self._mode), "ended_by": self.answer.ended_by}
         return {
-            "result": self.result,
-            "folder": terminal_console.relative(folder),
+            "result": self.answer.result,
+            "folder": relative(self.folder),
             "states": dict(Counter(str(run.state) for run in runs)),
-            **(of_jobs if self.has_best else {}),
+            **(of_jobs if self.rules.has_best else {}),
             "errors": [{"run": run.run, "message": run.message} for run in troubles[: table.MAX_PRINTED]],
             "wall_seconds": self.files.total[0],
             "processor_seconds": self.files.total[1],
         }
 
-    def _print_styled_table(self, folder: Path) -> None:
-        name, console = terminal_console.relative(folder), terminal_console.console()
-        size = console.width, table.MAX_PRINTED + 3
-        rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
-        runs = sweep_progress(folder)
-        console.print(
-            table.styled(table.render_table(name, runs, *size, self._mode, reasons_below=True, rest=rest))
-        )
+    def _table(self, width: int, height: int) -> list[str]:
+        return table.render_table(relative(self.folder), sweep_progress(self.folder), width, height)
 
     def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
         states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
@@ -299,42 +307,25 @@ class Sweep:
         return f"\nstopped: {counted}; {self.same_command} continues the sweep"
 
 
-def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
-    """Divide jobs by the variables that they add to their process."""
-    parts = dict[tuple[tuple[str, str], ...], list[SweepJob]]()
-    for sweep_job in sweep_jobs:
-        parts.setdefault(tuple(sorted(sweep_job.environment.items())), []).append(sweep_job)
-    return list(parts.values())
-
-
-def _record_failure(job: Job, result: RunResult, earlier: float) -> None:
+def _record_failure(job: SweepJob, result: RunResult) -> None:
     """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
     run = RunFolder(job.folder)
-    if run.status == RunStatus.FAILED and run.summary_time != earlier:
+    if run.status == RunStatus.FAILED and run.summary_time != job.earlier:
         return
     # Not if another start of this sweep has begun to train it.
-    with table.print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
-        if (
-            newest_checkpoint(job.folder / run_folder.CHECKPOINTS) is None
-        ):  # else the config that trained it stays
-            write_records(job)
+    with print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
+        if newest_checkpoint(job.folder / run_folder.CHECKPOINTS) is None:  # else the config of its run stays
+            write_records(job.job)
         run_folder.mark_failed(job.folder, result.message)
 
 
-def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
+def _result_if_finished(job: SweepJob) -> RunResult | None:
     """Return the recorded result of a job that is finished; None if it must run."""
-    job = sweep_job.job
     if not is_finished(job.config, RunFolder(job.folder)):
         return None
-    if not sweep_job.in_table:
-        terminal_console.say(
-            f"job {sweep_job.number}: already finished: {terminal_console.relative(job.folder)}"
-        )
-    return result_from_folder(job, "")
-
-
-def _table(folder: Path, width: int, height: int) -> list[str]:
-    return table.render_table(terminal_console.relative(folder), sweep_progress(folder), width, height)
+    if not job.in_table:
+        say(f"job {job.number}: already finished: {relative(job.job.folder)}")
+    return job.lost("")
 
 
 def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:

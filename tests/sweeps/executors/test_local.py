@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from quick_jobs import QuickJob, quick_jobs
+from quick_jobs import QuickUnit, quick_units
 from sweeps import LAUNCHERS
 from training_runs import run_command
 
 from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors import SweepJob, local
+from hydrant.sweeps.executors import Unit, local
+from hydrant.sweeps.executors.base import Ended
 from hydrant.sweeps.executors.local import Local
-from hydrant.sweeps.fork_server.call import CallResult
 
 MODEL = """
 import os
@@ -47,13 +47,13 @@ def test_jobs_share_the_only_gpu_at_the_same_time(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(local, "visible_gpus", lambda _: {"7": "GPU-a"})
     both, seen = threading.Barrier(2), list[str]()
 
-    def run(_: SweepJob, environment: Mapping[str, str], *, is_silent: bool) -> CallResult[RunResult]:
+    def run(_: Unit, environment: Mapping[str, str], *, is_silent: bool) -> Ended:
         both.wait(timeout=10)
         seen.append(environment["CUDA_VISIBLE_DEVICES"])
-        return CallResult(RunResult.finished(), None)
+        return Ended([RunResult.finished()])
 
-    monkeypatch.setattr(QuickJob, "run", run)
-    jobs = quick_jobs(tmp_path / "study", 2, seconds=0)
-    results = list(Local(num_jobs=None, jobs_per_gpu=2).run(jobs, lambda: None))
+    monkeypatch.setattr(QuickUnit, "run", run)
+    units = quick_units(tmp_path / "study", 2, seconds=0)
+    results = list(Local(num_jobs=None, jobs_per_gpu=2).run(units, lambda: None))
     assert seen == ["7", "7"]
     assert len(results) == 2

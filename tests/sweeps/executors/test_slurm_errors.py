@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from processes import is_alive
-from quick_jobs import quick_jobs
+from quick_jobs import quick_units
 
 from hydrant.errors import ConfigError
 from hydrant.sweeps.executors import slurm
@@ -41,8 +41,8 @@ def test_jobs_on_this_machine_need_no_slurm(workdir: Path, monkeypatch: pytest.M
     monkeypatch.setattr(slurm, "_SQUEUE_SECONDS", 0)
     executor = Slurm(None, "local", 0)
     executor.prepare()
-    ended = executor.run(quick_jobs(workdir / "study", 2, seconds=1), lambda: None)
-    assert [result.exit_status for _, result in ended] == [0, 0]
+    ended = executor.run(quick_units(workdir / "study", 2, seconds=1), lambda: None)
+    assert [one.results[0].exit_status for _, one in ended] == [0, 0]
     assert pickles(workdir / "study") == []
 
 
@@ -55,7 +55,7 @@ def test_an_error_stops_the_jobs(workdir: Path, capsys: pytest.CaptureFixture[st
             raise RuntimeError("anything")
 
     with (
-        closing(Slurm(None, "local", 0).run(quick_jobs(sweep, 2, seconds=1000), stop_signal)) as ended,
+        closing(Slurm(None, "local", 0).run(quick_units(sweep, 2, seconds=1000), stop_signal)) as ended,
         pytest.raises(RuntimeError, match="anything"),
     ):
         next(ended)
@@ -73,7 +73,7 @@ def test_jobs_that_slurm_refuses_leave_no_secrets(
     executor.prepare()
     for num_jobs in (1, 2):
         with pytest.raises(ConfigError, match=r"^hydra\.launcher: submitit: "):
-            list(executor.run(quick_jobs(workdir / "study", num_jobs, seconds=0), lambda: None))
+            list(executor.run(quick_units(workdir / "study", num_jobs, seconds=0), lambda: None))
         assert pickles(workdir / "study") == []
     assert "waiting" not in capsys.readouterr().err
 

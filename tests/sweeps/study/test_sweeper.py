@@ -37,7 +37,8 @@ from hydrant.records.schema import STUDY, schemas
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
-from hydrant.sweeps.grid import ComposedJob, GridSweeper
+from hydrant.sweeps.executors import SweepJob
+from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study import sweeper
 from hydrant.sweeps.study.answer import read_answer
@@ -72,17 +73,17 @@ def study(workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return run
 
 
-COMPOSED = dict[tuple[str, ...], ComposedJob]()
+COMPOSED = dict[tuple[str, ...], SweepJob]()
 
 
-def compose_once(own: StudySweeper, words: Sequence[str], number: int) -> ComposedJob:
+def compose_once(own: StudySweeper, words: Sequence[str], number: int) -> SweepJob:
     """Compose a job, or take it from an earlier test: composing takes most of the time of a study without training."""
     key = (f"{own._tune}", f"{own._contenders}", *words)
     if key not in COMPOSED:
         COMPOSED[key] = GridSweeper._compose(own, words, number)
     found, sweep_folder = COMPOSED[key], FOLDER.resolve()
     folder = sweep_folder / found.folder.name
-    return replace(found, folder=folder, job=replace(found.job, folder=folder, sweep_folder=sweep_folder))
+    return replace(found, job=replace(found.job, folder=folder, sweep_folder=sweep_folder))
 
 
 RANGES = dict[str, list[Range]]()

@@ -1,4 +1,4 @@
-"""The job of a sweep, and the protocol of the executors that run it."""
+"""What the executors of a sweep run: a unit, which is a command and the folders that it fills."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from hydrant.errors import FolderInUse
 from hydrant.runs.folder import RunFolder, RunStatus
@@ -17,7 +18,7 @@ from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.safety.targets import preload_paths
 from hydrant.safety.trust import import_from_working_folder
-from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.stack_plan import numbers_text
 from hydrant.terminal.console import say
 
@@ -27,13 +28,13 @@ _PATIENCE_SECONDS = 30.0
 StopSignal: TypeAlias = Callable[[], int | None]
 """Returns the signal that stops the sweep; None while none has arrived."""
 
-JobResults: TypeAlias = "Generator[tuple[SweepJob, RunResult]]"
+UnitsEnded: TypeAlias = "Generator[tuple[Unit, Ended]]"
 
 
 class Executor(Protocol):
-    """Runs the jobs of a sweep.
+    """Runs the units of a sweep.
 
-    `is_remote`: jobs may run on other machines, so preflight does not check what this one has. `num_processes`: how
+    `is_remote`: they may run on other machines, so preflight does not check what this one has. `num_processes`: how
     many run at once on this machine, among which `lanes: auto` divides the jobs; None: one for each GPU, or for each
     core if there are none.
     """
@@ -44,74 +45,134 @@ class Executor(Protocol):
     def num_processes(self) -> int | None: ...
 
     def prepare(self) -> None:
-        """Prepare to run jobs, before Hydra composes them and before the server starts that forks their processes.
+        """Prepare to run units, before Hydra composes jobs and before the server starts that forks their processes.
 
         Raises:
-            ConfigError: jobs cannot run.
+            ConfigError: units cannot run.
         """
         ...
 
-    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
-        """Run the jobs and yield each with its result when it ends.
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        """Run units and yield each when it ends.
 
-        Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out. Closing the
-        generator stops the jobs or waits for them.
+        Once `stop_signal()` returns a signal, running units save and stop, and waiting ones are left out. Closing the
+        generator stops the units or waits for them.
         """
         ...
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A job of a sweep. It runs in a process of its own, or with others as a stack."""
+    """A job of a sweep, composed and checked."""
 
-    number: int  # in the sweep
     job: Job
-    # `hydra.job.env_set`, added for the job to the environment of this process.
-    environment: Mapping[str, str]
-    in_table: bool = False  # the live table shows the progress, so nothing is printed
-    other_lanes: Sequence[SweepJob] = ()  # the jobs that train in its process, as lanes of one stack
+    words: Sequence[str] = ()  # all overrides
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """`hydra.job.env_set`, added for the job to the environment of this process."""
+    number: int = 0  # in the sweep
+    in_table: bool = False  # a table shows the progress, so nothing is printed
+    earlier: float = 0.0  # when its summary was written before this start, in unix seconds; 0: never
+
+    @cached_property
+    def folder(self) -> Path:
+        return self.job.folder.resolve()
 
     @property
-    def lanes(self) -> Sequence[SweepJob]:
-        """All jobs that train in this job's process, which is the first of them."""
-        return (self, *self.other_lanes)
+    def config(self) -> Mapping[str, Any]:
+        return self.job.config
+
+    def recorded(self, otherwise: RunResult) -> RunResult:
+        """Return the result that the run folder records; `otherwise` if this start has recorded no end of the run."""
+        run = RunFolder(self.folder)
+        is_new = (
+            run.summary_time != self.earlier
+        )  # the machine's clock does not tell: it may be set back meanwhile
+        if run.status in (RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.STOPPED):
+            return RunResult.finished((run.summary.get("best") or {}).get("value"))
+        if run.status == RunStatus.FAILED and is_new:
+            return RunResult.failed(run.error)
+        return self._saved() if run.status == RunStatus.PREEMPTED and is_new else otherwise
+
+    def lost(self, message: str) -> RunResult:
+        """Return the result that the run folder records, which a queue has lost: failed with `message` if none."""
+        was_saved = RunFolder(self.folder).status == RunStatus.PREEMPTED
+        return self.recorded(self._saved() if was_saved else RunResult.failed(message))
+
+    def _saved(self) -> RunResult:
+        return RunResult.stopped(
+            signal.SIGTERM, f"stopped by a signal; {self.job.same_command()} continues it"
+        )
+
+
+class Ended(NamedTuple):
+    """How a unit ended."""
+
+    results: Sequence[RunResult]  # of its jobs, in their order
+    processor_seconds: float = 0.0  # of its process and the children of that
+    signum: int | None = None  # the last signal that was forwarded to it
+
+    @property
+    def is_stopped(self) -> bool:
+        return any(result.exit_status > 128 for result in self.results)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A command and the folders that it fills: a job, or several that train together as the lanes of a stack."""
+
+    jobs: Sequence[SweepJob]
 
     @property
     def has_begun(self) -> bool:
-        """Whether a run has begun in the folder of this job or of another lane."""
-        return any(RunFolder(lane.job.folder).has_begun for lane in self.lanes)
+        """Whether a run has begun in one of the folders."""
+        return any(RunFolder(job.folder).has_begun for job in self.jobs)
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks the command starts."""
+        return self.jobs[0].config["parallel"]["num_processes"]
+
+    def without(self, folders: Collection[Path]) -> Unit:
+        """Return the unit without the jobs in these folders."""
+        return Unit([job for job in self.jobs if job.folder not in folders])
 
     def announce(self, where: str = "") -> None:
-        """Print that the job starts, and its other lanes."""
-        if self.in_table:
+        """Print that the unit starts."""
+        first, *others = self.jobs
+        if first.in_table:
             return
-        if self.other_lanes:
-            numbers = numbers_text([job.number for job in self.lanes])
-            say(f"jobs {numbers}: a stack of {len(self.lanes)} lanes{where}")
+        if others:
+            numbers = numbers_text([job.number for job in self.jobs])
+            say(f"jobs {numbers}: a stack of {len(self.jobs)} lanes{where}")
             return
-        waits = is_held(self.job.folder)
+        waits = is_held(first.folder)
         wait = "; waiting for another process, which trains in this folder" if waits else ""
-        say(f"job {self.number}: {self.job.folder.name}{where}{wait}")
+        say(f"job {first.number}: {first.folder.name}{where}{wait}")
 
-    def run(
-        self, environment: Mapping[str, str] = MappingProxyType({}), *, is_silent: bool = False
-    ) -> CallResult[RunResult]:
-        """Run the job in a fresh process and return its result and the last signal that was forwarded to it.
-
-        `lane_results` returns the results of its other lanes.
+    def run(self, environment: Mapping[str, str] | None = None, *, is_silent: bool = False) -> Ended:
+        """Run the command in a fresh process.
 
         Args:
-            environment: variables to add to `self.environment`.
-            is_silent: discard the job's stdout, because other jobs run at the same time.
+            environment: variables to add to those of the jobs.
+            is_silent: discard its stdout, because others run at the same time.
         """
-        paths, variables = paths_to_preload([self.job.config]), {**self.environment, **environment}
-        jobs = [lane.job for lane in self.lanes]
-        call = call_isolated(execute_jobs, (jobs, is_silent or len(jobs) > 1), paths, variables)
-        result, signum = call.result, call.signum
-        if isinstance(result, ProcessDied):
-            message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
-            result = RunResult.failed(str(result)) if signum is None else RunResult.stopped(signum, message)
-        return CallResult(result, signum)
+        first, jobs = self.jobs[0], [job.job for job in self.jobs]
+        variables = {**first.environment, **(environment or {})}
+        call = call_isolated(
+            execute_jobs, (jobs, is_silent or len(jobs) > 1), paths_to_preload([first.config]), variables
+        )
+        if not isinstance(call.result, ProcessDied):
+            return Ended(*call.result, call.signum)
+        if call.signum is None:
+            died = RunResult.failed(str(call.result))
+        else:
+            message = f"stopped by a signal before it began; {first.job.same_command()} starts it again"
+            died = RunResult.stopped(call.signum, message)
+        return Ended([job.recorded(died) for job in self.jobs], signum=call.signum)
+
+    def lost(self, message: str) -> Ended:
+        """Return how the unit ended by what its folders record, because its queue has ended or lost it."""
+        return Ended([job.lost(message) for job in self.jobs])
 
 
 def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -121,64 +182,18 @@ def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     return [
         "hydrant.cli",
-        __name__,  # of `execute_job`
+        __name__,  # of `execute_jobs`
         "hydrant.runs.stack",  # and `hydrant.runs.execute`
         "hydrant.sweeps.fork_server.warm_matplotlib",
         *preload_paths(configs),
     ]
 
 
-def result_from_folder(job: Job, message: str) -> RunResult:
-    """Return the result that a job's run folder records.
+def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> tuple[list[RunResult], float]:
+    """Execute jobs in this process, as soon as no other process trains them.
 
-    Args:
-        message: why the job failed, if the folder records no end of the run.
-    """
-    run = RunFolder(job.folder)
-    if run.status in (RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.STOPPED):
-        return RunResult.finished((run.summary.get("best") or {}).get("value"))
-    if run.status == RunStatus.PREEMPTED:
-        return RunResult.stopped(signal.SIGTERM, f"stopped by a signal; {job.same_command()} continues it")
-    return RunResult.failed(message)
-
-
-def lane_results(
-    sweep_job: SweepJob, result: RunResult, earlier: Callable[[Job], float]
-) -> Iterator[tuple[SweepJob, RunResult]]:
-    """Yield a job that has ended and the other lanes of its stack, each with its result.
-
-    Args:
-        result: of the job. If its process died, it has no results of lanes: those are read from their folders.
-        earlier: returns when the summary of a job was written before the sweep; what it recorded then does not count.
-    """
-    if not sweep_job.other_lanes:
-        yield sweep_job, result
-        return
-    for lane in sweep_job.lanes:
-        known = result.lanes.get(_key(lane.job))
-        yield replace(lane, other_lanes=()), known or _recorded(lane.job, result, earlier(lane.job))
-
-
-def _recorded(job: Job, otherwise: RunResult, earlier: float) -> RunResult:
-    """Return the result that a run folder records; `otherwise` if it records no end of the run."""
-    run = RunFolder(job.folder)
-    is_old = run.summary_time == earlier  # the machine's clock does not tell: it may be set back meanwhile
-    if run.status == RunStatus.FAILED and not is_old:
-        return RunResult.failed(run.error)
-    recorded = result_from_folder(job, "its stack ended without it")
-    if recorded.status != RunStatus.FAILED and not (run.status == RunStatus.PREEMPTED and is_old):
-        return recorded
-    return recorded if otherwise.status == RunStatus.FINISHED else otherwise
-
-
-def _key(job: Job) -> str:
-    return str(job.folder.resolve())
-
-
-def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
-    """Execute jobs in this process, as soon as no other process trains them; return the result of the first.
-
-    Its `lanes` are the results of all, if there are several.
+    Returns:
+        their results, and the processor seconds of this process and of its children that have ended.
     """
     from hydrant.runs.stack import execute_stack  # imports torch
 
@@ -186,29 +201,23 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if any(job.config["allow_targets"] for job in jobs):
         import_from_working_folder()  # submitit's processes do not
-    results, waiting = dict[str, RunResult](), list(jobs)
+    results, waiting = dict[Path, RunResult](), list(jobs)
     while waiting:
         # The same job of another start of this sweep may still save its state, or run under SLURM.
         folders = wait_until_free([job.folder for job in waiting], _PATIENCE_SECONDS)
         free = [job for job in waiting if job.folder in folders]
-        results |= dict(zip(map(_key, free), execute_stack(free), strict=True))
+        results |= dict(zip((job.folder for job in free), execute_stack(free), strict=True))
         for job in free:  # in the trial of two of them, no value showed that
-            if results[_key(job)].error_type == "CannotStack":
-                results[_key(job)] = execute_stack([job])[0]
+            if results[job.folder].error_type == "CannotStack":
+                results[job.folder] = execute_stack([job])[0]
         # Another start was faster, or another machine trains it.
-        ended = [job for job in free if results[_key(job)].error_type != FolderInUse.__name__]
-        waiting = [job for job in waiting if job not in ended]
+        in_use = [job for job in free if results[job.folder].error_type == FolderInUse.__name__]
+        waiting = [job for job in waiting if job in in_use or job not in free]
         if any(result.status == RunStatus.PREEMPTED for result in results.values()):
             break
     for job in waiting:  # a signal stopped those that were trained before
         stopped = next(result for result in results.values() if result.status == RunStatus.PREEMPTED)
         message = f"stopped by a signal before it began; {job.same_command()} starts it"
-        results.setdefault(_key(job), replace(stopped, message=message))
-    first = replace(results[_key(jobs[0])], processor_seconds=_processor_seconds())
-    return first if len(jobs) == 1 else replace(first, lanes=results)
-
-
-def _processor_seconds() -> float:
-    """Return the processor time of this process, and of its children that have ended."""
+        results.setdefault(job.folder, replace(stopped, message=message))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    return [results[job.folder] for job in jobs], sum(usage.ru_utime + usage.ru_stime for usage in used)

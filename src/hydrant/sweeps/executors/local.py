@@ -15,8 +15,7 @@ from urllib.parse import quote
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import open_beside
 from hydrant.files.plain_values import PositiveInt
-from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, paths_to_preload
+from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded, paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated, forward_signals
 from hydrant.training.distributed.env import num_cores
 
@@ -105,14 +104,14 @@ class Sequential:
 
     def prepare(self) -> None: ...
 
-    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
-        for sweep_job in sweep_jobs:
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        for unit in units:
             if stop_signal() is not None:
                 return
-            sweep_job.announce()
-            result = sweep_job.run(is_silent=sweep_job.in_table).result
-            yield sweep_job, result
-            if result.exit_status > 128:
+            unit.announce()
+            ended = unit.run(is_silent=unit.jobs[0].in_table)
+            yield unit, ended
+            if ended.is_stopped:
                 return
 
 
@@ -136,33 +135,28 @@ class Local:
         num_threads = max(num_cores() // self.num_processes, 1) if self.num_processes else 1
         os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
-    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
-        gpus = visible_gpus(paths_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
-        max_ranks = max(map(num_ranks, sweep_jobs))
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        gpus = visible_gpus(paths_to_preload([unit.jobs[0].config for unit in units]))
+        max_ranks = max(unit.num_ranks for unit in units)
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
             raise ConfigError("parallel.num_processes", needed, remedy=f"give {len(gpus)} or fewer")
         num_jobs = self.num_processes or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
         with ThreadPoolExecutor(num_jobs) as pool:
-            futures = {pool.submit(self._run_with_gpus, job, gpus): job for job in sweep_jobs}
+            futures = {pool.submit(self._run_with_gpus, unit, gpus): unit for unit in units}
             for future in as_completed(futures):
-                if (result := future.result()) is not None:
-                    yield futures[future], result
+                if (ended := future.result()) is not None:
+                    yield futures[future], ended
 
-    def _run_with_gpus(self, sweep_job: SweepJob, gpus: Mapping[str, str]) -> RunResult | None:
-        """Reserve a GPU per rank, if there are GPUs, and run the job on them; None if a signal arrived before."""
+    def _run_with_gpus(self, unit: Unit, gpus: Mapping[str, str]) -> Ended | None:
+        """Reserve a GPU per rank, if there are GPUs, and run the unit on them; None if a signal arrived before."""
         with forward_signals() as signals:
-            count = num_ranks(sweep_job) if gpus else 0
+            count = unit.num_ranks if gpus else 0
             with reserve_gpus(
                 gpus, count, lambda: signals.signum is not None, self._jobs_per_gpu
             ) as reserved:
                 if signals.signum is not None:
                     return None
-                sweep_job.announce()
+                unit.announce()
                 variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
-                return sweep_job.run(variables, is_silent=True).result
-
-
-def num_ranks(sweep_job: SweepJob) -> int:
-    """Return how many ranks the job starts."""
-    return sweep_job.job.config["parallel"]["num_processes"]
+                return unit.run(variables, is_silent=True)

@@ -7,13 +7,11 @@ from typing import Any
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegative, PositiveInt
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
-from hydrant.sweeps.executors.local import num_ranks
+from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded
 
 
 class Ray:
-    """Runs each job as one task. All ranks of a job are on the same machine, which Ray chooses.
+    """Runs each unit as one task. All ranks of a run are on the same machine, which Ray chooses.
 
     Args:
         num_jobs: jobs at once; null: as many as the cluster has resources for.
@@ -46,10 +44,10 @@ class Ray:
         except (ConnectionError, RuntimeError, ValueError, TypeError) as error:
             raise ConfigError("hydra.launcher.init", f"ray.init: {first_line(error)}") from error
 
-    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
         import ray
 
-        waiting, running = deque(sweep_jobs), dict[Any, SweepJob]()
+        waiting, running = deque(units), dict[Any, Unit]()
         is_stopping = False
         while waiting or running:
             if stop_signal() is not None and not is_stopping:
@@ -57,35 +55,31 @@ class Ray:
                 waiting.clear()
                 for task in running:
                     ray.cancel(task)  # raises KeyboardInterrupt there, as Ctrl-C
-            while waiting and len(running) < (self._num_jobs or len(sweep_jobs)):
-                sweep_job = waiting.popleft()
-                sweep_job.announce()
-                running[self._start(sweep_job)] = sweep_job
+            while waiting and len(running) < (self._num_jobs or len(units)):
+                unit = waiting.popleft()
+                unit.announce()
+                running[self._start(unit)] = unit
             ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
             for task in ended:
-                sweep_job = running.pop(task)
-                if not is_stopping or sweep_job.has_begun:
-                    yield sweep_job, _result(task, sweep_job)
+                unit = running.pop(task)
+                if not is_stopping or unit.has_begun:
+                    yield unit, _result(task, unit)
 
-    def _start(self, sweep_job: SweepJob) -> Any:
+    def _start(self, unit: Unit) -> Any:
         import ray
 
-        num_gpus, count = self._num_gpus, num_ranks(sweep_job)
+        num_gpus, count = self._num_gpus, unit.num_ranks
         if num_gpus is None:
             num_gpus = min(ray.cluster_resources().get("GPU", 0), 1)
         task: Any = ray.remote(num_cpus=self._num_cpus * count, num_gpus=num_gpus * count, max_retries=0)
-        return task(_run).remote(sweep_job)
+        return task(Unit.run).remote(unit, is_silent=True)
 
 
-def _run(sweep_job: SweepJob) -> RunResult:
-    return sweep_job.run(is_silent=True).result
-
-
-def _result(task: Any, sweep_job: SweepJob) -> RunResult:
+def _result(task: Any, unit: Unit) -> Ended:
     import ray
     from ray.exceptions import RayError
 
     try:
         return ray.get(task)
     except RayError as error:
-        return result_from_folder(sweep_job.job, f"Ray ended it: {first_line(error)}")
+        return unit.lost(f"Ray ended it: {first_line(error)}")

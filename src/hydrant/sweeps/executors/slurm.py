@@ -1,4 +1,4 @@
-"""Jobs as SLURM jobs through submitit, and those of this user that wait or run.
+"""Units as SLURM jobs through submitit, and those of this user that wait or run.
 
 submitit requeues a job that SLURM preempts or that runs out of time.
 """
@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +17,12 @@ from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.job import Job, RunResult
+from hydrant.runs.folder import RunFolder, is_run_folder
 from hydrant.runs.resume import describe_changes
+from hydrant.runs.stopping import CannotStop
 from hydrant.signals import sigint_blocked
-from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
-from hydrant.sweeps.plan import SUBMITIT
+from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded
+from hydrant.sweeps.plan import SUBMITTED
 from hydrant.terminal.console import notice, relative, say
 
 
@@ -48,10 +48,31 @@ def _unknown(reason: str) -> None:
 
 def queued_in(sweep: Path) -> list[str]:
     """Return the ids of the jobs that a sweep has submitted: SLURM knows their scripts, which are in its folder."""
-    folder = (sweep / SUBMITIT).resolve()
+    folder = (sweep / SUBMITTED).resolve()
     if not folder.is_dir():
         return []
     return [number for number, script in (queued() or {}).items() if Path(script).parent == folder]
+
+
+def cancel(folder: Path) -> list[str]:
+    """Let SLURM cancel the jobs that a sweep has submitted, or the one that trains a run of it; return their ids.
+
+    It sends SIGTERM, by which they save, and ends them half a minute later.
+
+    Raises:
+        CannotStop: scancel fails.
+    """
+    if is_run_folder(folder):  # the queue knows where a job comes from, not the summary
+        recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
+        jobs = [job for job in queued_in(folder.parent) if job == recorded]
+    else:
+        jobs = sorted(queued_in(folder))
+    if jobs:
+        done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
+        if done.returncode:
+            reason = " ".join(done.stderr.split())
+            raise CannotStop(f"scancel {' '.join(jobs)} has failed ({reason}); try it again")
+    return jobs
 
 
 _POLL_SECONDS = 0.5
@@ -63,7 +84,7 @@ _SHARED = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_
 
 
 class Slurm:
-    """Submits the jobs as one SLURM array. They continue if this process is killed; a signal or an error here cancels
+    """Submits the units as one SLURM array. They continue if this process is killed; a signal or an error here cancels
     them.
 
     Args:
@@ -89,11 +110,11 @@ class Slurm:
             message = f"slurm needs {', '.join(missing)}, which this machine does not have"
             raise ConfigError("hydra/launcher", message, remedy="hydra/launcher=local runs the jobs here")
 
-    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
-        running = self._find_submitted(sweep_jobs)
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        running = self._find_submitted(units)
         try:
-            submitted = [lane.job for sweep_job in running.values() for lane in sweep_job.lanes]
-            if new := _without(sweep_jobs, submitted):
+            folders = {job.folder for unit in running.values() for job in unit.jobs}
+            if new := [rest for unit in units if (rest := unit.without(folders)).jobs]:
                 self._submit(new, running)
             yield from self._wait_for(running, stop_signal)
         except BaseException:
@@ -104,8 +125,8 @@ class Slurm:
                 pass
             raise
 
-    def _wait_for(self, running: dict[Any, SweepJob], stop_signal: StopSignal) -> JobResults:
-        """Yield the results of running jobs when they end, and remove these jobs from `running`."""
+    def _wait_for(self, running: dict[Any, Unit], stop_signal: StopSignal) -> UnitsEnded:
+        """Yield running units when they end, and remove them from `running`."""
         is_stopping, last_squeue = False, time.monotonic()
         while running:
             if stop_signal() is not None and not (is_stopping and self._cluster == "slurm"):
@@ -117,13 +138,13 @@ class Slurm:
             if self._cluster == "slurm" and time.monotonic() > last_squeue + _SQUEUE_SECONDS:
                 queued_ids, last_squeue = queued(), time.monotonic()
             for slurm_job in [slurm_job for slurm_job in running if _has_ended(slurm_job, queued_ids)]:
-                sweep_job = running.pop(slurm_job)
+                unit = running.pop(slurm_job)
                 slurm_job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it has secrets
-                if not is_stopping or sweep_job.has_begun:
-                    yield sweep_job, _result(slurm_job, sweep_job)
+                if not is_stopping or unit.has_begun:
+                    yield unit, _result(slurm_job, unit)
             time.sleep(_POLL_SECONDS)
 
-    def _find_submitted(self, sweep_jobs: Sequence[SweepJob]) -> dict[Any, SweepJob]:
+    def _find_submitted(self, units: Sequence[Unit]) -> dict[Any, Unit]:
         """Return the SLURM jobs that have not ended and that an earlier process of this sweep submitted before it died.
 
         Raises:
@@ -131,57 +152,53 @@ class Slurm:
         """
         import submitit
 
-        if self._cluster != "slurm" or not (folder := _submitit_folder(sweep_jobs)).exists():
+        if self._cluster != "slurm" or not (folder := _submitit_folder(units)).exists():
             return {}
-        lanes = [lane for sweep_job in sweep_jobs for lane in sweep_job.lanes]
-        by_folder = {lane.job.folder.resolve(): replace(lane, other_lanes=()) for lane in lanes}
-        submitted: dict[Any, SweepJob] = {}
+        by_folder = {job.folder: job for unit in units for job in unit.jobs}
+        submitted: dict[Any, Unit] = {}
         for job_id in sorted(queued() or ()):
             slurm_job = submitit.SlurmJob(folder / "%j", job_id)
             if not slurm_job.paths.submitted_pickle.exists():  # it belongs to another sweep
                 continue
             function: Any = slurm_job.submission().function
-            stacked = list[SweepJob]()  # its lanes; those that are finished are not among the jobs
-            for job in (lane.job for lane in function.sweep_job.lanes):
-                if (lane := by_folder.get(job.folder.resolve())) is None:
-                    continue
-                if changed := differences(job.config, lane.job.config):
+            at_work = [job for job in function.unit.jobs if job.folder in by_folder]  # others are finished
+            for job in at_work:
+                if changed := differences(job.config, by_folder[job.folder].config):
                     message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
                     changes = describe_changes(changed)
                     raise ConfigError(
                         "resume", f"{message} ({changes})", remedy=f"wait for it, or scancel {job_id}"
                     )
-                stacked.append(lane)
-            if stacked:
-                submitted[slurm_job] = sweep_job = replace(stacked[0], other_lanes=stacked[1:])
-                sweep_job.announce(f" (slurm job {job_id}, already submitted)")
+            if at_work:
+                submitted[slurm_job] = unit = Unit([by_folder[job.folder] for job in at_work])
+                unit.announce(f" (slurm job {job_id}, already submitted)")
         return submitted
 
-    def _submit(self, sweep_jobs: Sequence[SweepJob], running: dict[Any, SweepJob]) -> None:
-        """Submit jobs and add them to `running`.
+    def _submit(self, units: Sequence[Unit], running: dict[Any, Unit]) -> None:
+        """Submit units and add them to `running`.
 
         Raises:
             ConfigError: submitit refuses the settings of the launcher, or SLURM the jobs.
         """
         from submitit.core.utils import FailedJobError
 
-        folder = _submitit_folder(sweep_jobs)
+        folder = _submitit_folder(units)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # SLURM accepts a whole array or nothing; on this machine, some processes may have started when one fails.
-        batches = [sweep_jobs] if self._cluster == "slurm" else [[sweep_job] for sweep_job in sweep_jobs]
+        batches = [units] if self._cluster == "slurm" else [[unit] for unit in units]
         try:
             # Ctrl-C ends this process alone, which then cancels the jobs; submitit would kill them within a second.
             with _remove_new_pickles(folder), sigint_blocked():
                 executor = self._make_executor(folder)
                 for batch in batches:
-                    slurm_jobs = executor.submit_array([_Requeueable(sweep_job) for sweep_job in batch])
+                    slurm_jobs = executor.submit_array([_Requeueable(unit) for unit in batch])
                     running |= dict(zip(slurm_jobs, batch, strict=True))
         except (ValueError, TypeError, NameError, RuntimeError, FailedJobError) as error:
             raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
-        for slurm_job, sweep_job in running.items():
-            if sweep_job in sweep_jobs:
-                sweep_job.announce(f" ({self._cluster} job {slurm_job.job_id})")
-        if not sweep_jobs[0].in_table:
+        for slurm_job, unit in running.items():
+            if unit in units:
+                unit.announce(f" ({self._cluster} job {slurm_job.job_id})")
+        if not units[0].jobs[0].in_table:
             say(f"output of the jobs: {relative(folder)}; Ctrl-C here stops them")
 
     def _make_executor(self, folder: Path) -> Any:
@@ -201,28 +218,17 @@ class Slurm:
         return executor
 
 
-def _without(sweep_jobs: Sequence[SweepJob], jobs: Sequence[Job]) -> list[SweepJob]:
-    """Return jobs, each with the other lanes of its stack, without those in the folders of other jobs."""
-    folders = {job.folder.resolve() for job in jobs}
-    kept = [
-        [lane for lane in sweep_job.lanes if lane.job.folder.resolve() not in folders]
-        for sweep_job in sweep_jobs
-    ]
-    return [replace(lanes[0], other_lanes=lanes[1:]) for lanes in kept if lanes]
-
-
 class _Requeueable:
     """The function that a SLURM job calls. submitit calls `checkpoint` on SIGUSR2 and submits what it returns."""
 
-    def __init__(self, sweep_job: SweepJob) -> None:
-        self.sweep_job = sweep_job
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
 
-    def __call__(self) -> RunResult:
-        call = self.sweep_job.run()
-        results = (call.result, *call.result.lanes.values())
-        if call.signum is not None and any(result.exit_status > 128 for result in results):
-            signal.raise_signal(call.signum)  # submitit's handler, disabled during the run, requeues the job
-        return call.result
+    def __call__(self) -> Ended:
+        ended = self.unit.run()
+        if ended.signum is not None and ended.is_stopped:
+            signal.raise_signal(ended.signum)  # submitit's handler, disabled during the run, requeues the job
+        return ended
 
     def checkpoint(self) -> Any:
         """Return the same call: the run in its folder continues."""
@@ -231,10 +237,10 @@ class _Requeueable:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def _submitit_folder(sweep_jobs: Sequence[SweepJob]) -> Path:
+def _submitit_folder(units: Sequence[Unit]) -> Path:
     """Return the folder of submitit's files for the jobs of a sweep."""
-    job = sweep_jobs[0].job
-    return (job.sweep_folder or job.folder.parent) / SUBMITIT
+    job = units[0].jobs[0].job
+    return (job.sweep_folder or job.folder.parent) / SUBMITTED
 
 
 @contextmanager
@@ -267,10 +273,9 @@ def _has_ended(slurm_job: Any, queued_ids: Container[str] | None) -> bool:
     return queued_ids is not None and slurm_job.job_id not in queued_ids
 
 
-def _result(slurm_job: Any, sweep_job: SweepJob) -> RunResult:
+def _result(slurm_job: Any, unit: Unit) -> Ended:
     task = slurm_job.task(0)  # rank 0
     if not task.paths.result_pickle.exists():
-        message = f"SLURM job {slurm_job.job_id} ended without a result, see {task.paths.stderr}"
-        return result_from_folder(sweep_job.job, message)
+        return unit.lost(f"SLURM job {slurm_job.job_id} ended without a result, see {task.paths.stderr}")
     error = task.exception()
-    return result_from_folder(sweep_job.job, first_line(error)) if error else task.result()
+    return unit.lost(first_line(error)) if error else task.result()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig
 
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.atomic_write import replace_file
@@ -15,8 +16,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, read_overrides, remove_if_
 from hydrant.runs.job import RunResult, report_part
 from hydrant.runs.record import read_metrics
 from hydrant.signals import Stopped
-from hydrant.sweeps.executors import Executor, SweepJob
-from hydrant.sweeps.executors.base import lane_results
+from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.stack_plan import Lanes
@@ -25,9 +25,6 @@ from hydrant.terminal.console import relative, say
 from hydrant.terminal.text import number
 
 RESULTS = "optimization_results.yaml"
-
-_Running = dict["Future[RunResult | None]", SweepJob]
-"""The jobs that run, and those that wait for the end of others. A job has the other lanes of its stack."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,6 @@ class SearchLoop:
 
     Args:
         compose_job: returns the job of a trial; raises ConfigError if it cannot run.
-        begin: called when the plan of the sweep is written, which says that the other files are those of a sweep.
     """
 
     def __init__(
@@ -53,44 +49,42 @@ class SearchLoop:
         limits: Limits,
         sweep: Sweep,
         compose_job: Callable[[PendingTrial], SweepJob],
-        begin: Callable[[], object],
     ) -> None:
         self._trials, self._limits, self._sweep, self._compose_job = trials, limits, sweep, compose_job
-        self._begin = begin
         self._space, self._objectives = trials.search.space, trials.search.objectives
         self._pending: dict[int, PendingTrial] = {}  # the trials that run, by number
         self._waiting: list[int] = []  # the trials with the parameters of one that runs
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
         self._stopped_status = 0  # exit status of a trial that received a signal itself
 
-    def run(self, executor: Executor, lanes: Lanes) -> None:
+    def run(self, executor: Executor, lanes: Lanes, config: DictConfig) -> None:
         """Run trials until there are enough. Those that are drawn together may train together.
 
         Raises:
             JobFailed: too many trials failed, or an interrupted one cannot continue.
             Stopped: a signal arrived; the trials have saved their state, or are finished.
         """
-        self._sweep.has_run = self._sweep.may_fail = True
+        self._sweep.has_run = self._sweep.rules.may_fail = True
         runs = [run for run in runs_of_sweep(self._trials.folder) if run.status != RunStatus.DAMAGED]
         earlier_jobs = {run.path.resolve(): read_overrides(run.path) for run in runs}
         self._print_start()
         try:
             with (
-                self._sweep.active(self._trials.folder, earlier_jobs),
+                self._sweep.active(earlier_jobs),
                 forward_signals() as signals,
                 self._sweep.limited(signals),
                 ThreadPoolExecutor(self._limits.n_jobs) as pool,
             ):
-                self._begin()
-                running: _Running = {}
+                self._sweep.files.write_config(config)
+                running = dict["Future[Ended | None]", Unit]()
                 while True:
-                    for sweep_job in self._sweep.stack(self._draw(signals), executor, lanes):
-                        running[pool.submit(_run, executor, sweep_job, signals)] = sweep_job
+                    for unit in self._sweep.units_of(self._draw(signals), executor, lanes):
+                        running[pool.submit(_run, executor, unit, signals)] = unit
                     if not running:
                         break
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        self._record_lanes(running.pop(future), future.result())
+                        self._record_unit(running.pop(future), future.result())
         finally:
             self._report_best()
         if signals.signum is not None:
@@ -131,22 +125,18 @@ class SearchLoop:
             return False
         return bool(self._trials.interrupted) or not self._trials.is_exhausted
 
-    def _record_lanes(self, sweep_job: SweepJob, result: RunResult | None) -> None:
+    def _record_unit(self, unit: Unit, ended: Ended | None) -> None:
         """Record the results of the trials that ran in one process; None: a signal came before it began."""
-        trials = {lane.number: self._pending.pop(lane.number) for lane in sweep_job.lanes}
-        if result is not None:
-            self._sweep.files.count(result)
-        if result is None:
-            remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
+        trials = [self._pending.pop(job.number) for job in unit.jobs]
+        if ended is None:
+            remove_if_empty([job.folder for job in unit.jobs])
             return
-        ended = list(lane_results(sweep_job, result, self._sweep.earlier))
-        self._sweep.record(ended)
-        for lane, result_of_lane in ended:
-            self._record(trials[lane.number], lane, result_of_lane)
+        self._sweep.record(unit, ended)
+        for trial, job, result in zip(trials, unit.jobs, ended.results, strict=True):
+            self._record(trial, job, result)
 
     def _record(self, trial: PendingTrial, sweep_job: SweepJob, result: RunResult) -> None:
         """Record a trial's result in the study. A stopped trial continues in the next start."""
-        folder = sweep_job.job.folder
         if result.exit_status > 128:
             self._stopped_status = result.exit_status
         elif result.exit_status == ConfigError.exit_status and trial.has_begun:
@@ -154,14 +144,14 @@ class SearchLoop:
             raise JobFailed(f"trial {trial.number}: {result.message}")
         elif result.exit_status:
             self._record_failure(trial, result.message, is_reported=True)
-        elif (run := RunFolder(folder)).status in (RunStatus.PRUNED, RunStatus.STOPPED):
+        elif (run := RunFolder(sweep_job.folder)).status in (RunStatus.PRUNED, RunStatus.STOPPED):
             self._trials.tell(trial.number, None, is_pruned=True)
             self._say(sweep_job, f"{run.status} after update {run.summary['num_updates']}")
         else:
             self._record_values(trial, sweep_job, run.summary)
 
     def _record_values(self, trial: PendingTrial, sweep_job: SweepJob, summary: Mapping[str, Any]) -> None:
-        rows = read_metrics(sweep_job.job.folder)
+        rows = read_metrics(sweep_job.folder)
         candidates = [(objective.metric, objective.value(summary, rows)) for objective in self._objectives]
         if missing := [metric for metric, value in candidates if value is None]:
             self._record_failure(trial, f"it has no finite {', '.join(missing)}", is_reported=False)
@@ -199,7 +189,7 @@ class SearchLoop:
             return
         parse = self._space.parse_choices
         solutions = [{"params": parse(trial.params), "values": list(trial.values)} for trial in best]
-        self._sweep.result = {"best": solutions}
+        self._sweep.answer.result = {"best": solutions}
         results: dict[str, Any] = {"name": "optuna"}
         if len(self._objectives) > 1:
             results["solutions"] = solutions
@@ -210,10 +200,10 @@ class SearchLoop:
             # Without `sweep=`, which would start another search. The parameters in its file are among the overrides.
             overrides = self._space.overrides(trial.params)
             words = [word for word in overrides if not word.startswith(("name=", "sweep="))]
-            self._sweep.closing_lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")
-            self._sweep.closing_lines.append(f"  python train.py {shlex.join(words)}")
+            self._sweep.answer.lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")
+            self._sweep.answer.lines.append(f"  python train.py {shlex.join(words)}")
 
 
-def _run(executor: Executor, sweep_job: SweepJob, signals: SignalForwarding) -> RunResult | None:
-    """Run one job and return its result; None if a signal arrived before it began."""
-    return next((result for _, result in executor.run([sweep_job], lambda: signals.signum)), None)
+def _run(executor: Executor, unit: Unit, signals: SignalForwarding) -> Ended | None:
+    """Run one unit and return how it ended; None if a signal arrived before it began."""
+    return next((ended for _, ended in executor.run([unit], lambda: signals.signum)), None)

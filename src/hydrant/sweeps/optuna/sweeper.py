@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import shortened
 from hydrant.config.metric_keys import check_logged, defines, unknown_mode
 from hydrant.errors import ConfigError
-from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.folder import SWEEP_CONFIG, runs_of_sweep
+from hydrant.runs.folder import runs_of_sweep
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.local import Sequential
@@ -82,10 +80,7 @@ class OptunaSweeper(GridSweeper):
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 
-            def begin() -> None:
-                replace_file(folder / SWEEP_CONFIG, redacted_yaml(self.config))
-
-            SearchLoop(trials, limits, self.sweep, compose_job, begin).run(self.executor, self.lanes)
+            SearchLoop(trials, limits, self.sweep, compose_job).run(self.executor, self.lanes, self.config)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""
@@ -156,7 +151,7 @@ class OptunaSweeper(GridSweeper):
             job = self._compose(overrides, number, shortened(slug, 120))
         except HYDRA_ERRORS as error:
             raise ConfigError("", str(explain(error))) from error
-        return self.sweep.add(job.job, number, job.environment)
+        return self.sweep.add(job, number)
 
 
 def _short(value: Any) -> str:

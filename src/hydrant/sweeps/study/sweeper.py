@@ -9,17 +9,17 @@ from omegaconf import OmegaConf
 from hydrant.config import metric_keys
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
-from hydrant.config.flat import flatten, redacted_yaml
+from hydrant.config.flat import flatten
 from hydrant.config.groups import check_grid_file, check_placed, option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed, shown
-from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Objective, StudyFile
-from hydrant.runs.folder import SWEEP_CONFIG, RunFolder
+from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
-from hydrant.sweeps.grid import ComposedJob, Context, GridSweeper, recorded_jobs
+from hydrant.sweeps.executors.base import SweepJob
+from hydrant.sweeps.grid import Context, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import find_config_errors, is_finished
 from hydrant.sweeps.study import record as study_record
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
@@ -61,11 +61,14 @@ class StudySweeper(GridSweeper):
         """
         protocol = self._protocol()
         self._check_first_jobs(protocol)
-        self.sweep.may_fail, self.sweep.has_best = True, False  # a contender may diverge; the test decides
-        with exclusive(self.folder), self.sweep.active(self.folder, {}):
+        self.sweep.rules.may_fail, self.sweep.rules.has_best = (
+            True,
+            False,
+        )  # a contender may diverge; the test decides
+        with exclusive(self.folder), self.sweep.active({}):
             earlier = study_record.read_earlier(self.folder)
             study_record.check_same_protocol(self.folder, earlier, protocol.fixed())
-            replace_file(self.folder / SWEEP_CONFIG, redacted_yaml(self.config))
+            self.sweep.files.write_config(self.config)
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
                 say(line)
@@ -73,7 +76,7 @@ class StudySweeper(GridSweeper):
             for warning in protocol.warnings(needed):
                 notice(f"warning: {warning}")
             record = self._study(protocol, earlier)
-        self.sweep.closing_lines += [] if wants_json() else record.closing_lines(self.folder)
+        self.sweep.answer.lines += [] if wants_json() else record.closing_lines(self.folder)
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
@@ -100,7 +103,7 @@ class StudySweeper(GridSweeper):
             fresh.why_ended = "budget"
         finally:
             study_record.write_record(self.folder, record, is_running=False)
-            self.sweep.result = record.result(self.folder)  # also of a study that a signal stops
+            self.sweep.answer.result = record.result(self.folder)  # also of a study that a signal stops
         return record
 
     def _command(self, **changes: Any) -> str:
@@ -120,12 +123,12 @@ class StudySweeper(GridSweeper):
             params = []  # those of the file
         return shell_line(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
 
-    def _train(self, jobs: Sequence[ComposedJob], number: int) -> None:
+    def _train(self, jobs: Sequence[SweepJob], number: int) -> None:
         """Train jobs. A failed one has no result."""
         failure = self._run_batch(jobs, number)
         self._failure = self._failure or failure
 
-    def _compose_or_none(self, words: Sequence[str]) -> ComposedJob | None:
+    def _compose_or_none(self, words: Sequence[str]) -> SweepJob | None:
         """Return a job; None if no config has these values, such as a dropout of 2."""
         jobs, faults = self._compose_all([words])
         if faults:
@@ -258,7 +261,7 @@ class StudySweeper(GridSweeper):
             self._check_judge(jobs[0], protocol.rule)
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
 
-    def _check_judge(self, job: ComposedJob, rule: Rule) -> None:
+    def _check_judge(self, job: SweepJob, rule: Rule) -> None:
         """Raise ConfigError if no run will have the metric that judges. A test gives what a validation gives."""
         split, _, name = rule.metric.partition("/")
         if self.executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):

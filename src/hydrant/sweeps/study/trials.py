@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from hydrant.errors import JobFailed, NonFiniteError
 from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
-from hydrant.sweeps.grid import ComposedJob
+from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study.answer import ENDED, outcome_of
 from hydrant.sweeps.study.ranges import CPU, RUNS, UPDATES, WALL, Amounts, Budget
@@ -35,20 +35,20 @@ class Trials:
     folder: Path
     budget: Budget
     at_once: int
-    compose: Callable[[Sequence[str]], ComposedJob | None]
-    train: Callable[[Sequence[ComposedJob], int], object]
+    compose: Callable[[Sequence[str]], SweepJob | None]
+    train: Callable[[Sequence[SweepJob], int], object]
     before: Amounts
     seconds: Callable[[], tuple[float, float]]
     after_batch: Callable[[], object]
 
     def __post_init__(self) -> None:
-        self._jobs = dict[tuple[str, ...], ComposedJob | None]()
+        self._jobs = dict[tuple[str, ...], SweepJob | None]()
         self._ended, self._runs = (
             set[Path](),
             dict[Path, RunFolder](),
         )  # the runs as read since they last trained
         # The same for their configs: each round asks for all jobs.
-        self._finished = dict[Path, tuple[ComposedJob, bool]]()
+        self._finished = dict[Path, tuple[SweepJob, bool]]()
 
     def run(self, words: Sequence[Sequence[str]]) -> None:
         """Train the jobs of these overrides.
@@ -82,7 +82,7 @@ class Trials:
         jobs = [job for job in map(self.job, words) if job is not None]
         self._ended |= {job.folder for job in jobs if self._run_of(job).status == RunStatus.FAILED}
 
-    def job(self, words: Sequence[str]) -> ComposedJob | None:
+    def job(self, words: Sequence[str]) -> SweepJob | None:
         key = tuple(words)
         if key not in self._jobs:
             self._jobs[key] = self.compose(words)
@@ -153,7 +153,7 @@ class Trials:
         runs = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]
         return [run for run in runs if run.has_begun]
 
-    def _run_of(self, job: ComposedJob) -> RunFolder:
+    def _run_of(self, job: SweepJob) -> RunFolder:
         """Return what the folder of a job holds, which only a training of this study changes."""
         return self._runs.setdefault(job.folder, RunFolder(job.folder))
 
@@ -168,7 +168,7 @@ class Trials:
         """Return what the summary of the first run records; nothing if there is none."""
         return next(filter(None, (run.summary.get(key) for run in self._begun_runs())), {})
 
-    def _num_next(self, waiting: Sequence[ComposedJob]) -> int:
+    def _num_next(self, waiting: Sequence[SweepJob]) -> int:
         affordable, num = self.num_affordable(), len(waiting)
         if self.budget.lets_continue(self.used()):
             affordable += sum(map(self._is_begun, waiting))
@@ -177,10 +177,10 @@ class Trials:
             num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
         return int(min(num, affordable, len(waiting)))
 
-    def _is_begun(self, job: ComposedJob) -> bool:
+    def _is_begun(self, job: SweepJob) -> bool:
         return self._run_of(job).has_begun
 
-    def _is_finished(self, job: ComposedJob) -> bool:
+    def _is_finished(self, job: SweepJob) -> bool:
         known, is_known = self._finished.get(job.folder, (None, False))
         if known is not job:
             is_known = is_finished(job.config, self._run_of(job))

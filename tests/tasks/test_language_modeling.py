@@ -20,7 +20,6 @@ from training_runs import Train, train_in_child, whole_and_resumed
 from hydrant import cli, seeding
 from hydrant.batch import Batch
 from hydrant.data.base import SampleOrder
-from hydrant.errors import ConfigError
 from hydrant.tasks import LanguageModeling
 from hydrant.tasks.language_modeling import BitsPerByte, Perplexity, UnigramEntropy
 
@@ -227,8 +226,3 @@ def test_what_does_not_fit_is_refused(
     common = [word for word in TINY if not word.startswith("model")] if "model=mlp" in words else of_gpt
     assert cli.main(["train", *common, *words]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_several_models_are_refused() -> None:
-    with pytest.raises(ConfigError, match="takes one model"):
-        make_task(nn.ModuleDict({"first": gpt(), "second": gpt()}))

@@ -121,13 +121,6 @@ def test_a_function_of_torch_that_is_no_mean_is_refused() -> None:
         Supervised(nn.Identity(), loss=loss, metrics={})
 
 
-@pytest.mark.parametrize("name", ["weight", "pos_weight"])
-def test_a_weight_of_each_sample_of_a_batch_is_refused(name: str) -> None:
-    task = Supervised(nn.Identity(), loss=nn.BCEWithLogitsLoss(**{name: torch.ones(12)}), metrics={})
-    with pytest.raises(ConfigError, match=rf"^task\.loss\.{name}: has 12 numbers, one for each sample"):
-        task.assess(LOGITS[:, 0], Batch(LOGITS, LABELS[:, 0]))
-
-
 def test_every_loss_of_torch_with_such_arguments_is_known() -> None:
     """A new one of torch is added to the cases here, or refused."""
     kinds = [getattr(nn, name) for name in dir(nn) if name.endswith("Loss")]
@@ -138,15 +131,6 @@ def test_every_loss_of_torch_with_such_arguments_is_known() -> None:
     assert weighs == {"BCELoss", "BCEWithLogitsLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss"}
     for name in ignores & {"LinearCrossEntropyLoss"}:
         assert isinstance(checked_loss(getattr(nn, name)(4, 3, ignore_index=1)), MeanOfValid)
-
-
-def test_another_ignored_target_than_that_of_the_loss_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^task\.ignore_index: 255 is not the -100 of task\.loss; .*ignore_index=255"
-    ):
-        Classification(
-            nn.Identity(), label_smoothing=0, ignore_index=255, loss=nn.CrossEntropyLoss(), metrics={}
-        )
 
 
 @pytest.mark.parametrize("task", ["classification", *slow("supervised")])
@@ -176,14 +160,6 @@ def test_a_run_does_not_depend_on_its_parts(
         assert one == pytest.approx(other, rel=1e-5)
     for name, value in weights(whole).items():
         torch.testing.assert_close(value, weights(divided)[name])
-
-
-@pytest.mark.parametrize("loss", [nn.BCELoss(), F.binary_cross_entropy, partial(F.binary_cross_entropy)])
-def test_a_loss_of_probabilities_is_refused_where_outputs_are_logits(loss: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^task\.loss: BCELoss takes probabilities.*task\.multi_label=true"
-    ):
-        Classification(nn.Identity(), label_smoothing=0, multi_label=True, loss=loss, metrics={})
 
 
 @pytest.mark.parametrize("make_task", [Supervised, partial(Regression, delta=1.0)])

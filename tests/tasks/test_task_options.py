@@ -181,7 +181,12 @@ def test_a_resume_between_two_log_points_is_exact(
 @pytest.mark.parametrize(
     ("make", "words", "key", "message"),
     [
-        (labels, MLP, "task", "need task.multi_label=true, targets that are one-hot give .*: targets.argmax"),
+        (
+            labels,
+            MLP,
+            "task",
+            r"of shape \[3\] for .* integers of shape \[\]; .*task.multi_label=true",
+        ),
         (
             from_one,
             (*MLP, "model.num_classes=2"),
@@ -192,13 +197,13 @@ def test_a_resume_between_two_log_points_is_exact(
             tokens,
             (*OWN, "model._target_=task_parts.Tokens"),
             "task",
-            "task.class_dim=-1 takes their other dimension as the classes, and task=language_modeling is for next",
+            "task.class_dim=1.; class indices",
         ),
         (
             classes,
             (*NUMBERS, "task=classification"),
             "model",
-            "needs one for each class; give it one for each class .num_classes, in a config model.num_classes.",
+            "but classes need two or more; give model.num_classes=2 or more",
         ),
         (
             classes,
@@ -206,12 +211,7 @@ def test_a_resume_between_two_log_points_is_exact(
             "model",
             "gives \\[3\\] for a sample, .* give model.num_classes=1",
         ),
-        (
-            classes,
-            (*MLP, "task.class_weights=[1,2]"),
-            "task.class_weights",
-            "has 2 numbers, but the model has 3",
-        ),
+        (classes, (*MLP, "task.class_weights=[1,2]"), "task", "for all 3 classes or None"),
         (
             numbers,
             (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),

@@ -72,13 +72,6 @@ def _is_expanded(buffer: Tensor) -> bool:
     return is_strided and any(s == 0 and n > 1 for s, n in zip(buffer.stride(), buffer.shape, strict=True))
 
 
-def check_single_model(model: nn.Module) -> None:
-    """Raise a ConfigError if a task that needs one model gets several."""
-    if isinstance(model, nn.ModuleDict):
-        message = f"takes one model, but this one holds {', '.join(model)}"
-        raise ConfigError("task", message, remedy="choose another task")
-
-
 def tensor_targets(targets: object, task: str) -> Tensor:
     """Return the targets of a batch, checked to be a tensor. `task` is the option that needs one.
 

@@ -14,7 +14,7 @@ from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Ratio
 from hydrant.tasks import losses
-from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
+from hydrant.tasks.base import Task, are_correct, tensor_targets
 
 
 def class_predictions(logits: Tensor) -> dict[str, Tensor]:
@@ -66,12 +66,9 @@ class Classification(Task):
             scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
         ignore_index: targets of this number do not count; None: all count.
         class_dim: the dimension of the logits with the classes: 1 in (B, C, H, W), -1 in (B, T, C).
-        loss: replaces the cross entropy. It takes (logits (B, C, ...), targets) and returns the mean over the targets
-            that count.
+        loss: replaces the cross entropy with its class weights and smoothing. It takes (logits (B, C, ...), targets),
+            and returns the mean over the targets that count.
         metrics: torchmetrics by name, for evaluation. They get logits of shape (B, C, ...).
-
-    Raises:
-        ConfigError: an argument is out of its range, or belongs to the cross entropy that `loss` replaces.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"
@@ -90,30 +87,14 @@ class Classification(Task):
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
-        check_single_model(model)
         own_loss = None if loss is None else losses.checked_loss(loss)
-        if isinstance(own_loss, nn.BCELoss):
-            message = "BCELoss takes probabilities, but task=classification takes the outputs for logits"
-            remedy = "leave it and the sigmoid out and write task.multi_label=true, or use task=supervised"
-            raise ConfigError("task.loss", message, remedy=remedy)
         self._is_balanced = class_weights == "balanced"
         numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
-        if self._is_balanced and multi_label:
-            message = "balanced counts one class for each target"
-            raise ConfigError("task.class_weights", message, remedy="give a number for each label")
-        for key, value in {"label_smoothing": label_smoothing, "class_weights": class_weights}.items():
-            if loss is not None and value:
-                message = "belongs to the cross entropy, which task.loss replaces"
-                raise ConfigError(f"task.{key}", message, remedy="leave it out")
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
         self._ignored = own_loss.ignore_index if isinstance(own_loss, losses.MeanOfValid) else ignore_index
-        if ignore_index not in (None, self._ignored):
-            remedy = f"leave it out here, and write task.loss.ignore_index={ignore_index}"
-            message = f"{ignore_index} is not the {self._ignored} of task.loss"
-            raise ConfigError("task.ignore_index", message, remedy=remedy)
 
     def receive_data(self, data: Any) -> None:
         """Take the class names, and the class of each training sample for balanced class weights.
@@ -162,12 +143,8 @@ class Classification(Task):
 
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
-            losses.check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
         if (weights := self.class_weights) is not None:
-            if len(weights) != (num_classes := logits.shape[1]):
-                message = f"has {len(weights)} numbers, but the model has {num_classes} classes"
-                raise ConfigError("task.class_weights", message)
             weights = weights.to(logits.dtype)
         if self._is_multi_label:
             loss = losses.binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
@@ -189,33 +166,18 @@ class Classification(Task):
         """
         shape, of_targets = logits.shape[1:], targets.shape[1:]
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
-            shown = f"gives logits of shape {list(shape)} for a sample"
-            message = f"{shown}, but task=classification needs one for each class"
-            one = "give it one for each class (num_classes, in a config model.num_classes)"
-            remedy = f"{one}, or use task.multi_label=true or task=regression"
+            message = f"gives logits of shape {list(shape)} for a sample, but classes need two or more"
+            remedy = "give model.num_classes=2 or more, task.multi_label=true or task=regression"
             raise ConfigError("model", message, remedy=remedy)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
         if of_targets != (shape if has_classes else without_classes):
-            raise ConfigError("task", self._misfit(list(shape), list(of_targets), has_classes))
+            shapes = f"shape {list(of_targets)} for logits of shape {list(shape)}"
+            message = f"a sample has {targets.dtype} targets of {shapes} (task.class_dim={self._class_dim})"
+            indices = f"class indices are integers of shape {list(without_classes)}"
+            remedy = f"{indices}; probabilities, and labels of task.multi_label=true, have that of the logits"
+            raise ConfigError("task", message, remedy=remedy)
         targets = targets.to(logits.dtype) if has_classes else targets.long()
         if self._class_dim == 1:
             return logits, targets
         return logits.movedim(-1, 1), targets.movedim(-1, 1) if has_classes else targets
-
-    def _misfit(self, shape: list[int], of_targets: list[int], has_classes: bool) -> str:
-        message = f"a sample has targets of shape {of_targets}, but the model gives logits of shape {shape}"
-        without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
-        if has_classes and not self._is_multi_label and of_targets == without_classes:
-            return f"{message}; class indices must be integers, but these are floats: give targets.long()"
-        if self._is_multi_label:
-            return f"{message}; these targets need the same shape"
-        if has_classes:
-            return f"{message}; give one number for each class, or the class as an integer: int(label)"
-        if of_targets == shape:
-            one_hot = "targets that are one-hot give the class alone: targets.argmax(-1)"
-            return f"{message}; several labels for a sample need task.multi_label=true, {one_hot}"
-        if of_targets == (shape[:-1] if self._class_dim == 1 else shape[1:]):
-            tokens = ", and task=language_modeling is for next tokens" if self._class_dim == 1 else ""
-            return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes{tokens}"
-        return f"{message}; class indices need that shape without the dimension of the classes"

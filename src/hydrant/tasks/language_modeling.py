@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Positive
-from hydrant.tasks.base import Task, check_single_model, tensor_targets
+from hydrant.tasks.base import Task, tensor_targets
 from hydrant.tasks.losses import MetricOfSums
 
 _NO_TARGET = -100
@@ -67,7 +67,6 @@ class LanguageModeling(Task):
         max_logits_gib: Positive | None,
     ) -> None:
         super().__init__(model)
-        check_single_model(model)
         self._z_loss, self.ignore_index = z_loss, ignore_index
         self._ignored = _NO_TARGET if ignore_index is None else ignore_index
         self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None

@@ -47,16 +47,12 @@ class MeanOfValid(nn.Module):
         return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
 
 
-def checked_loss(loss: object) -> Loss:
+def checked_loss(loss: Any) -> Loss:
     """Return a loss whose value for several batches is the mean of its values, weighted by their numbers of targets.
 
     Raises:
-        ConfigError: it is no function (only a name, for example), or one of its arguments makes it another mean.
+        ConfigError: one of its arguments makes it another mean.
     """
-    if not callable(loss):
-        path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
-        example = f"write '+task.loss={{_target_: {path}}}'"
-        raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets", remedy=example)
     function, named = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
     is_known = function in _MODULES and not getattr(loss, "args", ())
     made: Any = _MODULES[function](**named) if is_known else loss  # torch's module instead of its function
@@ -82,22 +78,6 @@ def is_of_torch(loss: object) -> bool:
     """Return whether torch computes a loss, perhaps for Hydrant. Most of those broadcast the shapes that they get."""
     made_by = loss.func if isinstance(loss, partial) else getattr(type(loss), "forward", loss)
     return str(getattr(made_by, "__module__", "")).startswith(("torch.nn.", __name__))
-
-
-def check_weight(loss: object, targets: object) -> None:
-    """Refuse a loss with a weight per sample, because it fits only micro-batches of one size.
-
-    Raises:
-        ConfigError: the loss has one.
-    """
-    if not isinstance(loss, nn.BCELoss | nn.BCEWithLogitsLoss) or not isinstance(targets, Tensor):
-        return
-    for name in ("weight", "pos_weight"):
-        weight: Tensor | None = getattr(loss, name, None)
-        if weight is not None and 0 < targets.ndim <= weight.ndim and len(weight) != 1:
-            message = f"has {len(weight)} numbers, one for each sample of a batch, which depends on micro_batch_size"
-            remedy = "give one for each label, or return the weights with the targets and write a loss that uses them"
-            raise ConfigError(f"task.loss.{name}", message, remedy=remedy)
 
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")

@@ -18,7 +18,7 @@ from hydrant.checks import unknown_name
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import Positive
 from hydrant.tasks import losses as task_losses
-from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
+from hydrant.tasks.base import Task, are_correct, tensor_targets
 from hydrant.tasks.classification import class_predictions
 
 
@@ -45,7 +45,6 @@ class Supervised(Task):
     ) -> None:
         super().__init__(model, metrics)
         self.loss_of_batch = loss_of_batch
-        check_single_model(model)
         self.loss = task_losses.checked_loss(loss)
         self._is_of_torch = task_losses.is_of_torch(self.loss)
 
@@ -60,7 +59,6 @@ class Supervised(Task):
         """
         raw = map_tensors(widened, outputs)
         outputs = fitted(raw, batch.targets)
-        task_losses.check_weight(self.loss, batch.targets)
         if self._is_of_torch:
             losses = self.loss(outputs, _in_dtype(batch.targets, outputs))
         else:
@@ -195,19 +193,12 @@ class TwoModels(Task):
     Args:
         model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
         metrics: torchmetrics by name, for evaluation. They get `2 o0 + 3 o1`.
-
-    Raises:
-        ConfigError: `model` lacks one of the two.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"
 
     def __init__(self, model: nn.ModuleDict, *, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)
-        missing = {"first", "second"} - {name for name, _ in model.named_children()}
-        if missing:
-            message = f"this task needs a {' and a '.join(sorted(missing))} model"
-            raise ConfigError("model", message, remedy="use model=two")
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""

@@ -18,6 +18,7 @@ def trials_of(task: Any, data: Data, **settings: Any) -> Rehearsal:
         "micro_batch_size": None,
         "limit_train_samples": None,
         "seed": 0,
+        "parallel": {},
     }
     precision: Any = SimpleNamespace(around=lambda forward: forward)
     return Rehearsal(task, data, precision, config | settings, World.from_launcher())

@@ -211,7 +211,7 @@ def test_a_resume_between_two_log_points_is_exact(
             "model",
             "gives \\[3\\] for a sample, .* give model.num_classes=1",
         ),
-        (classes, (*MLP, "task.class_weights=[1,2]"), "task", "for all 3 classes or None"),
+        (classes, (*MLP, "task.class_weights=[1,2]"), "task", "all 3 classes"),
         (
             numbers,
             (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),

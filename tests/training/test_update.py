@@ -19,7 +19,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.prepare.build import prepare
-from hydrant.training.prepare.samples import read_samples
+from hydrant.training.prepare.rehearsal import read_samples
 
 TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.modules.second.hidden=[24]",
        "tracker=local", "duration=12", "log_every=4", "eval_every=6", "save_every=6")  # fmt: skip

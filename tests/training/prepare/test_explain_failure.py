@@ -88,8 +88,9 @@ def refusal(model: nn.Module, item: Any, *, target: str | None = None, task: Any
 def test_inputs_that_the_model_does_not_take_are_named() -> None:
     message = refusal(nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2)), pair)
     form = "shape [4, 4] and type torch.float32"
+    of_targets = "targets of shape [4] and type torch.int64"
     assert message.startswith(
-        f"model: fails in a trial of an evaluation, on inputs of {form}: RuntimeError: "
+        f"model: fails in a trial of an evaluation, on inputs of {form} and {of_targets}: RuntimeError: "
     )
     assert "mat1 and mat2 shapes cannot be multiplied (4x4 and 3x16)" in message
     assert "missing 1 required positional argument: 'mask'" in refusal(Masked(), pair)
@@ -99,7 +100,7 @@ def test_inputs_that_the_model_does_not_take_are_named() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
 def test_inputs_of_another_type_than_the_weights_are_named_by_it(dtype: torch.dtype) -> None:
     message = refusal(nn.Sequential(nn.Linear(4, 2)), lambda inputs, label: (inputs.to(dtype), label))
-    assert f"on inputs of shape [4, 4] and type {dtype}: " in message
+    assert f"on inputs of shape [4, 4] and type {dtype} " in message
     assert "dtype" in message.partition(str(dtype))[2]
 
 
@@ -116,10 +117,8 @@ def test_a_loss_for_other_shapes_is_explained_unless_torch_broadcasts_them() -> 
         return Supervised(nn.Linear(4, num_outputs), loss=nn.MSELoss(), metrics={})
 
     message = refusal(nn.Linear(4, 3), pair, task=supervised(3))
-    form = "shape [4] and type torch.int64"
-    assert message.startswith(
-        f"task: fails outside the model in a trial of an evaluation, on targets of {form}: RuntimeError: "
-    )
+    assert message.startswith("task: fails in a trial of an evaluation, on inputs of shape [")
+    assert "and targets of shape [4] and type torch.int64: RuntimeError: " in message
     source = dataset_source(Items(pair))
     assert dry_forward(trials_of(supervised(1), Data(source, source))).outcome.scalars()["loss"].isfinite()
 

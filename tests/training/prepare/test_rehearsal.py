@@ -23,12 +23,11 @@ from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
 from hydrant.training.prepare.rehearsal import (
     DryForward,
-    check_batch_norm,
     dry_forward,
     dry_mixing,
     eval_metrics,
+    read_samples,
 )
-from hydrant.training.prepare.samples import read_samples
 
 
 @dataclass
@@ -58,32 +57,18 @@ def read(source: OwnSource, num_samples: int) -> Batch:
     return read_samples(Data(source, source, (4,), 2, source.damaged), source, num_samples)
 
 
-@pytest.mark.parametrize("size", [1, 4])
-def test_batches_of_another_size_than_asked_for_are_refused(size: int) -> None:
-    message = rf"^data: OwnSource\.batches gives a batch of {size} samples, but batch_size=2 asks for 2$"
-    with pytest.raises(ConfigError, match=message):
-        read(OwnSource((size, size)), 2)
-
-
 def test_a_short_batch_may_come_before_one_of_the_size_asked_for() -> None:
     """A source may leave out samples on its own."""
     assert len(read(OwnSource((1, 2)), 2).targets) == 2
 
 
-def test_a_source_without_batches_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^data: OwnSource\.batches gives no batch, although it has 20 samples"
-    ):
-        read(OwnSource(()), 2)
-
-
 def test_damaged_samples_are_passed_over() -> None:
     assert len(read(OwnSource((1, 2), num_damaged=3), 2).targets) == 2
     with pytest.raises(
-        DataError, match=r"^no 2 samples in a row can be read; the log names the damaged ones"
+        DataError, match=r"2 sample.s. in a row cannot be read; the log names the damaged ones"
     ):
         read(OwnSource((1, 1), num_damaged=3), 2)
-    with pytest.raises(DataError, match=r"^no sample can be read; the log names the damaged ones"):
+    with pytest.raises(DataError, match=r"1 sample.s. in a row cannot be read; the log"):
         read(OwnSource((), num_damaged=3), 1)
 
 
@@ -111,7 +96,7 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
     settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
     with pytest.raises(
         ConfigError,
-        match=r"^task: fails outside the model in a trial of an evaluation, .* ValueError: no 2 \(at test_reh",
+        match=r"^task: fails in a trial of an evaluation, .* ValueError: no 2 \(at test_reh",
     ):
         dry_forward(trials_of(Classification(nn.Linear(4, 2), **settings), Data(source, source)))
     with pytest.raises(
@@ -211,8 +196,6 @@ def test_nothing_is_left_of_a_rehearsal(fails: bool) -> None:
     trials = trials_of(task, points())
     with pytest.raises(ConfigError) if fails else nullcontext():
         dry = dry_forward(trials)
-        with pytest.raises(ConfigError, match="no variance"):
-            check_batch_norm(trials, dry.train_batch, 1)
         assert dry.written_buffers == ["model.0.calls", "model.0.last"]
     assert content(task) == before
     assert seeding.is_host_state(states)

@@ -35,7 +35,7 @@ from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.precision import Precision
-from hydrant.training.prepare import build_optimizers, rehearsal, samples
+from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.profiling.costs import reset_peak_memory
@@ -75,11 +75,9 @@ def prepare(
 def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> Data:
     whole: object = instantiate(config, "data")
     if not isinstance(whole, Data):
-        option = "write data=dataset, or `defaults: [dataset]` in an option of yours"
-        is_data_set = hasattr(whole, "__getitem__") or hasattr(whole, "__iter__")
         message = f"{config['data']['_target_']} makes a {type(whole).__name__}, not a hydrant.data.Data"
-        remedy = f"for a data set, {option}, and name its class at data.train and data.val"
-        raise ConfigError("data", message, remedy=remedy if is_data_set else "")
+        remedy = "write data=dataset, and name the class of a data set at data.train and data.val"
+        raise ConfigError("data", message, remedy=remedy)
     data = training_splits.divide(config, whole)
     if statistics and whole.with_statistics is not None:
         if (difference := changed_statistics(statistics, data.statistics)) is None:
@@ -105,13 +103,12 @@ def _prepare(
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data, precision)
-    samples.warn_of_own_draws(data)
     trials = rehearsal.Rehearsal(task, data, precision, config, run_world)
     dry = rehearsal.dry_forward(trials)
     if "divided" in config["data"]:  # a stream
-        samples.check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
+        rehearsal.check_ranks_read_alike(data, {"data.train": dry.train_batch, "data.val": dry.batch}, world)
     num_samples = data.train.num_samples
-    spec = samples.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
+    spec = rehearsal.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
     splits = training_splits.make_splits(config, data, run_world)
     clock = Clock.start(
         config["duration"], num_samples=num_samples, batch_sizes=spec.batch_sizes, costs=dry.costs,
@@ -253,8 +250,6 @@ def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     for part in frozen:
         part.training = False  # its author put it into eval()
     task.measures_training = config["log_every"] is not None
-    if config["task"].get("class_weights") == "balanced":
-        samples.check_labels(data.train)
     task.receive_data(data)
     return precision.prepare(task)
 
@@ -282,8 +277,6 @@ def _rehearse_rest(
     if task.loss_of_batch and size * trials.world.world_size < max(spec.batch_sizes.values):
         message = "divides the batch, but the loss of this task is one of the whole batch (loss_of_batch)"
         raise ConfigError("micro_batch_size", message, remedy="give null, and one global_batch_size")
-    if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
-        rehearsal.check_batch_norm(trials, dry.train_batch, size)
     rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 
 

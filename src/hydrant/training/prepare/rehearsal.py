@@ -3,6 +3,7 @@
 Nothing is left of a rehearsal. Optimizers and saving are tried on stand-ins: see `check_steps`.
 """
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,28 +12,100 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
 
 from hydrant import seeding
-from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
+from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.checks import suggestion
-from hydrant.clock import SampleCosts
+from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.config.user_errors import place
-from hydrant.data import Data, Source
+from hydrant.data import Data, IterableSource, Source, StreamSpec
 from hydrant.data.augment import Mixing, MixupCutmix
-from hydrant.errors import ConfigError, log, typed_line
+from hydrant.data.base import ON_HOST, digest_of_samples
+from hydrant.errors import ConfigError, DataError, log, typed_line
 from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
-from hydrant.training.prepare.samples import are_equal, make_stream_spec, read_samples
 from hydrant.training.profiling.costs import Flops, count_flops
 
 T = TypeVar("T")
 _Numbers = dict[str, Tensor]
+
+
+def make_stream_spec(
+    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts, doubles: torch.dtype
+) -> StreamSpec:
+    """Divide the samples of every update among ranks and micro-batches, all of which have the same size.
+
+    Raises:
+        ConfigError: they cannot be divided.
+    """
+    batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
+    micro, ranks = config["micro_batch_size"], world.world_size
+    for batch_size in batch_sizes.values:
+        if batch_size > num_samples:
+            limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
+            message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
+            raise ConfigError("global_batch_size", message, remedy=f"give {num_samples} or fewer")
+        if batch_size % ranks:
+            below = batch_size - batch_size % ranks
+            near = f"{below} or {below + ranks}" if below else str(ranks)
+            key = "limit_train_samples" if config["global_batch_size"] == "all" else "global_batch_size"
+            if config[key] is None:  # there are no more samples
+                near = below or f"no number below {ranks}"
+            raise ConfigError(key, f"{batch_size} is not divisible by {ranks} ranks; {near} is")
+    shared = math.gcd(*batch_sizes.values) // ranks
+    micro = shared if micro in (None, "auto") else micro
+    if shared % micro:
+        divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
+        sizes = ", ".join(map(str, batch_sizes.values))
+        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
+        raise ConfigError("micro_batch_size", message, remedy=f"these do: {divisors}")
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device, doubles)
+
+
+def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
+    """Return `num_samples` samples in a row that can be read, or all if there are fewer, on the host.
+
+    Raises:
+        DataError: no such samples can be read.
+    """
+    num_samples = min(num_samples, source.num_samples)
+    for limit in (num_samples, source.num_samples):
+        for batch in source.subset(range(limit)).batches(ON_HOST, num_samples):
+            if batch.num_samples == num_samples:
+                return batch
+    hint = "; the log names the damaged ones" if data.damaged.num_damaged else ""
+    raise DataError(f"{type(source).__name__}: {num_samples} sample(s) in a row cannot be read{hint}")
+
+
+def are_equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same numbers. NaN is equal to itself."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if torch.equal(one, other):
+        return True
+    return is_inexact(one) and torch.equal(*(torch.nan_to_num(as_real(tensor)) for tensor in (one, other)))
+
+
+def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World) -> None:
+    """Check that the splits of a stream have the same first samples on every rank: each keeps a part of what all read.
+
+    Raises:
+        ConfigError: they differ, so the stream has been divided before.
+    """
+    for key, batch in first.items():
+        divided = isinstance(data.train, IterableSource) and data.train.is_divided and key == "data.train"
+        if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
+            train = (
+                "set data.divided=true (without limit_train_samples) if RANK or WORLD_SIZE divides it, or "
+            )
+            remedy = f"{train * (key == 'data.train')}read the same samples on each rank"
+            raise ConfigError(key, "each rank reads other samples, and keeps a part of them", remedy=remedy)
 
 
 @contextmanager
@@ -78,16 +151,15 @@ def explain_failure(task: Any, batch: Batch, kind: str) -> Generator[None]:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
         modules = {id(module) for module in task.model.modules()}
-        is_inside = any(
-            id(frame.f_locals.get("self")) in modules for frame, _ in walk_tb(error.__traceback__)
-        )
-        inputs, targets = map(_form, batch)
-        at = f"fails in a trial of {kind}, on inputs of {inputs}"
-        if not is_inside:
-            at = f"fails outside the model in a trial of {kind}, on targets of {targets}"
-        message = f"{at}: {typed_line(error)} (at {place(error)})"
+        callers = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+        key = "model" if any(id(caller) in modules for caller in callers) else "task"
+        at = "fails in a trial of {}, on inputs of {} and targets of {}".format(kind, *map(_form, batch))
         remedy = "Correct the model, the task or the data"
-        raise ConfigError("model" if is_inside else "task", message, remedy=remedy) from error
+        if kind != "training" and "does not require grad" in str(error):
+            remedy = (
+                "Compute derivatives, which an evaluation does not allow for, in `with torch.enable_grad():`"
+            )
+        raise ConfigError(key, f"{at}: {typed_line(error)} (at {place(error)})", remedy=remedy) from error
 
 
 def _form(tree: Any) -> str:
@@ -222,7 +294,7 @@ class Rehearsal:
             ConfigError: the model does not fit the samples.
         """
         size = min(self.config["eval_batch_size"], max(source.num_samples // self.world.world_size, 1))
-        return self._try(f"an evaluation{split and f' of {split}'}", source, lambda: size, self.outcome)
+        return self._try(f"an evaluation{split and f' of {split}'}", source, size, self.outcome)
 
     def train(self) -> tuple[Batch, tuple[Flops, list[str]]]:
         """Return training samples, the FLOPs of one of them, and the buffers that training writes.
@@ -232,10 +304,10 @@ class Rehearsal:
         """
         source = self.data.train
         any_costs = SampleCosts(1, 1)  # costs say when a batch grows, not to which size
-
-        def size() -> int:
-            spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
-            return spec.micro_batch_size
+        spec = make_stream_spec(self.config, self.world, source.num_samples, any_costs, torch.float32)
+        size = spec.micro_batch_size
+        if self.config["parallel"].get("sync_batch_norm"):  # then the samples of all ranks count
+            size *= spec.world_size
 
         def call(batch: Batch) -> tuple[Flops, list[str]]:
             return written_buffers(self.task, lambda: count_flops(batch, self.forward))
@@ -247,38 +319,22 @@ class Rehearsal:
         return self.precision.around(lambda task, batch: task.forward(batch))(self.task, batch)
 
     def outcome(self, batch: Batch) -> Outcome:
-        """Return the outcome for a batch in an evaluation.
+        """Return the outcome for a batch in an evaluation."""
+        with eval_mode(self.task), torch.no_grad():
+            return self.forward(batch)
 
-        Raises:
-            ConfigError: it takes a derivative, which an evaluation does not allow for.
-        """
-        with eval_mode(self.task):
-            try:
-                with torch.no_grad():
-                    return self.forward(batch)
-            except Exception as error:  # a user's model may raise anything
-                try:
-                    self.forward(batch)
-                except Exception:
-                    raise error from None
-                message = f"takes a derivative, but evaluations and predictions run without them: {typed_line(error)}"
-                remedy = "compute it in a block `with torch.enable_grad():`"
-                raise ConfigError("model", f"{message} (at {place(error)})", remedy=remedy) from error
-
-    def _try(
-        self, kind: str, source: Source, size: Callable[[], int], call: Callable[[Batch], T]
-    ) -> tuple[Batch, T]:
+    def _try(self, kind: str, source: Source, size: int, call: Callable[[Batch], T]) -> tuple[Batch, T]:
         def attempt(num_samples: int) -> tuple[Batch, T]:
             batch = read_samples(self.data, source, num_samples)
             with rehearsal(self.task), explain_failure(self.task, batch, kind):
                 return batch, call(batch)
 
         try:
-            return attempt(2)
-        except Exception as error:  # a user's model may raise anything
-            if isinstance(error, ConfigError) and error.__cause__ is None:
+            return attempt(min(2, size))
+        except ConfigError as error:
+            if error.__cause__ is None or size <= 2:
                 raise  # of the task, about each sample
-            return attempt(size())
+            return attempt(size)
 
 
 def dry_forward(trials: Rehearsal) -> DryForward:
@@ -303,25 +359,6 @@ def dry_forward(trials: Rehearsal) -> DryForward:
         raise ConfigError(f"task.metrics.{double}", message, remedy="choose another name")
     train_batch, (flops, written) = trials.train()
     return DryForward(*flops, batch, outcome, metric_names, train_batch, written)
-
-
-def check_batch_norm(trials: Rehearsal, batch: Batch, micro_batch_size: int) -> None:
-    """Check that batch norm gets more than one value per channel where a micro-batch has one sample.
-
-    Raises:
-        ConfigError: it gets a single value, which has no variance.
-    """
-    if micro_batch_size > 1 or not any(isinstance(module, _BatchNorm) for module in trials.task.modules()):
-        return
-    try:
-        with rehearsal(trials.task):
-            trials.forward(with_tensors(batch, [tensor[:1] for tensor in tensors_of(batch)]))
-    except ValueError as error:
-        if not str(error).startswith("Expected more than 1 value per channel"):
-            raise
-        message = "1 sample gives batch norm of this model one value per channel, which has no variance"
-        remedy = "give a micro_batch_size of 2 or more (and such a global_batch_size), larger inputs, or another model"
-        raise ConfigError("micro_batch_size", message, remedy=remedy) from error
 
 
 def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:

@@ -230,7 +230,6 @@ class Diagnose(Answer):
     graph_breaks_behind: Sequence[Mapping[str, Any]]
     stages: Sequence[Stage]
     culprit: Any
-    timings: Sequence[Mapping[str, Any]]
 
 
 class Docs(Answer):

@@ -1,29 +1,29 @@
-"""`hydrant diagnose`: find graph breaks, the failing stage, the smallest failing graph, and the speed of each mode.
+"""`hydrant diagnose`: find graph breaks, the failing stage, and the smallest failing graph.
 
 The configs that it compares differ from the given one only in `compile`.
 """
 
-from __future__ import annotations
-
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hydrant.commands.bench.results import CellResult, with_baselines
+from hydrant.commands.diagnose.stages import (
+    SmallestFailure,
+    Stage,
+    find_smallest_failure,
+    graph_breaks,
+    try_stage,
+)
+from hydrant.commands.isolated import check_num_updates, run_isolated
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags
 from hydrant.config.compose import compose, uncompiled
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.terminal.console import notice, tell
-
-if TYPE_CHECKING:
-    from hydrant.commands.diagnose.stages import SmallestFailure, Stage
-    from hydrant.training.compile.base import Incident
+from hydrant.training.compile.base import Incident
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,10 @@ class Diagnosis:
     """The result of diagnosing torch.compile for a config."""
 
     config: Mapping[str, Any]
-    name: str  # of the given config among the timings
     breaks: Sequence[Incident]
     breaks_behind: Sequence[Incident]  # the breaks that appear when the first ones are fixed
     stages: Sequence[Stage]  # tried stages; only the last one may be wrong
     smallest_failure: SmallestFailure | str | None  # of the last stage, or why there is none
-    timings: Sequence[CellResult]  # of each mode and of the given config
 
     def findings(self) -> list[str]:
         """Return a line for each problem of the given config."""
@@ -48,15 +46,6 @@ class Diagnosis:
             findings.append(f"{_count(self.breaks, 'graph break')}{note}")
         if last.verdict != "ok":
             findings.append(f"{last.name} {_VERDICTS[last.verdict]}")
-        for result in self.timings:
-            if result.labels["compile"] != self.name:  # another mode than the given one
-                continue
-            if result.figures().get("recompiles"):
-                recompiles = result.repeats[0].compile["recompiles"]
-                findings.append(f"{_count(recompiles, 'recompile')} in a few updates")
-            if result.status in ("failed", "differs"):
-                verdict = _VERDICTS["error" if result.error else "differs"]
-                findings.append(f"in training for a few updates, it {verdict}")
         return findings
 
 
@@ -74,7 +63,6 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "graph_breaks_behind": [asdict(b) | {"code": b.code} for b in diagnosis.breaks_behind],
         "stages": [{"name": s.name, "verdict": s.verdict, "message": s.message} for s in diagnosis.stages],
         "culprit": failure if isinstance(failure, str | None) else asdict(failure),
-        "timings": [result.record() for result in diagnosis.timings],
     }
 
 
@@ -90,7 +78,6 @@ def as_text(diagnosis: Diagnosis) -> str:
         "stages",
         *_stages(diagnosis.stages),
         *_smallest_failure(diagnosis.smallest_failure),
-        *_timings(diagnosis.timings),
         "",
         f"{_count(findings, 'finding')}{':' if findings else ''}",
         *(f"  {finding}" for finding in findings),
@@ -118,34 +105,7 @@ def _smallest_failure(failure: SmallestFailure | str | None) -> list[str]:
         return ["", failure] if failure else []
     lines = ["", f"the smallest graph that fails, by PyTorch's minifier: from {_short(failure.location)}"]
     lines += [f"  {line}" for line in failure.graph.splitlines() if line.strip()]
-    lines += [f"  inputs: {', '.join(failure.inputs)}"]
-    return lines + ([f"  by PyTorch's bisector: {failure.part}"] if failure.part else [])
-
-
-def _timings(results: Sequence[CellResult]) -> list[str]:
-    if not results:
-        return []
-    width = max(len(result.labels["compile"]) for result in results)
-    head = " ".join(f"{column:>9}" for column in [*_COLUMNS, "ms, range"])
-    lines = [f"  {result.labels['compile']:<{width}}  {_timing(result)}" for result in results]
-    title = "speed, and seconds of compilation with an empty cache (cold) and a full one (warm)"
-    return ["", title, f"  {'compile':<{width}}  {head}", *lines]
-
-
-_COLUMNS = {
-    "ms/update": "update_ms", "x eager": "speedup", "cold s": "compile_seconds_cold",
-    "warm s": "compile_seconds_warm", "graphs": "graphs", "breaks": "graph_breaks", "recompiles": "recompiles",
-}  # fmt: skip
-
-
-def _timing(result: CellResult) -> str:
-    if result.status != "ok":
-        return result.status if result.error is None else f"{result.status}: {result.error}"
-    figures = result.figures()
-    update_range = f"{figures['update_ms_min']:.2f}-{figures['update_ms_max']:.2f}"
-    values = [figures[name] for name in _COLUMNS.values()]
-    texts = ["-" if v is None else f"{v:.2f}" if isinstance(v, float) else str(v) for v in values]
-    return " ".join(f"{text:>9}" for text in [*texts, update_range])
+    return [*lines, f"  inputs: {', '.join(failure.inputs)}"]
 
 
 def _count(things: Sequence[Any], noun: str) -> str:
@@ -167,9 +127,6 @@ _TRIAL = {
 }  # fmt: skip
 """Settings to try a backend: only the task is compiled, its results are checked, and graph breaks are no errors."""
 
-_MODES = ("default", "blocks", "max_autotune_no_cudagraphs")
-_CUDA_MODES = ("reduce_overhead", "max_autotune")
-
 
 @dataclass(frozen=True)
 class Variants:
@@ -177,7 +134,6 @@ class Variants:
 
     config: Config  # the config of the user
     eager: Config
-    modes: Mapping[str, Config]  # by option of the config group
 
     @property
     def backend(self) -> str:
@@ -193,19 +149,8 @@ class Variants:
         mode = {key: self.config["compile"][key] for key in ("mode", "options")}
         return {**self.config, "compile": {**self.config["compile"], **_TRIAL, **mode}}
 
-    @property
-    def config_name(self) -> str:
-        """The name of the mode that equals the given config, or `as given`."""
-        equal = (name for name, config in self.modes.items() if config["compile"] == self.config["compile"])
-        return next(equal, "as given")
 
-    def timed(self) -> dict[str, Config]:
-        """Return the configs to time: eager, every mode, and the given one if it is none of them."""
-        configs = {"eager": self.eager, **self.modes, self.config_name: self.config}
-        return {name: _unbounded(config) for name, config in configs.items()}
-
-
-def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
+def make_variants(overrides: Sequence[str]) -> Variants:
     """Compose the variants. If the config is not compiled, the given one gets compile=default.
 
     Raises:
@@ -218,45 +163,23 @@ def make_variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
     is_chosen = any(o.startswith("compile=") for o in chosen)
     is_eager = "backend" not in compose(kept).compile and not is_chosen
     config = check(compose([*kept, *chosen, *(["compile=default"] if is_eager else [])]))
-    modes = [*_MODES, *(_CUDA_MODES if on_cuda else ())]
-    return Variants(
-        config=config,
-        eager=uncompiled(config),
-        modes={mode: check(compose([*kept, f"compile={mode}"])) for mode in modes},
-    )
+    return Variants(config, uncompiled(config))
 
 
-def _unbounded(config: Config) -> Config:
-    """Remove the limits and checks, so that configs with graph breaks are timed too."""
-    if "backend" not in config["compile"]:
-        return config
-    unlimited = {"fullgraph": False, "check": False, "max_recompiles": None, "max_graph_breaks": None}
-    return {**config, "compile": {**config["compile"], **unlimited}}
-
-
-_REPEATS = 2  # the first compiles cold, the second reuses the code
-_WARMUP = 3  # updates that are not timed
 _STAGE_OF_BACKEND = {"eager": "dynamo", "aot_eager": "aot_eager"}
 """The backends that generate no code, in order, and the stage of torch.compile that each tries."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print a diagnosis and return the exit status: 1 if it has findings."""
-    options, overrides = Flags("diagnose", no_timing=False, updates=10).split(arguments)
-    check_value("--updates", PositiveInt, options.updates)
-    import torch
-
-    variants = make_variants(overrides, on_cuda=torch.cuda.is_available())
-    diagnosis = _diagnose(variants, 0 if options.no_timing else options.updates)
+    _, overrides = Flags("diagnose").split(arguments)
+    diagnosis = _diagnose(make_variants(overrides))
     tell(as_text(diagnosis), as_json(diagnosis))
     return 1 if diagnosis.findings() else 0
 
 
-def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
-    from hydrant.commands.diagnose.stages import graph_breaks
-    from hydrant.commands.isolated import check_num_updates, run_isolated
-
-    check_num_updates(variants.config, num_updates + _WARMUP if num_updates else 0)
+def _diagnose(variants: Variants) -> Diagnosis:
+    check_num_updates(variants.config, 0)
     _print_progress("looking for graph breaks")
     traced = variants.with_backend("eager")
     results = (run_isolated(graph_breaks, traced, reads_scalars) for reads_scalars in (False, True))
@@ -266,9 +189,7 @@ def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
     breaks_behind = [incident for incident in all_breaks if incident.location not in locations]
     stages = _try_stages(variants)
     failure = _find_smallest_failure(variants, stages)
-    is_correct = stages[-1].verdict == "ok"
-    timings = _time_modes(variants, num_updates) if is_correct and num_updates else []
-    return Diagnosis(variants.config, variants.config_name, breaks, breaks_behind, stages, failure, timings)
+    return Diagnosis(variants.config, breaks, breaks_behind, stages, failure)
 
 
 def _try_stages(variants: Variants) -> list[Stage]:
@@ -287,9 +208,6 @@ def _try_stages(variants: Variants) -> list[Stage]:
 
 
 def _try(name: str, config: Config) -> Stage:
-    from hydrant.commands.diagnose.stages import Stage, try_stage
-    from hydrant.commands.isolated import run_isolated
-
     _print_progress(f"trying {name}")
     result = run_isolated(try_stage, config, name)
     return Stage(name, "error", str(result)) if isinstance(result, ProcessDied) else result
@@ -301,9 +219,6 @@ def _stage_name(backend: str) -> str:
 
 def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> SmallestFailure | str | None:
     """Return the smallest graph that fails in the last stage, or why there is none; None without a search."""
-    from hydrant.commands.diagnose.stages import find_smallest_failure
-    from hydrant.commands.isolated import run_isolated
-
     last = stages[-1]
     backend = next((b for b, name in _STAGE_OF_BACKEND.items() if name == last.name), last.name)
     if last.verdict == "ok" or last.name == "eager" or backend == "eager":
@@ -312,19 +227,6 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
     config = variants.checked if backend == variants.backend else variants.with_backend(backend)
     result = run_isolated(find_smallest_failure, config, variants.with_backend("eager"), last.verdict)
     return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
-
-
-def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
-    from hydrant.commands.bench.run import measure_cells
-
-    configs = variants.timed()
-    cells = with_baselines(CellResult({"compile": name}, config) for name, config in configs.items())
-    with tempfile.TemporaryDirectory(prefix="hydrant-diagnose-", ignore_cleanup_errors=True) as folder:
-        for cell in measure_cells(
-            cells, repeats=_REPEATS, num_updates=num_updates, warmup=_WARMUP, cache_dir=Path(folder)
-        ):
-            _print_progress(f"measured compile={cell.labels['compile']}, {len(cell.repeats)} of {_REPEATS}")
-    return cells
 
 
 def _print_progress(text: str) -> None:

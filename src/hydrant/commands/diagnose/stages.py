@@ -79,7 +79,6 @@ class SmallestFailure:
     location: str  # file:line of the code of its last operation
     graph: str  # as Python code
     inputs: list[str]  # dtype and shape of each
-    part: str  # of Inductor, found by PyTorch's bisector, or ""
 
 
 def find_smallest_failure(
@@ -109,7 +108,7 @@ def find_smallest_failure(
             try:
                 for graph, arguments in _graphs:
                     if fails(graph, arguments):
-                        return _minimize(graph, arguments, fails, settings["backend"])
+                        return _minimize(graph, arguments, fails)
             except TimeoutError:
                 return f"the search for the smallest graph that fails took longer than {_MAX_SECONDS} s"
     if not _graphs:
@@ -180,7 +179,7 @@ def _copy(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
 
-def _minimize(graph: Graph, arguments: Arguments, fails: Fails, backend: str) -> SmallestFailure | str:
+def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailure | str:
     from torch._functorch.fx_minifier import minifier
 
     try:
@@ -194,22 +193,10 @@ def _minimize(graph: Graph, arguments: Arguments, fails: Fails, backend: str) ->
         location=_line_of(operations[-1].meta.get("stack_trace") or "") if operations else "",
         graph=small.code.strip(),
         inputs=[_describe(value) for value in inputs],
-        part=_bisect(small, inputs, fails) if backend == "inductor" else "",
     )
 
 
 def _discard(*_: object) -> None: ...
-
-
-def _bisect(graph: Graph, arguments: Arguments, fails: Fails) -> str:
-    from torch._inductor.compiler_bisector import CompilerBisector
-
-    try:
-        result = CompilerBisector.do_bisect(lambda: not fails(graph, arguments))
-    except Exception:  # it raises if it finds nothing
-        return ""
-    parts = [result.backend, result.subsystem, result.debug_info] if result else []
-    return ", ".join(str(part) for part in parts if part)
 
 
 def _line_of(stack: str) -> str:

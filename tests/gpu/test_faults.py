@@ -116,10 +116,6 @@ def test_an_illegal_capture() -> None:
 
 
 @pytest.mark.slow
-# torch's elastic agent does not close the files with the output of the ranks.
-@pytest.mark.filterwarnings(
-    "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
-)
 def test_a_call_that_one_version_of_torch_lacks(
     train_planted: Callable[..., gpu.Calls], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,10 +22,6 @@ def test_collectives_give_the_right_numbers(num_ranks: int, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-# torch's elastic agent does not close the files with the output of the ranks.
-@pytest.mark.filterwarnings(
-    "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
-)
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_two_ranks_equal_one(parallel: str, train: Train) -> None:
     alone = train(*DIGITS, name="one")

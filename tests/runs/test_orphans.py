@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,6 @@ from processes import descendants, is_alive, wait_for, wait_for_row, wait_until_
 from repository import ROOT
 from run_folders import summary
 from training_runs import command, run_command
-
-from hydrant.runs.elastic import _hand_over, take_job
-from hydrant.runs.job import Job
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
 
@@ -37,7 +32,7 @@ def test_ranks_end_with_the_launching_process_and_unlock_the_folder(workdir: Pat
     assert process.poll() is None
     ranks = list(descendants(process.pid))
     assert len(ranks) >= 2
-    assert list(temporary.glob("hydrant-ranks-*/pids.json"))
+    assert list(temporary.glob("hydrant-ranks-*"))
     process.kill()
     process.wait()
     wait_until_gone(ranks, 30)
@@ -57,27 +52,15 @@ def test_a_launching_process_that_is_killed_early_leaves_no_secret(workdir: Path
         cwd=workdir,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
-    wait_for(lambda: bool(list(temporary.glob("hydrant-ranks-*/logs/*"))), process)  # it starts the ranks
+    wait_for(
+        lambda: bool(list(temporary.glob("hydrant-ranks-*/stderr-1.log"))), process
+    )  # it starts the ranks
     ranks = list(descendants(process.pid))
     process.kill()
     process.wait()
     wait_until_gone(ranks, 60)
     left = [path for path in temporary.rglob("*") if path.is_file()]
     assert not [path for path in left if b"PlantedPlanted" in path.read_bytes()]
-
-
-def test_each_rank_takes_the_job_from_a_pipe(tmp_path: Path) -> None:
-    config = {"parallel": {"num_processes": 3}, "notes": "x" * 100_000}  # more than a pipe holds at once
-    job = Job(config, tmp_path, {}, {}, [], None)
-    threads = threading.active_count()
-    with _hand_over(job, tmp_path):
-        assert all(path.is_fifo() and path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
-        assert [take_job(tmp_path, rank) for rank in (0, 2)] == [job, job]
-    assert take_job(tmp_path / "removed", 0) is None
-    deadline = time.monotonic() + 30
-    while threading.active_count() > threads and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == threads  # also the one whose rank never came has ended
 
 
 @pytest.mark.slow

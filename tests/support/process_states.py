@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch.distributed.launcher.api  # noqa: F401  # sets the level of its logger when it is imported
-
 
 def process_state() -> dict[str, Any]:
     """Return the state that a run may have changed in this process, by name."""
-    names = ("hydrant", "hydra", "torch", "torch.distributed.elastic.agent.server.api")
+    names = ("hydrant", "hydra", "torch")
     loggers = [logging.root, *map(logging.getLogger, names)]
     return {
         "sys.argv": list(sys.argv),

@@ -159,8 +159,8 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     with paused_gc():
         import torch.distributed as dist
 
-        from hydrant.runs.elastic import write_error_file
         from hydrant.runs.execute import execute
+        from hydrant.runs.ranks import write_error_file
         from hydrant.training.distributed.world import World, end_process
 
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -4,18 +4,17 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
 import signal
 from collections.abc import Mapping
 from typing import Any
 
 from hydrant.config.groups import is_passed
 from hydrant.errors import ConfigError, HydrantError, RankHung, log, log_errors
-from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed
 from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_run, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
+from hydrant.runs.ranks import is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
@@ -84,9 +83,6 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
             plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
             prepare_start(plan, start)
             with StopRequest() as stop:
-                pids = world.all_gather(os.getpid())
-                if world.is_rank_zero:
-                    announce_signal_handlers(pids)
                 session = open_session(job, plan, start, watchdog)
                 prepared.close()
                 return session.run(stop)

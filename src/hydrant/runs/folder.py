@@ -274,7 +274,8 @@ def mark_failed(folder: Path, message: str, error_type: str = JobFailed.__name__
 
 def mark_preempted(folder: Path) -> None:
     """Write `preempted` into the summary of a run that recorded a failure, because other ranks stopped first."""
-    _mark(folder, RunStatus.PREEMPTED, None)
+    if (folder / SUMMARY).exists():
+        _mark(folder, RunStatus.PREEMPTED, None)
 
 
 def _mark(folder: Path, status: RunStatus, error: dict[str, str] | None) -> None:

@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -10,9 +11,12 @@ from hydrant.imports.lazy import paused_gc
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.signals import stop_when_orphaned
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of a rank that is stopped while it starts
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
 with paused_gc():
-    from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
+    from hydrant.runs.ranks import take_job, write_result
     from hydrant.terminal.console import begin_activity, standard_streams
     from hydrant.training.distributed.world import World, end_process
 
@@ -20,7 +24,7 @@ with paused_gc():
 def main() -> int:
     """Train and return the exit status: 1 for an error, else 0.
 
-    A stop by a signal is 0 too, because the agent takes any other status for a failure.
+    A stop by a signal is 0 too, because the launching process takes any other status for a failure.
     """
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
@@ -28,7 +32,7 @@ def main() -> int:
     stop_when_orphaned(parent)  # also while it waits for its job
     if rank == 0 and sys.stdout.isatty():  # else other jobs may run beside this one
         begin_activity("hydrant train")
-    if (job := take_job(folder, rank)) is None:
+    if (job := take_job()) is None:
         return 1
     if job.config["allow_targets"]:
         import_from_working_folder()

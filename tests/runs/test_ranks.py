@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from processes import descendants, wait_for, wait_for_row
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from training_runs import command, run_command, train_in_child
 
-from hydrant.runs import elastic
+from hydrant.runs import ranks
 from hydrant.runs.job import RunResult
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
@@ -128,8 +127,7 @@ def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
     job: Any = None
 
     def result_of(*exit_codes: int) -> RunResult | None:
-        failures = {rank: SimpleNamespace(exitcode=code) for rank, code in enumerate(exit_codes)}
-        return elastic._stopped_result(job, [], {}, failures)
+        return ranks._stopped_result(job, [], {}, dict(enumerate(exit_codes)))
 
     assert result_of(-signal.SIGTERM) == RunResult.stopped(
         signal.SIGTERM, "stopped by SIGTERM before it started"

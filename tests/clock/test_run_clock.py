@@ -42,10 +42,9 @@ def test_other_text_is_rejected_as_a_duration(written: object) -> None:
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("1.5", "1.5ep"),
-        ("50%", "relative to itself"),
+        ("1.5", "'1.5' is not a duration; write 500 \\(updates\\), 10ep"),
+        ("50%", "'50%' is not a duration"),
         (0, "less than one update"),
-        ("1e24ep", "more than 9,007,199,254,740,992 updates"),
         ("0ep", "less than one update"),
     ],
 )
@@ -70,21 +69,6 @@ def test_intervals() -> None:
 
 def test_a_run_ends_with_whole_updates() -> None:
     assert Clock.start("2ep", num_samples=100, batch_sizes=Steps.constant(64)).total_updates == 4
-
-
-@pytest.mark.parametrize(
-    ("written", "key", "meant"),
-    [
-        ("0.05", "scheduler.warmup", "did you mean 5% (of the run) or 0.05ep?"),
-        (0.5, "eval_every", "did you mean 50% (of the run) or 0.5ep?"),
-        (1.5, "eval_every", "did you mean 1.5ep?"),
-        (0.5, "duration", "did you mean 0.5ep?"),
-    ],
-)
-def test_fractions_of_an_update_are_refused_with_what_is_meant(written: object, key: str, meant: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        Duration.parse(written, key)
-    assert str(raised.value) == f"{key}: {written!r} is not a whole number of updates; {meant}"
 
 
 @pytest.mark.parametrize(

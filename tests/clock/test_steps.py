@@ -89,10 +89,10 @@ def test_sizes_begin_at_durations_of_the_sizes_before() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"5": 64}, "64 begins at update 5, but the first size begins at 0"),
-        ({"0": 64, "9": 32, "4": 8}, "8 begins at update 4"),
-        ({"0": 64, "0ep": 32}, "32 begins at update 0"),
-        ({"0": 64, "50%": 32}, "cannot begin at '50%', which depends on the length of the run"),
+        ({"5": 64}, "64 cannot begin at '5'; begin the first at 0"),
+        ({"0": 64, "9": 32, "4": 8}, "8 cannot begin at '4'"),
+        ({"0": 64, "0ep": 32}, "32 cannot begin at '0ep'"),
+        ({"0": 64, "50%": 32}, "cannot begin at '50%'"),
         ({"0": 64, "5min": 32}, "cannot begin at '5min'"),
         ({}, "needs a number"),
     ],

@@ -117,7 +117,7 @@ def test_rows_and_epochs_count_the_samples_of_every_update(train: Train) -> None
         (("global_batch_size={0: 32, 3: 0}",), "global_batch_size.3: needs a number above 0, not 0"),
         (("global_batch_size={0: 32, 3: 1e3}",), "global_batch_size: needs a whole number"),
         (("global_batch_size={0: 32, x: 64}",), "global_batch_size: 'x' is not a duration"),
-        (("global_batch_size={2: 32, 3: 64}",), "global_batch_size: 32 begins at update 2"),
+        (("global_batch_size={2: 32, 3: 64}",), "global_batch_size: 32 cannot begin at '2'"),
         (("global_batch_size={0: 32, 3: 9999}",), "global_batch_size: 9999 is more than the 1437"),
         (
             ("micro_batch_size=64",),

@@ -22,19 +22,6 @@ _FORMS = ("500 (updates)", "10ep (epochs)", "64000sa (samples)", "10Mtok (tokens
           "5min (of training)")  # fmt: skip
 
 
-def clock_forms(text: str) -> list[str]:
-    """Return the durations that a text such as `1:30` may mean; nothing if it does not look like a time.
-
-    >>> clock_forms("1:30"), clock_forms("1:00:30"), clock_forms("90")
-    (['90s', '90min'], ['3630s'], [])
-    """
-    if re.fullmatch(r"\d{1,9}(:[0-5]?\d){1,2}", text) is None:
-        return []
-    parts = [int(part) for part in text.split(":")]
-    amount = sum(part * 60**place for place, part in enumerate(reversed(parts)))
-    return [f"{amount}s"] if len(parts) == 3 else [f"{amount}s", f"{amount}min"]
-
-
 @dataclass(frozen=True)
 class Duration:
     """An amount of time. `unit` is `""` (updates), `"ep"`, `"sa"`, `"tok"`, `"flop"`, `"s"` or `"%"`."""
@@ -52,24 +39,16 @@ class Duration:
         Duration(amount=Fraction(1500000, 1), unit='tok')
         """
         match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
-        if match is None:
+        parts = {} if match is None else match.groupdict("")
+        amount = Fraction(parts.get("amount", 0))
+        unit = "s" if parts.get("time") else parts.get("counted") or parts.get("other") or ""
+        is_part = unit == "" and amount.denominator != 1  # of an update
+        if match is None or is_part or (unit == "%" and key == "duration"):
             forms = [*_FORMS, *([] if key == "duration" else ["5% (of the run)"])]
             forms += ["null (never)"] if key.endswith("_every") else []
-            forms = clock_forms(str(value)) or forms
-            listing = " or ".join([*filter(None, [", ".join(forms[:-1])]), forms[-1]])
+            listing = f"{', '.join(forms[:-1])} or {forms[-1]}"
             raise ConfigError(key, f"{shown(value)} is not a duration", remedy=f"write {listing}")
-        amount = Fraction(match["amount"])
-        if time := match["time"]:
-            return cls(amount * _SECONDS[time], "s")
-        if counted := match["counted"]:
-            return cls(amount * _PREFIXES.get(match["prefix"], 1), counted)
-        duration = cls(amount, match["other"] or "")
-        if duration.unit == "" and duration.amount.denominator != 1:
-            percent = f"{float(duration.amount * 100):g}% (of the run) or "
-            meant = f"{percent if duration.amount < 1 and key != 'duration' else ''}{value}ep"
-            message = f"{value!r} is not a whole number of updates"
-            raise ConfigError(key, message, remedy=f"did you mean {meant}?")
-        return duration
+        return cls(amount * _SECONDS.get(parts["time"], 1) * _PREFIXES.get(parts["prefix"], 1), unit)
 
 
 PLACEHOLDERS = {"num_updates": "100%", "num_updates_per_epoch": "1ep"}

@@ -17,7 +17,6 @@ from yaml.composer import Composer, ComposerError
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.resolver import Resolver
 
-from hydrant.clock.duration import clock_forms
 from hydrant.errors import first_line, shown
 
 MAX_DEPTH = 50
@@ -80,8 +79,7 @@ class BoundedComposer(Composer):
         elif not (node.style or _PLAIN[node.tag].fullmatch(text)):
             make: Any = SafeConstructor.yaml_constructors[node.tag]
             value = shown(make(self, node))
-            time = "".join(f"{form}, " for form in clock_forms(text))
-            message = f"YAML reads {text} as {value}; write {time}{value}, or '{text}' with quotes for a text"
+            message = f"YAML reads {text} as {value}; write {value}, or '{text}' with quotes for a text"
             raise ComposerError(None, None, message, node.start_mark)
 
     def _check(self, mark: yaml.Mark) -> None:

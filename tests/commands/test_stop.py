@@ -212,7 +212,7 @@ def test_a_forged_lease_stops_nobody(
 ) -> None:
     """The folder of a stranger names the process of another run; it is locked by a third one, or by none."""
     bystander = work("run", make_run(tmp_path / "mine", "running"))
-    content = f"{this_machine()}\nhost\nuuid\n{bystander.pid}\n"
+    content = f"{this_machine()}\nuuid\n{bystander.pid}\n"
     if not is_locked:
         (run / LEASE).write_text(content)
         assert stop(capsys, run)["outcome"] == "idle"
@@ -221,7 +221,7 @@ def test_a_forged_lease_stops_nobody(
             (run / LEASE).write_text(content)
             assert "names no process here" in stop(capsys, run, status=1)["message"]
     for pid in (0, -1, os.getpid(), 2**31):
-        (run / LEASE).write_text(f"{this_machine()}\nhost\nuuid\n{pid}\n")
+        (run / LEASE).write_text(f"{this_machine()}\nuuid\n{pid}\n")
         assert stop(capsys, run)["outcome"] == "idle"
     (run / "sweep.json").write_text(
         json.dumps({"began": 0, "commands": [{"pid": bystander.pid, "machine": this_machine()}], "jobs": []})
@@ -249,7 +249,7 @@ def test_a_run_of_another_machine_is_stopped_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "sweep" / "seed-0", "running", host="node17")
-    (run / LEASE).write_text(f"another boot\nnode17\nuuid\n{os.getpid()}\n")
+    (run / LEASE).write_text(f"another boot\nuuid\n{os.getpid()}\n")
     assert "runs on node17" in stop(capsys, run, status=1)["message"]
     assert "another machine" in stop(capsys, tmp_path / "sweep", status=1)["message"]
 

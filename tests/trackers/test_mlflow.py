@@ -60,11 +60,6 @@ def losses(identity: RunIdentity, uri: str) -> list[tuple[int, int, float]]:
     return [(metric.step, metric.timestamp, metric.value) for metric in history]
 
 
-def test_an_experiment_needs_a_name(identity: RunIdentity, uri: str) -> None:
-    with pytest.raises(ConfigError, match=r"tracker\.experiment: needs a name"):
-        MlflowTracker(identity, 0, experiment="", tracking_uri=uri)
-
-
 def test_what_is_logged_is_read_back(
     identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
 ) -> None:

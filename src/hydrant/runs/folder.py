@@ -101,8 +101,10 @@ class RunFolder:
     @cached_property
     def choices(self) -> dict[str, str]:
         """The overrides of the run, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}."""
-        overrides = self._overrides if self.planned is None else self.planned
-        return {} if isinstance(overrides, RecordError) else choices_in(overrides)
+        try:
+            return choices_in(read_overrides(self.path) if self.planned is None else self.planned)
+        except RecordError:  # the summary says so
+            return {}
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -110,8 +112,7 @@ class RunFolder:
         if self.refusal:
             return {"status": RunStatus.REFUSED, "error": {"message": self.refusal}}
         try:
-            if isinstance(self._overrides, RecordError):
-                raise self._overrides
+            read_overrides(self.path)
             return self.recorded
         except RecordError as error:
             return {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
@@ -138,13 +139,6 @@ class RunFolder:
     @cached_property
     def newest_checkpoint(self) -> Path | None:
         return newest_checkpoint(self.path / CHECKPOINTS)
-
-    @cached_property
-    def _overrides(self) -> list[str] | RecordError:
-        try:
-            return read_overrides(self.path)
-        except RecordError as error:
-            return error
 
     @property
     def summary_time(self) -> float:

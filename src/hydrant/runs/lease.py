@@ -55,11 +55,12 @@ class Lease:
     def __init__(self, path: Path, folder: int, *, is_alone: bool) -> None:
         """`folder` is the open folder. `is_alone`: it is locked, so another owner on this machine has ended."""
         self._path, self._folder, self._num_renewals = path, folder, 0
-        self._owner = f"{this_machine()}\n{platform.node()}\n{uuid.uuid4()}\n{os.getpid()}\n".encode()
+        self._owner = f"{this_machine()}\n{uuid.uuid4()}\n{os.getpid()}\n".encode()
         try:
             self._write(os.O_CREAT | os.O_EXCL)
         except FileExistsError:
-            self._take_over(is_alone)
+            if not self._takes_over(is_alone):
+                raise BlockingIOError from None
         self.is_lost = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -73,17 +74,17 @@ class Lease:
             if self._is_mine():
                 os.unlink(LEASE, dir_fd=self._folder)
 
-    def _take_over(self, is_alone: bool) -> None:
+    def _takes_over(self, is_alone: bool) -> bool:
+        """Take the lease of a process that has ended; return whether it had, and no other process was later."""
         content = _read(self._folder)
-        is_dead = is_alone and _line(content, 0) == this_machine()
-        if not is_dead and self._is_renewed(content):
-            raise BlockingIOError
+        if is_alone and _line(content, 0) == this_machine():
+            self._write(os.O_TRUNC)
+            return True
+        if self._is_renewed(content):
+            return False
         self._write(os.O_TRUNC)
-        if is_dead:
-            return
         time.sleep(SETTLE_SECONDS)  # several machines may have found the same
-        if not self._is_mine():
-            raise BlockingIOError
+        return self._is_mine()
 
     def _is_renewed(self, content: bytes) -> bool:
         """Return whether the owner of a lease renews or removes it, or another process takes it over.
@@ -95,8 +96,7 @@ class Lease:
         for num_polls in range(LOST_POLLS if content else _EMPTY_POLLS):
             if num_polls == num_quiet:
                 seconds = LOST_POLLS * POLL_SECONDS
-                remedy = f"after {seconds:.0f} s without a sign of life, this process takes it over"
-                notice(f"{self._path} belongs to a run on {_line(content, 1)}; {remedy}")
+                notice(f"{self._path} is taken over after {seconds:.0f} s without a sign of life of its run")
             time.sleep(POLL_SECONDS)
             if _read(self._folder) != content:
                 return True
@@ -133,7 +133,7 @@ def leasing_process(folder: Path) -> int | None:
     content = b""
     with suppress(OSError), open_regular(folder / LEASE, os.O_NOFOLLOW) as file:
         content = file.read(4096)
-    pid = _line(content, 3)
+    pid = _line(content, 2)
     return int(pid) if _line(content, 0) == this_machine() and re.fullmatch("[1-9][0-9]{0,8}", pid) else None
 
 
@@ -145,7 +145,7 @@ def is_recent(folder: Path) -> bool:
 
 
 def _line(content: bytes, index: int) -> str:
-    """Return a line of a lease: 0 is `this_machine()` of its owner, 1 the name of that machine, 3 the process id."""
+    """Return a line of a lease: 0 is `this_machine()` of its owner, 2 its process id."""
     lines = content.decode(errors="replace").split("\n")
     return lines[index] if len(lines) > index else ""
 

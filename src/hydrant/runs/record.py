@@ -61,18 +61,15 @@ class GrowingRows:
         Raises:
             RecordError: a line is damaged or has more than 32 MiB, or this is no file, or a link to nothing.
         """
-        remedy = "remove the line, or the file"
         try:
             new = [parse_row(line) for line in islice(self._new_lines(), limit)]
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._begin(0)
             if isinstance(error, FileNotFoundError | NotADirectoryError) and not self._path.is_symlink():
                 return []
-            message = f"{self._path} cannot be read ({error.strerror or error})"
-            raise RecordError(message, remedy=remedy) from error
-        except ValueError as error:
-            self._begin(0)
-            raise RecordError(f"{self._path} is damaged ({first_line(error)})", remedy=remedy) from error
+            cause = (error.strerror if isinstance(error, OSError) else None) or first_line(error)
+            message = f"{self._path} is damaged ({cause})"
+            raise RecordError(message, remedy="remove the line, or the file") from error
         self._rows = [*self._rows, *new]
         return self._rows
 

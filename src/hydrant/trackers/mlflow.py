@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.errors import ConfigError, log, shown
+from hydrant.errors import log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.user_files import as_csv
 from hydrant.imports.distribution import require_extra
@@ -65,8 +65,6 @@ class MlflowTracker(NullTracker):
         self, identity: RunIdentity, num_updates: int, *, experiment: str, tracking_uri: str | None
     ) -> None:
         require_extra("mlflow", ["mlflow"], "tracker", "tracker=mlflow")
-        if not experiment:
-            raise ConfigError("tracker.experiment", needs="a name")
         for name, value in _VARIABLES.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient

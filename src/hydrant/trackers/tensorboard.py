@@ -2,14 +2,12 @@
 
 import contextlib
 import io
-import re
 import secrets
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, first_line, log, shown
+from hydrant.errors import log
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity, Tracker, keep_id, read_id
 
@@ -87,9 +85,6 @@ class TensorBoardTracker(Tracker):
 ID_FILE = Path("trackio", "run-id")
 """The file in a run folder with the id of its Trackio run."""
 
-_MAX_BYTES = 200
-"""The longest name of a project, because Trackio makes file names of it."""
-
 
 class TrackioTracker(NullTracker):
     """One Trackio run for one run folder. A resumed run continues it under the same id.
@@ -103,21 +98,15 @@ class TrackioTracker(NullTracker):
         project: the name of Trackio's project.
 
     Raises:
-        ConfigError: Trackio is not installed or cannot write, or the project cannot have this name.
-        Exception: Trackio cannot write later.
+        ConfigError: Trackio is not installed.
+        Exception: Trackio cannot write.
     """
 
     def __init__(self, identity: RunIdentity, num_updates: int, *, project: str) -> None:
         require_extra("trackio", ["trackio"], "tracker", "tracker=trackio")
-        _check_project(project)
         from trackio.sqlite_storage import SQLiteStorage
 
-        try:
-            SQLiteStorage.init_db(project)  # without it, rows that cannot be written are lost without a word
-        except (OSError, sqlite3.Error) as error:
-            folder = SQLiteStorage.get_project_db_path(project).parent
-            message = f"Trackio cannot write into {folder} ({first_line(error)})"
-            raise ConfigError("tracker", message, remedy="set TRACKIO_DIR to another folder") from error
+        SQLiteStorage.init_db(project)  # without it, rows that cannot be written are lost without a word
         saved = (read_id(identity.folder, ID_FILE) or b"").decode() if num_updates else ""
         run_id = saved or secrets.token_hex(16)
         keep_id(identity.folder, ID_FILE, run_id)
@@ -185,16 +174,3 @@ def _local_run(**arguments: Any) -> Any:
             """Do not ask the Hub, as Trackio 0.43 does if there is a token: without an answer, it waits for ever."""
 
     return LocalRun(**arguments)
-
-
-def _check_project(name: str) -> None:
-    """Refuse a name that Trackio would change, because it leaves out characters.
-
-    Raises:
-        ConfigError: names the key.
-    """
-    if not re.fullmatch(r"[\w-]+", name) or len(name.encode()) > _MAX_BYTES:
-        message = f"{shown(name)} cannot be the name of a project"
-        raise ConfigError(
-            "tracker.project", message, remedy=f"use letters, digits, '-' and '_', at most {_MAX_BYTES} bytes"
-        )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import html
 import os
-import re
 import secrets
 import shlex
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.checks import check_known
-from hydrant.errors import ConfigError, RecordError, first_line, log
+from hydrant.errors import ConfigError, first_line, log
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
 from hydrant.trackers import wandb_sdk as sdk
@@ -47,7 +46,6 @@ ID_FILE = Path("wandb", "hydrant-run-id")
 STAGING = Path("wandb", "artifacts", "staging")
 """The folder in a run folder where files of artifacts wait for their upload."""
 _DATA_DIR = "WANDB_DATA_DIR"
-_RUN_ID = re.compile(rb"[\w.-]{1,128}")
 _IN_SWEEP = "WANDB_SWEEP_ID"  # the variable that `wandb agent` sets for the runs that it starts
 
 GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
@@ -390,26 +388,15 @@ def resolve_mode(mode: str) -> str:
     if mode != "auto":
         return mode
     variable = os.environ.get("WANDB_MODE") or "online"
-    if variable not in MODES[1:]:
-        message = f"auto follows WANDB_MODE={variable!r}, which must be one of {', '.join(MODES[1:])}"
-        raise ConfigError("tracker.mode", message)
+    check_known("tracker.mode", "WANDB_MODE", variable, MODES[1:])
     return variable
 
 
 def _run_id(folder: Path) -> str:
-    """Return the id of a run folder's W&B run. It is written there before the run starts.
-
-    Raises:
-        RecordError: the file of the id is damaged.
-    """
+    """Return the id of a run folder's W&B run. It is written there before the run starts."""
     saved = read_id(folder, ID_FILE)
     if saved is None:
         sweep_run_id = os.environ.get("WANDB_RUN_ID") if _IN_SWEEP in os.environ else None
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
-    if not _RUN_ID.fullmatch(saved):
-        damage = "it holds no id of a W&B run"
-        raise RecordError(
-            f"{folder / ID_FILE} is damaged ({damage})", remedy="remove it to start another W&B run"
-        )
     keep_id(folder, ID_FILE, saved.decode())
     return saved.decode()

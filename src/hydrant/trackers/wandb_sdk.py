@@ -5,19 +5,14 @@ Each private part of the SDK says the version and the month in which it was seen
 
 from __future__ import annotations
 
-import atexit
 import base64
 import contextlib
-import functools
 import hashlib
 import importlib
 import json
 import os
-import re
-import shutil
 import ssl
 import sys
-import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -47,9 +42,9 @@ def changed_process(*, fail_fast: bool) -> Generator[None]:
 
     Without WANDB_ERROR_REPORTING=false, wandb-core reports to its vendor, which takes 10 s at exit where a firewall
     drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
-    parent process is not used, because it may be dead. Without a cache, wandb-core prints its log.
+    parent process is not used, because it may be dead.
     """
-    defaults = _QUIET | (_FAIL_FAST if fail_fast else {}) | ({} if _has_cache() else _temporary_cache())
+    defaults = _QUIET | (_FAIL_FAST if fail_fast else {})
     service = os.environ.pop(SERVICE, None)
     exit_function, excepthook = sys.exit, sys.excepthook
     added = {name: value for name, value in defaults.items() if name not in os.environ}
@@ -62,35 +57,6 @@ def changed_process(*, fail_fast: bool) -> Generator[None]:
         if service is not None:
             os.environ[SERVICE] = service
         _remove_exit_hooks(exit_function, excepthook)
-
-
-def _has_cache() -> bool:
-    """Return whether wandb-core finds a cache folder that can be written."""
-    if "WANDB_CACHE_DIR" in os.environ:
-        return True
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME", ""), ".cache"))
-    if not cache.is_absolute():
-        return False
-    logs = cache / "wandb" / "logs"
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(logs, os.W_OK)
-
-
-@functools.cache
-def _temporary_cache() -> dict[str, str]:
-    """Return the variable of a cache folder for the sessions of this process; none if no folder can be made.
-
-    wandb-core uses it beyond the session that starts it. At exit, that is ended first: its hook is registered later.
-    """
-    try:
-        folder = tempfile.mkdtemp(prefix="wandb-")
-    except OSError:
-        return {}
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {"WANDB_CACHE_DIR": folder}
 
 
 def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
@@ -213,14 +179,12 @@ class Account:
         """
         answers: list[dict[str, Any] | None] = []
         error = call_with_timeout(lambda: answers.append(self._post(query, variables, timeout)), timeout)
-        if isinstance(error, NoAccessError):
-            raise error
+        if error is None:
+            return answers[0] or {}
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(reason, ssl.SSLCertVerificationError):
+        if isinstance(reason, NoAccessError | ssl.SSLCertVerificationError):
             raise reason
-        if error is not None:
-            raise NoAccessError(f"{self.base_url} cannot be reached ({first_line(error)})")
-        return answers[0] or {}
+        raise NoAccessError(f"{self.base_url} cannot be reached ({first_line(error)})") from error
 
     def _post(self, query: str, variables: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
         request = urllib.request.Request(
@@ -254,10 +218,10 @@ def last_sent_row(path: str, timeout: float) -> dict[str, Any]:
         row = json.loads(tail[-1]) if tail else {"time": 0.0}
         check_type(row, dict[str, Any])
         check_type(row.get("time"), float | None)
-    except ssl.SSLCertVerificationError as error:
-        raise NoAccessError(first_line(error)) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise NoAccessError(f"the server does not tell the last row of {path}") from error
+    except (KeyError, TypeError, ValueError) as error:  # of a certificate too
+        raise NoAccessError(
+            f"the server does not tell the last row of {path} ({first_line(error)})"
+        ) from error
     return row
 
 
@@ -410,9 +374,6 @@ def names_of(settings: Mapping[str, Any], identity: RunIdentity) -> dict[str, An
             names[key] = [fit(tag, MAX_TAG) for tag in value if tag]
         else:
             names[key] = value if key == "notes" else fit(value, MAX_NAME)
-        if key == "project" and re.search(r"[/\\#?%:]", names[key]):
-            message = f"{names[key]!r} has a character that W&B does not accept"
-            raise ConfigError(source, message, remedy="leave out / \\ # ? % :")
     if overruled:
         log.info("W&B: these variables do not count: %s", ", ".join(overruled))
     return names
@@ -430,8 +391,10 @@ def files_folder(folder: Path) -> Path:
 def _checked(key: str, value: str, limit: int) -> str:
     """Return a configured name as text, because YAML reads some names as numbers."""
     text = str(value)
-    if not 1 <= len(text) <= limit:
-        raise ConfigError(key, f"{text!r} has {len(text)} characters, W&B accepts 1 to {limit}")
+    refused = set("/\\#?%:") if key.lower().endswith("project") else set[str]()
+    if not 1 <= len(text) <= limit or refused.intersection(text):
+        remedy = f"give 1 to {limit} characters, in the name of a project none of / \\ # ? % :"
+        raise ConfigError(key, f"W&B does not accept {text!r}", remedy=remedy)
     return text
 
 

@@ -18,7 +18,7 @@ from statsmodels.stats.multitest import multipletests
 
 import hydrant
 from hydrant import cli
-from hydrant.commands.compare.groups import Metric
+from hydrant.commands.compare.groups import Metric, Terms
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.text_report import to_text
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
@@ -49,7 +49,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def factorial_of(results: Array, by: tuple[str, ...]) -> Factorial | None:
-    return find_factorial(runs_of(results, [*by, "seed"]), by, ["seed"], METRIC, "seeds")
+    return find_factorial(runs_of(results, [*by, "seed"]), by, ["seed"], Terms(METRIC, "seeds"))
 
 
 def is_anything_decided(found: Factorial | None) -> bool:

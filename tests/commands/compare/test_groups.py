@@ -180,7 +180,7 @@ def test_seeds_of_the_data_and_of_its_splits_are_repetitions(tmp_path: Path, com
             ("optimizer=adamw", 3), ("optimizer=sgd", 3)
         ]  # fmt: skip
         assert comparison.warnings == [], "other samples are no unfair comparison if both groups have them"
-        assert comparison.repetitions == f"{key.removeprefix('data.').replace('_', ' ')}s"
+        assert comparison.terms.repetitions == f"{key.removeprefix('data.').replace('_', ' ')}s"
 
 
 def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(

@@ -16,7 +16,7 @@ from marks import slow
 from planted import runs_of
 from scipy import stats
 
-from hydrant.commands.compare.groups import Group, Metric, group_runs
+from hydrant.commands.compare.groups import Group, Metric, Terms, group_runs
 from hydrant.commands.compare.statistics import Spread, estimate
 from hydrant.commands.compare.verdicts.noise_floor import find_noise_floor
 from hydrant.commands.compare.verdicts.verdict import find_verdict
@@ -28,7 +28,8 @@ LIMIT = 0.05 + 3 * (0.05 * 0.95 / NUM_SWEEPS) ** 0.5
 """The rate of 5 %, and three standard errors of counting it in so many sweeps."""
 
 
-UNKNOWN = find_noise_floor([], [], "seeds", "val/accuracy", None)
+TERMS = Terms(Metric("val/accuracy", "max"), "seeds")
+UNKNOWN = find_noise_floor([], [], TERMS)
 """Without noise, no seeds are computed, which takes most of the time and decides nothing."""
 
 
@@ -80,7 +81,7 @@ def is_decided(
     results: Array, nums: Sequence[int], *, is_paired: bool, num_tried: int = 1, num_looks: int = 1
 ) -> bool:
     groups = sweep_of(results, nums, is_paired=is_paired)
-    verdict = find_verdict(groups, UNKNOWN, Metric("val/accuracy", "max"), "seeds", num_tried, num_looks)
+    verdict = find_verdict(groups, UNKNOWN, replace(TERMS, num_tried=num_tried, num_looks=num_looks))
     return verdict.status == "decided"
 
 
@@ -111,7 +112,7 @@ def test_the_interval_of_the_lead_agrees_with_holm_and_holds() -> None:
     num_held, num_cut = 0, 0
     for sweep in results:
         groups = sweep_of(sweep, [num_seeds] * 3, is_paired=True)
-        verdict = find_verdict(groups, UNKNOWN, Metric("val/accuracy", "max"), "seeds")
+        verdict = find_verdict(groups, UNKNOWN, TERMS)
         lead = verdict.lead
         assert lead is not None
         assert lead.low is not None
@@ -185,7 +186,7 @@ def test_crossed_repetitions_are_no_independent_pairs(
         results = 0.5 + 0.01 * (results + noise.normal(0, 0.1, shape) + noise.normal(0, 5, shape[1:]))
         groups = group_runs(runs_of(results, keys), ["optimizer"], keys, metric)
         assert [g.estimate.mean for g in groups] == pytest.approx(results.mean(axis=(1, 2)))
-        decided += find_verdict(groups, UNKNOWN, metric, "seeds").status == "decided"
+        decided += find_verdict(groups, UNKNOWN, TERMS).status == "decided"
         as_pairs += int(are_decided(results.reshape(1, num, -1), [results[0].size] * num, is_paired=True)[0])
     assert decided <= stats.binom.isf(0.001, num_sweeps, 0.05) < as_pairs
 
@@ -247,7 +248,7 @@ def test_a_true_lead_is_decided_with_the_promised_power(
     groups = sweep_of(observed, [2] * num_settings, is_paired=is_paired)
     scatter = Spread(4, 2, 1.0, None, None)
     noise = replace(UNKNOWN, unpaired=scatter, paired=replace(scatter, std=2**0.5))
-    seeds = find_verdict(groups, noise, Metric("val/accuracy", "max"), "seeds", num_tried).seeds_needed
+    seeds = find_verdict(groups, noise, replace(TERMS, num_tried=num_tried)).seeds_needed
     assert seeds is not None
     results = np.random.default_rng(0).normal(size=(4000, num_settings, seeds))
     results[:, 0] += lead

@@ -15,10 +15,10 @@ from scipy import stats
 import hydrant
 from hydrant import cli
 from hydrant.commands.compare import comparison
+from hydrant.commands.compare.comparison import Verdicts
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
 from hydrant.commands.compare.statistics import seeds_needed
-from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.errors import ConfigError
 
 Judge = Callable[..., Verdicts]

@@ -8,13 +8,15 @@ from functools import cached_property
 from hydrant.checks import check_known
 from hydrant.commands.compare import config_keys, ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.groups import Group, Metric, bounds_of, group_runs, missing_cells
+from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
-from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
+from hydrant.commands.compare.verdicts import tuning
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
+from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
+from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
 from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
@@ -24,11 +26,21 @@ LAST_UPDATE = "after the last update"
 
 
 @dataclass(frozen=True)
+class Verdicts:
+    """What is said beyond the means; None where it is not asked for or the runs cannot say it. All have `sentences`."""
+
+    noise: NoiseFloor
+    against: TargetVerdict | None
+    sensitivity: tuning.Sensitivity | None
+    tuning: tuning.Tuning | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The result of a comparison."""
 
     question: Question
-    metric: Metric
+    terms: Terms
     runs: Sequence[Run]
     keys: Sequence[str]  # in which the runs differ
     by: Sequence[str]  # the grouping keys
@@ -40,13 +52,15 @@ class Comparison:
     num_cells: int  # combinations of the groups' labels
     missing: Sequence[Mapping[str, str]]  # combinations without a run
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
-    repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
     choice: ranking.Choice  # of `--best-over`
     verdicts: Verdicts
     verdict: Verdict
     factorial: Factorial | None  # for a sweep over several keys, unless `by` asks for some
-    num_looks: int  # at the results while seeds were added; 1: none were
     study: studied.StudyVerdict | None  # if all runs are those of a study
+
+    @property
+    def metric(self) -> Metric:
+        return self.terms.metric
 
     @property
     def lead(self) -> Difference | None:
@@ -80,7 +94,9 @@ class Comparison:
             "Folds share training samples, so the intervals of means are too small. Differences and p are corrected "
             "for it (Nadeau & Bengio, 2003)."
         )
-        texts = [of_folds] * ("folds" in self.repetitions) + [studied.LOOKED_OFTEN] * (self.study is not None)
+        texts = [of_folds] * ("folds" in self.terms.repetitions) + [studied.LOOKED_OFTEN] * (
+            self.study is not None
+        )
         return " ".join(texts)
 
 
@@ -97,32 +113,32 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     by, over = _asked_keys(tested, question, keys, study)
     validation = _choose_metric(tested, None, None) if over and asked.is_test else asked
     choice = ranking.choose_best(tested, by, over, keys, asked, validation)
-    metric, looks = choice.metric, studied.count_looks(marked)
     counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
-    groups, baseline = _groups(counted, by, other_keys, choice, looks, question.baseline)
-    winner = ranking.find_winner(groups, metric)
-    runner_up = ranking.find_winner([group for group in groups if group is not winner], metric)
-    repeating = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in other_keys]
-    repetitions = " and ".join(f"{name}s" for name in repeating or ["seed"])
-    terms = metric, repetitions, choice.num_tried, looks
-    factorial = None if question.by is not None or study else find_factorial(counted, by, other_keys, *terms)
-    num_compared = choice.num_tried * max(sum(g.estimate.mean is not None for g in groups) - 1, 1)
-    verdicts = find_verdicts(
-        [run for run in marked if run.state != SEVERAL], groups, [g for g in (winner, runner_up) if g], every_key,
-        metric, repetitions, question, num_looks=looks,
-        num_comparisons=factorial.num_comparisons // looks**2 if factorial else num_compared,
-    )  # fmt: skip
-    answer = factorial.verdict if factorial else find_verdict(groups, verdicts.noise, *terms)
-    verdict = of_one_quantity(answer, counted, metric)
+    terms = Terms(choice.metric, _repetitions(other_keys), choice.num_tried, studied.count_looks(marked))
+    groups, baseline = _groups(counted, by, other_keys, terms, question.baseline)
+    winner = ranking.find_winner(groups, terms.metric)
+    runner_up = ranking.find_winner([group for group in groups if group is not winner], terms.metric)
+    factorial = None if question.by is not None or study else find_factorial(counted, by, other_keys, terms)
+    num_rivals = max(sum(group.estimate.mean is not None for group in groups) - 1, 1)
+    num = factorial.num_comparisons // terms.num_looks**2 if factorial else terms.num_tried * num_rivals
+    noise = find_noise_floor(groups, [*filter(None, (winner, runner_up))], terms, question.difference, num)
+    cells = tuning.cells_of([run for run in marked if run.state != SEVERAL], every_key, terms.metric)
+    verdicts = Verdicts(
+        noise,
+        judge_target(groups, every_key, question, terms.num_looks),
+        tuning.find_sensitivity(cells, terms.metric, question.tolerance),
+        tuning.find_tuning(cells, terms.metric, question.tuned),
+    )
+    answer = factorial.verdict if factorial else find_verdict(groups, noise, terms)
+    verdict = of_one_quantity(answer, counted, terms.metric)
     verdict = of_one_quantity(verdict, tested, validation) if over else verdict
     times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
     warnings = find_warnings(tested, groups, other_keys, asked, factorial.left_out if factorial else ())
-    warnings += find_unknown_times(choice.runs, times)
     return Comparison(
-        question, metric, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings, *missing_cells(groups),
-        times, repetitions, choice, verdicts, studied.limited(verdict, study, asked.name),
-        factorial if verdict is answer else None, looks, study,
+        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline,
+        warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, choice, verdicts,
+        studied.limited(verdict, study, asked.name), factorial if verdict is answer else None, study,
     )  # fmt: skip
 
 
@@ -140,18 +156,22 @@ def _asked_keys(
     return _known_keys("--by", runs, question.by, keys), over
 
 
+def _repetitions(keys: Sequence[str]) -> str:
+    repeating = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in keys]
+    return " and ".join(f"{name}s" for name in repeating or ["seed"])
+
+
 def _groups(
-    runs: Sequence[Run], by: Sequence[str], other_keys: Sequence[str], choice: ranking.Choice, num_looks: int,
-    baseline: str | None,
-) -> tuple[Sequence[Group], Group | None]:  # fmt: skip
+    runs: Sequence[Run], by: Sequence[str], other_keys: Sequence[str], terms: Terms, baseline: str | None
+) -> tuple[Sequence[Group], Group | None]:
     """Return the groups with their differences from the baseline: the winner, if none is asked for."""
-    groups = group_runs(runs, by, other_keys, choice.metric)
-    base = ranking.find_winner(groups, choice.metric)
+    groups = group_runs(runs, by, other_keys, terms.metric)
+    base = ranking.find_winner(groups, terms.metric)
     if baseline is not None:
         base = ranking.find_baseline(groups, baseline)
     if base is None:
         return groups, None
-    compared = ranking.with_differences(groups, base, choice.num_tried * num_looks**2)
+    compared = ranking.with_differences(groups, base, terms.factor)
     return compared, next(new for new, group in zip(compared, groups, strict=True) if group is base)
 
 

@@ -80,6 +80,27 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """How results are judged."""
+
+    metric: Metric
+    repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
+    # Of how many settings each group is the best one by the same runs. Each counts as a comparison.
+    num_tried: int = 1
+    num_looks: int = 1  # at these results while they grew. The last one tests at 5 % / num_looks**2.
+
+    @property
+    def factor(self) -> int:
+        """How often each comparison counts."""
+        return self.num_tried * self.num_looks**2
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether results are those of folds, of which nobody can add one."""
+        return "fold" in self.repetitions
+
+
+@dataclass(frozen=True)
 class Group:
     """Runs with the same values of the grouping keys."""
 

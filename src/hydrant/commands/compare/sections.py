@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hydrant.commands.compare import statistics
-from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
+from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison, Verdicts
 from hydrant.commands.compare.config_keys import differing_settings, label
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.ranking import best_first, passed_over
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.time_to_target import UNITS
-from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
 from hydrant.commands.compare.verdicts.target import TargetVerdict
@@ -193,7 +192,7 @@ def sections_of(c: Comparison) -> list[Section]:
     """Return the sections of a comparison, in the order of the terminal."""
     is_one_run = len(c.runs) == 1
     sections = [Section(VERDICT, "Verdict", _verdict(c), has_heading=False)]
-    sections += [] if c.factorial is None else [factorial_section(c.factorial, c.repetitions)]
+    sections += [] if c.factorial is None else [factorial_section(c.factorial, c.terms.repetitions)]
     sections += [] if is_one_run else [_groups(c)]
     sections += [*_target(c), _runs(c)]
     verdicts = verdict_sections(c.verdicts, c.question)
@@ -270,14 +269,14 @@ def _legend(c: Comparison) -> list[str]:
     num = sum(gap.p is not None for gap in versus)
     low, high = c.metric.bounds
     cut = "" if math.isinf(low) else f", cut at {low:g} and {high:g}"
-    legend = [f"n: {c.repetitions} with a result, of all. Interval: of the mean, by Student's t{cut}."]
+    legend = [f"n: {c.terms.repetitions} with a result, of all. Interval: of the mean, by Student's t{cut}."]
     if versus:
         kinds = {"paired" if gap.num_pairs else "without pairs" for gap in versus if gap.mean is not None}
         kind = kinds.pop() if len(kinds) == 1 else "paired where seeds match"
-        tried, looks = c.choice.num_tried, c.num_looks
+        tried, looks = c.terms.num_tried, c.terms.num_looks
         counted = [f"{tried} settings tried"] * (tried > 1) + [f"look {looks}, squared"] * (looks > 1)
         settings = f" ({', '.join([f'{num} group' + 's' * (num > 1), *counted])})" if counted else ""
-        corrected = f"; p: t-test{statistics.corrected_for(num * tried * looks**2)}{settings}" if num else ""
+        corrected = f"; p: t-test{statistics.corrected_for(num * c.terms.factor)}{settings}" if num else ""
         legend[0] += f" Difference: from the baseline, {kind}{corrected}."
     if num > 1 and c.question.baseline is None:
         legend.append(
@@ -301,7 +300,7 @@ def _target(c: Comparison) -> list[Section]:
     medians = [(group, c.group_times[group.name]) for group in c.groups]
     times = Table(
         "times", "When the runs of a group first reached the target; no time if half of them did not reach it.",
-        [f"median over the {c.repetitions}", "reached", *UNITS],
+        [f"median over the {c.terms.repetitions}", "reached", *UNITS],
         [[group.name, f"{time.num_reached}/{group.num_runs}",
           *(number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS)]
          for group, time in medians],
@@ -351,10 +350,12 @@ def _counted_results(c: Comparison) -> list[str]:
     """Return a line if the runs of one seed differ in other keys, and one if results share a seed or a fold."""
     keys, lines = ", ".join(next((group.averaged_over for group in c.groups), ())), list[str]()
     if keys and (num_cells := max(len(group.cells) for group in c.groups)) > 1:
-        each = f"Each of the {c.repetitions} counts once, by its mean over {num_cells} settings of {keys}"
+        each = (
+            f"Each of the {c.terms.repetitions} counts once, by its mean over {num_cells} settings of {keys}"
+        )
         lines.append(f"{each}: runs that share it may be near-copies, which are no evidence of their own.")
     num, num_results = max(((g.estimate.num, len(g.results)) for g in c.groups if g.results), default=(0, 0))
-    text = f"The {c.repetitions} are crossed, so {num_results} results of a group are {num} independent ones"
+    text = f"The {c.terms.repetitions} are crossed, so {num_results} results of a group are {num} independent ones"
     return lines + [f"{text}: no more than the key with the fewest values has."] * (num < num_results)
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.checks import suggestion
+from hydrant.checks import check_known
 from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.config.flat import flatten
@@ -35,71 +35,51 @@ def read_wandb_runs(word: str) -> Sequence[Run]:
     Raises:
         ConfigError: the word is malformed, matches no runs, or W&B cannot be read.
     """
-    query = _Query(word)
+    address, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
+    parts = [unquote(part) for part in address.strip("/").split("/")]
+    if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
+        del parts[2]
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        remedy = "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
+        raise ConfigError("RUNS", f"{word!r} names no project of W&B", remedy=remedy)
+    pairs = [condition.partition("=") for condition in text.split("&") if condition]
+    conditions = {unquote(key): [*map(unquote, values.split(","))] for key, _, values in pairs}
     with sdk_session(fail_fast=True):
-        if (problem := access_problem()) is not None:
-            raise query.error(f"{problem}; log in with `wandb login`, or give run folders")
+        problem, runs = access_problem(), list[Run]()
         try:
-            runs = query.fetch()
-        except ConfigError:
-            raise
+            if problem is None:
+                runs = _fetch("/".join(parts[:2]), "".join(parts[2:]), conditions)
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
-            raise query.error(f"W&B cannot be read ({first_line(error)}); give run folders") from error
-    return query.select(runs)
+            problem = f"W&B cannot be read ({first_line(error)})"
+    if problem is not None:
+        remedy = "check the name, log in with `wandb login`, or give run folders"
+        raise ConfigError("RUNS", f"{word!r}: {problem}", remedy=remedy)
+    known = {*FIELDS, *(key for run in runs for key in run.config)}
+    for key in conditions if runs else ():
+        check_known("RUNS", "key", key, known)
+    wanted = {key: values for key, values in conditions.items() if key not in FIELDS}
+    matches = [run for run in runs if all(_has(run, *condition) for condition in wanted.items())]
+    if not matches:
+        remedy = "leave out a part of the filter to see the available runs"
+        raise ConfigError("RUNS", f"{word!r}: no such runs", remedy=remedy)
+    return matches
 
 
-class _Query:
-    """A parsed word of the command line."""
+def _has(run: Run, key: str, values: Sequence[str]) -> bool:
+    """Return whether a run has one of these values. W&B cannot select by keys with dots."""
+    return any(equals_label(value, label(run, key)) for value in values)
 
-    def __init__(self, word: str) -> None:
-        self.word = word
-        path, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
-        parts = [unquote(part) for part in path.strip("/").split("/")]
-        if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
-            del parts[2]
-        if not 2 <= len(parts) <= 3 or not all(parts):
-            raise self.error(
-                "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
-            )
-        self.path, self.run_id = "/".join(parts[:2]), "".join(parts[2:])  # "" for all runs
-        self.conditions: dict[str, list[str]] = {}  # accepted values by field or config key
-        for condition in filter(None, text.split("&")):
-            key, equals, values = condition.partition("=")
-            if not equals:
-                raise self.error(f"{condition!r} has no value; write ?group=lr_study&optimizer=adamw,sgd")
-            self.conditions[unquote(key)] = [unquote(value) for value in values.split(",")]
 
-    def fetch(self) -> list[Run]:
-        """Read the runs that match the conditions on W&B's fields."""
-        import wandb
+def _fetch(project: str, run_id: str, conditions: Mapping[str, Sequence[str]]) -> list[Run]:
+    """Read the runs that match the conditions on W&B's fields. `run_id`: "" for all runs."""
+    import wandb
 
-        filters: dict[str, Any] = {FIELDS[k]: {"$in": v} for k, v in self.conditions.items() if k in FIELDS}
-        if self.run_id:
-            filters = {"$and": [{"name": self.run_id}, filters]}
-        try:
-            runs = list(wandb.Api().runs(self.path, filters=filters, per_page=200, lazy=False))
-        except ValueError as error:
-            problem = f"W&B has no project {self.path} that this account may see"
-            raise self.error(problem, "check the name") from error
-        with ThreadPoolExecutor(_NUM_THREADS) as pool:
-            return list(pool.map(_read_run, runs))
-
-    def select(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the runs that match the conditions on config keys. W&B cannot select by keys with dots."""
-        config_keys = {key for run in runs for key in run.config}
-        matches = list(runs)
-        for key, values in self.conditions.items():
-            if key in FIELDS:
-                continue
-            if runs and key not in config_keys:
-                raise self.error(f"unknown key {key!r}", suggestion(key, config_keys | FIELDS.keys()))
-            matches = [run for run in matches if any(equals_label(v, label(run, key)) for v in values)]
-        if not matches:
-            raise self.error("no such runs", "leave out a part of the filter to see the available runs")
-        return matches
-
-    def error(self, message: str, remedy: str = "") -> ConfigError:
-        return ConfigError("RUNS", f"{self.word!r}: {message}", remedy=remedy)
+    filters: dict[str, Any] = {FIELDS[k]: {"$in": v} for k, v in conditions.items() if k in FIELDS}
+    if run_id:
+        filters = {"$and": [{"name": run_id}, filters]}
+    runs = list(wandb.Api().runs(project, filters=filters, per_page=200, lazy=False))
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        return list(pool.map(_read_run, runs))
 
 
 def _read_run(wandb_run: Any) -> Run:

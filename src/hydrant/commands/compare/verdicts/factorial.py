@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.commands.compare import statistics
-from hydrant.commands.compare.groups import Group, Metric, are_balanced, group_runs, independent
+from hydrant.commands.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
 from hydrant.commands.compare.ranking import best_first, difference, find_winner, overlap_of, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.noise_floor import measured_noise
@@ -56,17 +56,15 @@ class Factorial:
 
 
 def find_factorial(
-    runs: Sequence[Run], by: Sequence[str], seed_keys: Sequence[str], metric: Metric, repetitions: str,
-    num_tried: int = 1, num_looks: int = 1,
-) -> Factorial | None:  # fmt: skip
+    runs: Sequence[Run], by: Sequence[str], seed_keys: Sequence[str], terms: Terms
+) -> Factorial | None:
     """Return what each of several keys changes; None unless two values of each share settings of all the others.
 
     Args:
         by: the keys in which the settings differ.
         seed_keys: the keys that repeat them.
-        num_tried, num_looks: as those of `find_verdict`.
     """
-    keys, factor = [*by, *seed_keys], num_tried * num_looks**2
+    keys, metric = [*by, *seed_keys], terms.metric
     groups = {key: group_runs(runs, [key], keys, metric) for key in by}
     if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
@@ -75,18 +73,18 @@ def find_factorial(
     ranked = {key: _best_first(groups[key], metric) for key in by}
     ps = {key: _known(difference(rival, first).p for rival in rest) for key, (first, *rest) in ranked.items()}
     of_pairs = _known(clearest and clearest.change.p for clearest in pairs.values())
-    num = factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
+    num = terms.factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
     effects, verdicts = list[Effect](), dict[str, Verdict]()
     for key, (leader, *rivals) in ranked.items():
         beside = [*(p for other in by if other != key for p in ps[other]), *of_pairs]
         noise = measured_noise(groups[key], ranked[key][:2])
-        verdicts[key] = find_verdict(groups[key], noise, metric, repetitions, num_tried, num_looks, beside)
-        for rival in with_differences(rivals, leader, factor, beside):
+        verdicts[key] = find_verdict(groups[key], noise, terms, beside)
+        for rival in with_differences(rivals, leader, terms.factor, beside):
             of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
             effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
     corrected = iter(statistics.holm([*of_pairs, *itertools.chain(*ps.values())]))
     tested = {pair: one for pair, one in pairs.items() if one is not None and one.change.p is not None}
-    interactions = [_judged(one, min(1.0, factor * next(corrected)), num) for one in tested.values()]
+    interactions = [_judged(one, min(1.0, terms.factor * next(corrected)), num) for one in tested.values()]
     untested = [pair for pair in pairs if pair not in tested]
     decided = [key for key in by if verdicts[key].status == "decided"]
     left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.commands.compare import statistics
-from hydrant.commands.compare.groups import Group, independent
+from hydrant.commands.compare.groups import Group, Terms, independent
 from hydrant.commands.compare.ranking import difference
 from hydrant.terminal.text import interval, number
 
@@ -49,15 +49,21 @@ class NoiseFloor:
 
 
 def find_noise_floor(
-    groups: Sequence[Group], best: Sequence[Group], repetitions: str, metric: str, difference: float | None,
-    num_comparisons: int = 1, num_looks: int = 1,
+    groups: Sequence[Group], best: Sequence[Group], terms: Terms, difference: float | None = None,
+    num_comparisons: int = 1,
 ) -> NoiseFloor:  # fmt: skip
-    """Return the noise floor. `best`: the winner and the runner-up, or as many as there are."""
-    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=num_looks)
-    if "fold" not in repetitions and floor.unpaired.std:  # nobody can add a fold
+    """Return the noise floor.
+
+    Args:
+        best: the winner and the runner-up, or as many as there are.
+        difference: a true difference whose number of seeds is asked for.
+        num_comparisons: for which a test of the winner by fresh seeds is corrected.
+    """
+    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=terms.num_looks)
+    if floor.unpaired.std and not terms.has_folds:
         floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))
     are_exact = all(len({*group.results.values()}) < 2 for group in groups)
-    return replace(floor, sentences=_sentences(floor, best, repetitions, metric, are_exact=are_exact))
+    return replace(floor, sentences=_sentences(floor, best, terms, are_exact=are_exact))
 
 
 def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
@@ -104,10 +110,8 @@ def _seeds(difference: float, noise: statistics.Spread, factor: float, num_compa
     )
 
 
-def _sentences(
-    floor: NoiseFloor, best: Sequence[Group], repetitions: str, metric: str, *, are_exact: bool
-) -> list[str]:
-    pooled = floor.pooled
+def _sentences(floor: NoiseFloor, best: Sequence[Group], terms: Terms, *, are_exact: bool) -> list[str]:
+    pooled, metric = floor.pooled, terms.metric.name
     if pooled.degrees == 0:
         return [
             f"The noise of {metric} is unknown, because every group has one result or none. "
@@ -115,11 +119,11 @@ def _sentences(
         ]
     if pooled.std == 0.0:
         rounding = "" if are_exact else ", but for the rounding of float32 numbers"
-        same = f"{metric} is the same for all {repetitions} of every group{rounding}"
+        same = f"{metric} is the same for all {terms.repetitions} of every group{rounding}"
         return [f"{same}, so no noise can be measured."]
     num = sum(noise.degrees > 0 for noise in floor.groups.values())
     sentences = [
-        f"Over {repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "
+        f"Over {terms.repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "
         f"{interval(pooled.low, pooled.high)}, {pooled.degrees} degrees of freedom, {num} group{'s' * (num != 1)})."
     ]
     if floor.bartlett_p is not None and floor.bartlett_p < statistics.SIGNIFICANCE:

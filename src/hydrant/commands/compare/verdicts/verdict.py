@@ -8,12 +8,11 @@ Holm. It is decided if all of them show that it is better. Settings without resu
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import config_groups
-from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.groups import Group, Metric, Terms
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
@@ -47,37 +46,30 @@ class Verdict:
 
 
 def find_verdict(
-    groups: Sequence[Group], noise: NoiseFloor, metric: Metric, repetitions: str, num_tried: int = 1,
-    num_looks: int = 1, beside: Sequence[float] = (),
-) -> Verdict:  # fmt: skip
-    """Return the verdict about groups.
-
-    Args:
-        num_tried: of how many settings each group is the best one by the same runs. Each counts as a comparison.
-        num_looks: at these results while they grew. The last one tests at 5 % / num_looks**2.
-        beside: the p-values of other tests for which these are corrected too.
-    """
-    leader = find_winner(groups, metric)
+    groups: Sequence[Group], noise: NoiseFloor, terms: Terms, beside: Sequence[float] = ()
+) -> Verdict:
+    """Return the verdict about groups. `beside`: the p-values of other tests for which these are corrected too."""
+    leader = find_winner(groups, terms.metric)
     if leader is None:
-        return Verdict("no_runs", _nothing(groups, metric))
+        return Verdict("no_runs", _nothing(groups, terms.metric))
     if len(groups) == 1:
-        return Verdict("one_setting", _alone(leader, metric, repetitions), leader=leader.name)
+        return Verdict("one_setting", _alone(leader, terms), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = best_first(with_differences(rivals, leader, num_tried * num_looks**2, beside), metric)
-    open_ones = [rival for rival in rivals if not is_beaten(rival, leader, metric)]
+    rivals = best_first(with_differences(rivals, leader, terms.factor, beside), terms.metric)
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
-    rival, is_decided = (open_ones or rivals)[0], not open_ones
+    open_ones = [rival for rival in rivals if not is_beaten(rival, leader, terms.metric)]
+    rival = (open_ones or rivals)[0]
     beaten = [group for group in rivals if group is not rival and group not in open_ones]
-    num = (len(rivals) + len(beside)) * num_tried
-    case = _Case(leader, rival, beaten, num, num_looks, noise, metric, repetitions)
-    sentence = f"{case.decided}{_silent(groups)}." if is_decided else case.undecided
-    sentence += f" {statistics.looks_text(num_looks)}" * (num_looks > 1)
+    num = (len(rivals) + len(beside)) * terms.num_tried
+    case = _Case(leader, rival, beaten, num, noise, terms)
+    sentence = case.undecided if open_ones else f"{case.decided}{_silent(groups)}."
+    sentence += f" {statistics.looks_text(terms.num_looks)}" * (terms.num_looks > 1)
     common = leader.name, rival.name, case.lead, case.num_counted
-    if is_decided:
-        return Verdict("decided", sentence, leader.name, *common)
-    return Verdict("undecided", sentence, None, *common, case.seeds)
+    if open_ones:
+        return Verdict("undecided", sentence, None, *common, case.seeds)
+    return Verdict("decided", sentence, leader.name, *common)
 
 
 def of_one_quantity(verdict: Verdict, runs: Sequence[Run], metric: Metric) -> Verdict:
@@ -126,46 +118,38 @@ class _Case:
     """A leader beside the rival that is the hardest to beat."""
 
     def __init__(
-        self, leader: Group, rival: Group, beaten: Sequence[Group], num_comparisons: int, num_looks: int,
-        noise: NoiseFloor, metric: Metric, repetitions: str,
+        self, leader: Group, rival: Group, beaten: Sequence[Group], num_comparisons: int, noise: NoiseFloor,
+        terms: Terms,
     ) -> None:  # fmt: skip
-        """`beaten`: the other groups than which the leader is better."""
+        """`beaten`: the other groups than which the leader is better. `num_comparisons`: without looks."""
         versus, one, two = rival.versus, leader.estimate, rival.estimate
         assert versus is not None and one.mean is not None and two.mean is not None
-        self.leader, self.rival, self.metric, self.repetitions = leader, rival, metric, repetitions
+        self.leader, self.rival, self.terms = leader, rival, terms
         self.versus = versus  # the rival minus the leader
         self.means, self.nums = (one.mean, two.mean), (one.num, two.num)
-        self.num_comparisons = num_comparisons
-        self.num_counted = num_comparisons * num_looks**2  # comparisons for which the tests are corrected
-        self.lead = corrected_lead(rival, leader, metric, self.num_counted)
+        self.num_counted = (
+            num_comparisons * terms.num_looks**2
+        )  # comparisons for which the tests are corrected
+        self.corrected = statistics.corrected_for(self.num_counted)
+        self.lead = corrected_lead(rival, leader, terms.metric, self.num_counted)
         self.names = short_name(leader), short_name(rival)
         self.size = statistics.two_digits(abs(one.mean - two.mean if versus.mean is None else versus.mean))
-        self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {metric.name}"
+        self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {terms.metric.name}"
         # The results behind the lead: `5 paired seeds`, or `4 and 3 unpaired seeds`.
-        unpaired = f"{one.num} and {two.num} unpaired {repetitions}"
+        unpaired = f"{one.num} and {two.num} unpaired {terms.repetitions}"
         self.over = self._pairs("paired ") if versus.num_pairs else unpaired
         names = [short_name(group) for group in beaten]
         self.beaten = f"{len(names)} others" if len(names) > _MAX_NAMES else ", ".join(names)
-        self.obstacle, self.std = self._obstacle(), self._std(noise)
-
-    @cached_property
-    def seeds(self) -> int | None:
-        """The fresh seeds that the observed lead needs; None if they are unknown, no reason, or more than 10,000."""
-        if not self.std or not self.versus.mean or self.obstacle:
-            return None
-        return statistics.seeds_needed(self.versus.mean, self.std, self.num_comparisons)
+        self.obstacle, self.std, self.seeds = self._obstacle(), self._std(noise), None
+        if self.std and versus.mean and not self.obstacle:
+            self.seeds = statistics.seeds_needed(versus.mean, self.std, num_comparisons)
 
     @property
     def decided(self) -> str:
-        p = (
-            "p < 0.001"
-            if (self.versus.p_holm or 0.0) < 0.001
-            else f"p = {statistics.p_value(self.versus.p_holm)}"
-        )
-        evidence = f"{self.over}, {p}{statistics.corrected_for(self.num_counted)}"
+        p = statistics.p_value(self.versus.p_holm)
+        evidence = f"{self.over}, p {'< 0.001' if p == '<0.001' else f'= {p}'}{self.corrected}"
         also = f"; also better than {self.beaten}" if self.beaten else ""
-        leader, rival = self.names
-        lead = f"{leader} is better than {rival} by {self.size} in {self.metric.name}"
+        lead = f"{self.names[0]} is better than {self.names[1]} by {self.size} in {self.terms.metric.name}"
         return f"Decided: {lead} ({evidence}){also}"
 
     @property
@@ -173,33 +157,45 @@ class _Case:
         if self.obstacle:
             return f"Undecided: {self.obstacle}."
         # Above 0 where the leader is better.
-        lead = self.lead if self.metric.mode == "max" else self.lead.negated()
-        low, high, corrected = lead.low, lead.high, statistics.corrected_for(self.num_counted)
-        assert low is not None and high is not None
-        span = " to ".join(map(statistics.two_digits, (low, high)))
-        ends = f"the lead{corrected and f'{corrected},'} is {span}"
+        lead = self.lead if self.terms.metric.mode == "max" else self.lead.negated()
+        assert lead.low is not None and lead.high is not None
+        span = f"{statistics.two_digits(lead.low)} to {statistics.two_digits(lead.high)}"
+        ends = f"the lead{self.corrected and f'{self.corrected},'} is {span}"
         start = f"Undecided: {self.start} over {self.over}"
         also = f" {self.names[0]} is better than {self.beaten}." if self.beaten else ""
         return f"{start}, but either may be better: the 95 % interval of {ends}.{self._advice()}{also}"
 
     def _obstacle(self) -> str:
         """Return the reason beside the size of the lead and its noise, in words; "" if there is none."""
-        (leader, rival), means, mean = self.names, self.means, self.versus.mean
-        if statistics.are_equal(means, means):
-            rounding = "" if means[0] == means[1] else ", but for the rounding of float32 numbers"
-            return f"{leader} and {rival} have the same mean of {self.metric.name}{rounding}"
-        if self.metric.is_better(means[1], means[0]):  # the leader is complete
-            return f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"
-        if self.leader.without_result:
-            return f"{self.start}, but {_shortfall(self.leader)}"
-        if mean is not None and self.metric.is_better(mean, 0.0):
-            few = f"on the {self._pairs('common ')}, {rival} is better by {self.size}"
-            return f"{leader} has the better mean, but {few}"
-        return f"{self.start}, but {self._why_untested()}" if self.versus.p is None else ""
+        (leader, rival), means, versus, metric = self.names, self.means, self.versus, self.terms.metric
+        equal = "" if means[0] == means[1] else ", but for the rounding of float32 numbers"
+        is_behind = versus.mean is not None and metric.is_better(versus.mean, 0.0)
+        on_pairs = f"on the {self._pairs('common ')}, {rival} is better by {self.size}"
+        reasons = (
+            (statistics.are_equal(means, means), f"{leader} and {rival} have the same mean of {metric.name}{equal}"),
+            # The leader is complete.
+            (metric.is_better(means[1], means[0]),
+             f"{rival} has a better mean than {leader}, but {_shortfall(self.rival)}"),
+            (bool(self.leader.without_result), f"{self.start}, but {_shortfall(self.leader)}"),
+            (is_behind, f"{leader} has the better mean, but {on_pairs}"),
+            (versus.p is None, f"{self.start}, but {self._why_untested()}"),
+        )  # fmt: skip
+        return next((text for applies, text in reasons if applies), "")
+
+    def _why_untested(self) -> str:
+        name = self.terms.repetitions
+        if 1 in self.nums:
+            one = f"{self.names[self.nums.index(1)]} has one result"
+            few = f"there is one {name.removesuffix('s')} of each" if self.nums == (1, 1) else one
+            remedy = "" if self.terms.has_folds else ". Add seeds, such as seed=0,1,2"
+            return f"{few}, so chance may explain it{remedy}"
+        if self.versus.num_pairs == 0:
+            return "all results of each are equal, so the noise is unknown"
+        return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
 
     def _pairs(self, kind: str) -> str:
         """Return the number of pairs in words: `2 paired seeds`."""
-        num, word = self.versus.num_pairs, self.repetitions
+        num, word = self.versus.num_pairs, self.terms.repetitions
         if " and " in word:  # such as seeds and folds
             word = "repetitions"
         return f"{num} {kind}{word.removesuffix('s') if num == 1 else word}"
@@ -207,30 +203,17 @@ class _Case:
     def _std(self, noise: NoiseFloor) -> float | None:
         """Return the noise that decides the needed seeds: of the differences of two results, with or without pairs.
 
-        None if it is unknown, or if the results of a group are folds: nobody can add one.
+        None if it is unknown, or if the results of a group are folds.
         """
-        if "fold" in self.repetitions:
-            return None
-        is_paired = self.versus.num_pairs > 0
-        spread = noise.paired if is_paired else noise.unpaired
+        versus = self.versus
+        spread = noise.paired if versus.num_pairs else noise.unpaired
         std, degrees = (None, 0) if spread is None else (spread.std, spread.degrees)
-        error, degrees_of_two = self.versus.error, self.versus.degrees
         # The two may have more seeds in common than all groups have.
-        if is_paired and error and degrees_of_two and degrees_of_two > degrees:
-            std, degrees = error * self.versus.num_pairs**0.5, degrees_of_two
-        if not std or degrees < _MIN_DEGREES:
+        if versus.num_pairs and versus.error and versus.degrees and versus.degrees > degrees:
+            std, degrees = versus.error * versus.num_pairs**0.5, versus.degrees
+        if self.terms.has_folds or not std or degrees < _MIN_DEGREES:
             return None
-        return std if is_paired else 2**0.5 * std
-
-    def _why_untested(self) -> str:
-        if 1 in self.nums:
-            one = f"{self.names[self.nums.index(1)]} has one result"
-            few = f"there is one {self.repetitions.removesuffix('s')} of each" if self.nums == (1, 1) else one
-            remedy = "" if "fold" in self.repetitions else ". Add seeds, such as seed=0,1,2"
-            return f"{few}, so chance may explain it{remedy}"
-        if self.versus.num_pairs == 0:
-            return "all results of each are equal, so the noise is unknown"
-        return f"by the same amount on each of the {self._pairs('common ')}, so the noise is unknown"
+        return std if versus.num_pairs else 2**0.5 * std
 
     def _advice(self) -> str:
         if self.seeds is not None:
@@ -238,8 +221,8 @@ class _Case:
             return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
         if self.std is not None:
             return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."
-        few = "fold" not in self.repetitions
-        return " Of so few seeds, the noise is hardly known; more need a sweep of their own." if few else ""
+        few = " Of so few seeds, the noise is hardly known; more need a sweep of their own."
+        return few * (not self.terms.has_folds)
 
 
 def short_name(group: Group) -> str:
@@ -262,17 +245,18 @@ def _silent(groups: Sequence[Group]) -> str:
     return "".join(f"; {short_name(group)} has no result ({group.lacking})" for group in silent)
 
 
-def _alone(group: Group, metric: Metric, repetitions: str) -> str:
+def _alone(group: Group, terms: Terms) -> str:
     """Return the sentence about the only setting."""
     estimate = group.estimate
     digits = digits_of([estimate.low, estimate.high])
-    mean = f"{metric.name} {number(estimate.mean, digits)}"
+    mean = f"{terms.metric.name} {number(estimate.mean, digits)}"
     if group.num_runs == 1:
         return f"One run: {mean}. There is nothing to compare it with."
     ends = "" if estimate.low is None else f" (95 % interval {interval(estimate.low, estimate.high, digits)})"
-    over = f"over {estimate.num} {repetitions}"
+    over = f"over {estimate.num} {terms.repetitions}"
     if estimate.num == 1:
-        over = "from one seed" if group.num_seeds == 1 else f"from 1 of {group.num_seeds} {repetitions}"
+        of_all = f"from 1 of {group.num_seeds} {terms.repetitions}"
+        over = "from one seed" if group.num_seeds == 1 else of_all
     return f"One setting: {mean} {over}{ends}. There is nothing to compare it with."
 
 

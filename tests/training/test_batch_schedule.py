@@ -123,7 +123,7 @@ def test_rows_and_epochs_count_the_samples_of_every_update(train: Train) -> None
             ("micro_batch_size=64",),
             "micro_batch_size: 64 samples .* global_batch_size=32, 64, 96; these do: 1, 2",
         ),
-        (("lr_scaling=linear",), "lr_scaling: scales to one batch size, but global_batch_size has several"),
+        (("lr_scaling=linear",), "lr_scaling: scales to one number of samples, not to global_batch_size={"),
     ],
 )
 def test_schedules_that_cannot_work_are_refused(
@@ -168,7 +168,10 @@ def test_an_update_of_all_samples_has_the_mean_gradient_of_the_training_set(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["lr_scaling=linear"], r"^lr_scaling: needs a number of samples .* not global_batch_size=all"),
+        (
+            ["lr_scaling=linear"],
+            r"^lr_scaling: scales to one number of samples, not to global_batch_size=all",
+        ),
         (["micro_batch_size=7"], r"^micro_batch_size: 7 samples .* do not divide global_batch_size=60"),
         (["parallel.num_processes=7"], r"^limit_train_samples: 60 is not divisible by 7 ranks; 56 or 63 is"),
         (

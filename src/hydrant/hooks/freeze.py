@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydrant.checks import suggestion
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, log, shown
+from hydrant.errors import ConfigError, first_line, log, shown
 from hydrant.training.trainer import Plan, Trainer
 
 
@@ -35,9 +35,13 @@ class Freeze:
     """
 
     def __init__(self, *, stages: Sequence[Any]) -> None:
-        if not stages:
-            raise ConfigError("stages", needs="at least one, such as [{match: backbone, until: 2ep}]")
-        self._rules = [_parse_stage(stage) for stage in stages]
+        self._rules = list[tuple[re.Pattern[str], Any]]()
+        for stage in stages:
+            try:
+                self._rules.append(_rule(**stage))
+            except (TypeError, re.error) as error:
+                message = f"{shown(stage)} is not a stage: {first_line(error)}"
+                raise ConfigError("stages", message, remedy="write {match: backbone, until: 2ep}") from error
         self.every = [until for _, until in self._rules if until is not None]
         self._stages: list[_Stage] = []
         self._trainable: list[str] = []  # the parameters that the model itself trains
@@ -46,11 +50,10 @@ class Freeze:
         """Check that the stages fit the model and the run.
 
         Raises:
-            ConfigError: a pattern matches nothing, an optimizer has nothing to train, the weights cannot be frozen, or
-                another hook freezes weights too.
+            ConfigError: a pattern matches nothing, the weights cannot be frozen, or another hook freezes weights too.
         """
-        if len(names := plan.hooks.of(Freeze)) > 1:
-            message = f"the hooks {' and '.join(names)} all freeze weights"
+        if len(hooks := plan.hooks.of(Freeze)) > 1:
+            message = f"the hooks {' and '.join(hooks)} all freeze weights"
             raise ConfigError("stages", message, remedy="put all stages into one hook")
         if plan.optimizers.retains_graph:
             message = "weights cannot be frozen if optimizers follow single losses"
@@ -59,18 +62,12 @@ class Freeze:
             _Stage(pattern, None if until is None else plan.clock.updates(until, "stages"))
             for pattern, until in self._rules
         ]
-        names = {id(p): name for name, p in plan.task.model.named_parameters() if p.requires_grad}
+        names = [name for name, p in plan.task.model.named_parameters() if p.requires_grad]
         for stage in self._stages:
-            if not any(stage.pattern.match(name) for name in names.values()):
+            if not any(map(stage.pattern.match, names)):
                 text = shown(stage.pattern.pattern)
-                hint = suggestion(stage.pattern.pattern, names.values(), "Weights")
+                hint = suggestion(stage.pattern.pattern, names, "Weights")
                 raise ConfigError("stages", f"{text} matches no trained weight", remedy=hint)
-        for start in (0, *self._ends()):
-            for optimizer, entry in plan.optimizers.entries.items():
-                if all(id(p) in names and self._freezes(names[id(p)], start) for p in entry.parameters):
-                    whose = "" if optimizer == "main" else f" of the optimizer {optimizer}"
-                    message = f"all weights{whose} are frozen in update {start + 1}"
-                    raise ConfigError("stages", message, remedy="leave some to train")
 
     def on_start(self, trainer: Trainer) -> None:
         """Freeze the weights that are frozen at the update where the run starts or resumes."""
@@ -99,19 +96,9 @@ class Freeze:
             for stage in self._stages
         )
 
-    def _ends(self) -> set[int]:
-        return {stage.end for stage in self._stages if stage.end is not None}
 
-
-def _parse_stage(stage: Any) -> tuple[re.Pattern[str], Any]:
-    form = "{match: backbone, until: 2ep}"
-    if not isinstance(stage, Mapping) or not isinstance(stage.get("match"), str):
-        raise ConfigError("stages", f"{shown(stage)} is not a stage", remedy=f"write {form}")
-    for key in stage.keys() - {"match", "until"}:
-        raise ConfigError("stages", f"a stage has no {key!r}", remedy=f"write {form}")
-    if (until := stage.get("until")) is not None:
+def _rule(*, match: str, until: Any = None) -> tuple[re.Pattern[str], Any]:
+    """Return a stage, whose keys are the arguments."""
+    if until is not None:
         Duration.parse(until, "stages")
-    try:
-        return re.compile(stage["match"]), until
-    except re.error as error:
-        raise ConfigError("stages", f"{stage['match']!r} is no regular expression: {error}") from error
+    return re.compile(match), until

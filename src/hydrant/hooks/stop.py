@@ -36,12 +36,10 @@ class StopAt:
         every: updates, or another duration, between looks at the clock.
 
     Raises:
-        ConfigError: neither is given, or one is not as above.
+        ConfigError: one is not as above.
     """
 
     def __init__(self, *, metric: str | None, time: str | None, every: Any) -> None:
-        if metric is None and time is None:
-            raise ConfigError("metric", needs="a condition such as 'val/accuracy>=0.95', or give time=2h")
         self.every = every
         self._target: Target | None = None if metric is None else parse_target(metric, "metric")
         self._limit = None if time is None else _parse_time(time)

@@ -102,11 +102,6 @@ def test_only_filters_are_converted() -> None:
         assert parameter.is_contiguous() is (name != "2.weight")
 
 
-def test_channels_last_needs_convolutions() -> None:
-    with pytest.raises(ConfigError, match=r"^memory_format: .* this model has none; use memory_format=auto"):
-        prepare(check(compose(["memory_format=channels_last"])))
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [((), True), (("cudnn_benchmark=false",), False), (("deterministic=true",), False)],

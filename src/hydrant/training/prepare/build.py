@@ -122,7 +122,9 @@ def _prepare(
     compilation.check_fits(task, dry.collectives)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
-    check_memory_format(config["memory_format"], task, parallel)
+    if parallel.is_sharded and config["memory_format"] == "channels_last":
+        message = "sharded weights are contiguous"
+        raise ConfigError("memory_format", message, remedy="use memory_format=auto, or parallel=ddp")
     averaging: Averaging = instantiate(config, "averaging", clock)
     prefixes = training_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
@@ -311,18 +313,6 @@ MemoryFormat = Literal["auto", "contiguous_format", "channels_last"]
 
 So the layers after it receive this format too. Tensor cores read it without reordering.
 """
-
-
-def check_memory_format(setting: MemoryFormat, task: nn.Module, parallel: Parallel) -> None:
-    """Raise ConfigError if `channels_last` is configured and nothing can have this format."""
-    if setting != "channels_last":
-        return
-    if parallel.is_sharded:
-        message = "sharded weights are contiguous"
-        raise ConfigError("memory_format", message, remedy="use memory_format=auto, or parallel=ddp")
-    if not _convolutions(task):
-        message = "channels_last is for two-dimensional convolutions, and this model has none"
-        raise ConfigError("memory_format", message, remedy="use memory_format=auto")
 
 
 def uses_channels_last(

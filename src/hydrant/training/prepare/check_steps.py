@@ -51,9 +51,6 @@ def check_steps(
     sparse, host = sparse_parameters(task), torch.device("cpu")
     for name, entry in optimizers.entries.items():
         prefix, kind = config_prefix(name), type(entry.optimizer).__name__
-        if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph
-            message = f"{kind} needs second derivatives, which are not computed"
-            raise ConfigError(f"{prefix}optimizer", message, remedy="choose another optimizer")
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
         try_on = partial(_failure, make_optimizer, entry, partial(_stand_ins, sparse), optimizers.scales_loss)
         failure = try_on(host)

@@ -27,11 +27,13 @@ COUNTS_IN_PYTHON = "it counts in Python, or makes new tensors for its state"
 LANE_BY_LANE = {
     "adafactor": "it branches on a number",
     "ademamix": COUNTS_IN_PYTHON,
+    "asgd": "it branches on a number",
     "kron": "differs between the runs",
     "library": COUNTS_IN_PYTHON,
     "mars": f"{COUNTS_IN_PYTHON}|it branches on a number",  # the latter before timm 1.0.31
     "normuon": "it is made of several optimizers",
     "prodigy": "output with shape",
+    "radam": "it branches on a number",
     "schedule_free_adamw": "it branches on a number",
     "scion": COUNTS_IN_PYTHON,
     "shampoo": "batching rule for aten::addmm_",

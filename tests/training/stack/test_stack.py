@@ -347,7 +347,7 @@ class Drawing(nn.Module):
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [(Branching, "the model Branching|model .Branching."), (Drawing, "Drawing draws random numbers")],
+    [(Branching, r"Branching cannot run .* at test_stack\.py"), (Drawing, "Drawing draws random numbers")],
 )
 def test_what_cannot_be_mapped_is_named(model: type[nn.Module], words: str) -> None:
     with trainers_of(TINY, [*TINY, "seed=1"]) as lanes:

@@ -1,8 +1,7 @@
 """The forward pass of all lanes: `torch.vmap` over the task as it is, recorded once and compiled as one graph."""
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,18 +13,12 @@ from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.tasks.base import kept_buffers
 from hydrant.training.compile.base import Compilation, CompileReport
 from hydrant.training.stack.functions import StackedFunctions, fold_attention
-from hydrant.training.stack.lanes import CannotStack, DecidesByNumber, TensorNumbers, distinct
+from hydrant.training.stack.lanes import CannotStack, TensorNumbers, distinct
 from hydrant.training.stack.random import Draw, RecordDraws, ReplayDraws, choose_drawing
 from hydrant.training.trainer import Trainer
 
-
-@dataclass(frozen=True)
-class LaneNumber:
-    """A number of a module that differs from lane to lane, such as the label smoothing of a task."""
-
-    module: nn.Module  # of the first lane
-    name: str
-    values: Sequence[float]  # by lane
+Number = tuple[nn.Module, str]
+"""A number of a module by its name, such as the label smoothing of a task. The module is of the first lane."""
 
 
 class StackedTask(nn.Module):
@@ -36,11 +29,11 @@ class StackedTask(nn.Module):
         numbers: those that differ between the lanes.
     """
 
-    def __init__(self, task: nn.Module, numbers: Sequence[LaneNumber]) -> None:
+    def __init__(self, task: nn.Module, numbers: Sequence[Number]) -> None:
         super().__init__()
         fold_attention()
         self._task = [task]  # in a list, because it is no part of this module
-        self._numbers = [(number.module, number.name) for number in numbers]
+        self._numbers = numbers
         self._num_targets = 0  # of each lane in the last call, if it is no tensor
 
     def forward(
@@ -81,28 +74,6 @@ class StackedTask(nn.Module):
         )
         return Outcome(losses, measurements, (), counts.get("num", self._num_targets))
 
-    def failing_part(self, error_in: Callable[[], Any]) -> str:
-        """Call a function that fails in the task; return the name of the module that fails."""
-        names = {module: name or "the task" for name, module in self._task[0].named_modules()}
-        entered = list[nn.Module]()
-
-        def enter(module: nn.Module, inputs: Any) -> None:
-            entered.append(module)
-
-        def leave(module: nn.Module, inputs: Any, outputs: Any) -> None:
-            entered.pop()
-
-        with contextlib.ExitStack() as hooks:
-            for module in names:
-                hooks.enter_context(module.register_forward_pre_hook(enter))
-                hooks.enter_context(module.register_forward_hook(leave))
-            with contextlib.suppress(Exception):  # the same one again
-                error_in()
-        if not entered:
-            return "the task"
-        name = names.get(entered[-1], "a copy made in forward")  # it has the hooks of the original
-        return f"{name} ({type(entered[-1]).__name__})"
-
     @contextlib.contextmanager
     def _with_numbers(self, values: Sequence[Tensor]) -> Generator[None]:
         before = [getattr(module, name) for module, name in self._numbers]
@@ -115,39 +86,29 @@ class StackedTask(nn.Module):
                 setattr(module, name, value)
 
 
-def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
-    """Return the numbers of modules that differ between the lanes.
+def differing_numbers(tasks: Sequence[nn.Module]) -> dict[Number, list[float]]:
+    """Return the value in each lane of the numbers of modules that differ between the lanes.
 
     Raises:
         CannotStack: the modules differ in more, or a number is 0 in some lanes only.
     """
-    numbers: list[LaneNumber] = []
+    numbers = dict[Number, list[float]]()
     for modules in zip(*(task.modules() for task in tasks), strict=True):
         by_lane = [plain_attributes(module) for module in modules]
         for name in by_lane[0]:
             values = [attributes.get(name) for attributes in by_lane]
             if all(value == values[0] for value in values):
                 continue
-            where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"
-            if any(type(value) is not float for value in values):
-                raise CannotStack(f"{where} differs between the runs and is no fraction")
-            if 0 in values:
-                raise CannotStack(f"{where} is 0 in some of the runs only")
-            numbers.append(LaneNumber(modules[0], name, values))  # type: ignore[arg-type]
+            if 0 in values or any(type(value) is not float for value in values):
+                where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"
+                raise CannotStack(f"{where} differs between the runs, and is 0 in one or no fraction")
+            numbers[modules[0], name] = values  # type: ignore[assignment]
     return numbers
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
     """Return the attributes of a module itself that are numbers, strings or None."""
     return {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
-
-
-def explain_failure(error: Exception, part: str) -> CannotStack:
-    """Return why a part cannot run for all lanes at once, from the error of torch."""
-    if isinstance(error, DecidesByNumber):
-        return CannotStack(f"{part} decides by a number that differs between the runs")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return CannotStack(f"{part} cannot run for several runs at once ({lines[0]})")
 
 
 class StackedDraws:
@@ -211,10 +172,9 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
     _seed(lane)
     for draw in recorded.draws:
         draw.fill(draw.empty())
-    if not torch.equal(after, _device_state(lane)):
-        raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
-    if not seeding.is_host_state(host):
-        raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
+    if not torch.equal(after, _device_state(lane)) or not seeding.is_host_state(host):
+        name = type(lane.model).__name__
+        raise CannotStack(f"{name} draws random numbers that cannot be drawn for each run alone")
     return recorded.draws, unused
 
 
@@ -223,7 +183,7 @@ def _unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
     # None for a weight that is not used, whatever torch declares.
     gradients: Any = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)
     if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
-        raise CannotStack(f"{_model_name(lane)} has sparse gradients")
+        raise CannotStack(f"{type(lane.model).__name__} has sparse gradients")
     return {name for name, gradient in zip(named, gradients, strict=True) if gradient is None}
 
 
@@ -235,10 +195,6 @@ def _seed(lane: Trainer) -> None:
 def _device_state(lane: Trainer) -> Tensor:
     device = lane.plan.world.device
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _model_name(lane: Trainer) -> str:
-    return type(lane.model).__name__
 
 
 class LaneCompilation(Compilation):

@@ -291,10 +291,11 @@ def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
     """Return whether the weights of each group have made the same number of steps in a lane."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            counts = {
-                _scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state
-            }
-            if len(counts) > 1:
+            states = [optimizer.state[p] for p in group["params"] if p in optimizer.state]
+            numbers = [
+                [v for v in state.values() if isinstance(v, Tensor) and not v.ndim] for state in states
+            ]
+            if len({tuple(map(float, of_weight)) for of_weight in numbers}) > 1:
                 return False
     return True
 
@@ -306,25 +307,9 @@ def separate_counts(optimizers: Sequence[Optimizer]) -> None:
             state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
 
 
-def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the numbers in the state of a weight, such as its count of steps."""
-    return tuple(
-        (key, float(value) if isinstance(value, Tensor) else value)
-        for key, value in state.items()
-        if not isinstance(value, Tensor) or value.ndim == 0
-    )
-
-
 _READS = (Tensor.item, Tensor.__float__, Tensor.__int__)
 _COMPARISONS = {Tensor.__eq__: False, Tensor.__ne__: True, Tensor.eq: False, Tensor.ne: True}
 _FRESH = (torch.empty, torch.zeros, torch.empty_like, torch.zeros_like)
-
-
-class DecidesByNumber(Exception):
-    """The code decides by a number that may differ from lane to lane, or from update to update."""
-
-    def __init__(self, message: str = "it branches on a number") -> None:
-        super().__init__(message)
 
 
 class LaneNumbers:
@@ -358,7 +343,7 @@ class TensorNumbers(FunctionMode):
             lane dimension too.
 
     Raises:
-        DecidesByNumber: other code branches on a tensor.
+        CannotStack: other code branches on a tensor.
     """
 
     def __init__(self, zero: Tensor | None = None) -> None:
@@ -371,7 +356,7 @@ class TensorNumbers(FunctionMode):
         if func in _COMPARISONS and args[0].ndim == 0 and isinstance(args[1], int | float):
             return _COMPARISONS[func]
         if func is Tensor.__bool__:
-            raise DecidesByNumber
+            raise CannotStack("it branches on a number")
         if func is F.cross_entropy and isinstance(named.get("label_smoothing"), Tensor):
             return _smoothed_cross_entropy(*args, **named)
         if (out := named.pop("out", None)) is not None:

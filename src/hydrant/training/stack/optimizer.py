@@ -1,10 +1,9 @@
 """Clipping, the steps of the optimizers and the averages of weights, of all lanes at once."""
 
-import contextlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,13 +27,7 @@ ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAda
 _KERNELS = {"foreach": False, "fused": False}
 """Fields of a group that choose a kernel: those of the plain one can be mapped."""
 
-_TORCH_KERNELS = {**_KERNELS, "capturable": True}
-"""For torch's own optimizers, those that branch on no value. timm checks that `capturable` is used on a GPU only."""
-
-_UNMAPPED = (
-    stack_lanes.DecidesByNumber, RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError,
-    UserWarning,
-)  # fmt: skip
+_UNMAPPED = RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError, UserWarning
 """Errors of a step that cannot be traced for all lanes, and torch's warning that it would make a part lane by lane."""
 
 _NO_BATCHING_RULE = "There is a performance drop"
@@ -62,7 +55,8 @@ class StackedOptimizer:
         numbers: Numbers,
     ) -> None:
         first = optimizers[0]
-        if _holds_optimizers(first):
+        parts = [part for v in vars(first).values() for part in (v if isinstance(v, list) else [v])]
+        if any(isinstance(part, Optimizer) for part in parts):  # they have the groups and states of their own
             raise stack_lanes.CannotStack("it is made of several optimizers")
         if not any(weights):
             raise stack_lanes.CannotStack("its weights get no gradients")
@@ -110,12 +104,11 @@ class StackedOptimizer:
         """Return the gradient of every slot, by group."""
         gradients: list[list[Tensor]] = []
         for weights in self._weights:
-            if weights is None:
+            rows = None if weights is None else weights.rows.grad
+            if weights is None or rows is None:
                 gradients.append([])
-                continue
-            rows = weights.rows.grad
-            assert rows is not None
-            gradients.append([rows] if self._is_flat else weights.stacked(rows))
+            else:
+                gradients.append([rows] if self._is_flat else weights.stacked(rows))
         return gradients
 
     # ---- row by row
@@ -162,12 +155,10 @@ class StackedOptimizer:
         try:
             return self._trace(numbers)
         except _UNMAPPED as error:
-            why = str(error) if isinstance(error, stack_lanes.DecidesByNumber) else typed_line(error)
-            raise stack_lanes.CannotStack(why.partition(". Please file")[0]) from error
+            raise stack_lanes.CannotStack(typed_line(error).partition(". Please file")[0]) from error
 
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
         first = self._optimizers[0]
-        kernels = _TORCH_KERNELS if type(first).__module__.startswith("torch.optim.") else _KERNELS
 
         def step_of_lane(values: Any, gradients: Any, states: Any, group_state: Any, numbers: Any) -> Tensor:
             groups, state = list[dict[str, Any]](), dict[Any, Any]()
@@ -180,7 +171,7 @@ class StackedOptimizer:
                     counts += [(kept[key], count) for key, count in exact.items()]
                     kept_states[value] = {**slot.plain, **kept, **exact}
                     state[value] = dict(kept_states[value])
-                chosen = {key: value for key, value in kernels.items() if key in group}
+                chosen = {key: value for key, value in _KERNELS.items() if key in group}
                 mapped = {**group, **group_state[position], **chosen, "params": values[position]}
                 for name, value in numbers[position].items():
                     set_field(mapped, name, value)
@@ -193,7 +184,7 @@ class StackedOptimizer:
             if before != after or any(
                 not _is_same(state[value], kept) for value, kept in kept_states.items()
             ):
-                raise stack_lanes.DecidesByNumber("it counts in Python, or makes new tensors for its state")
+                raise stack_lanes.CannotStack("it counts in Python, or makes new tensors for its state")
             for count, exact in counts:
                 count.copy_(exact)
             return zero
@@ -202,7 +193,7 @@ class StackedOptimizer:
         def step(*arguments: Any) -> Any:
             return torch.vmap(step_of_lane, randomness="error")(*arguments)
 
-        with _as_if_compiling(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.filterwarnings("error", _NO_BATCHING_RULE)
             program = make_fx(step, tracing_mode="fake")(*self._arguments(numbers))  # without memory
         program.graph.eliminate_dead_code()
@@ -231,26 +222,6 @@ def _is_same(state: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
         return False
     pairs = [(state[key], value) for key, value in kept.items()]
     return all(new is old if isinstance(old, Tensor) else new == old for new, old in pairs)
-
-
-def _holds_optimizers(optimizer: Optimizer) -> bool:
-    """Return whether an optimizer is made of others, which have the groups and states of their own."""
-    values = [
-        v for value in vars(optimizer).values() for v in (value if isinstance(value, list) else [value])
-    ]
-    return any(isinstance(value, Optimizer) for value in values)
-
-
-@contextlib.contextmanager
-def _as_if_compiling() -> Generator[None]:
-    """Let torch's optimizers keep numbers in tensors, as they do while torch.compile traces them."""
-    module: Any = torch.compiler
-    before = module._is_compiling_flag
-    module._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        module._is_compiling_flag = before
 
 
 class StackedSteps:
@@ -369,21 +340,19 @@ class StackedAverages:
     """
 
     def __init__(self, lanes: Sequence[Trainer], stacked: Mapping[int, Tensor]) -> None:
-        self._averages = [
-            cast("ModelAverage", lane.plan.averaging) for lane in lanes if lane.plan.averaging.is_on
-        ]
+        averages = [a for lane in lanes if isinstance(a := lane.plan.averaging, ModelAverage)]
         self._averaged: list[tuple[Tensor, Tensor]] = []
         self._copied: list[tuple[Tensor, Tensor]] = []
         self._distinct: list[ModelAverage] = []
         self._places: list[int] = []
-        if not self._averages:
+        if not averages:
             return
         self._weights = stack_lanes.LaneNumbers(lanes[0].plan.world.device)
         # Lanes whose averages are configured alike, of which the first one gives the weight.
         settings = [repr(lane.plan.config["averaging"]) for lane in lanes]
         first_lanes, self._places = stack_lanes.distinct(settings)
-        self._distinct = [self._averages[n] for n in first_lanes]
-        first, states = self._averages[0], [average.states() for average in self._averages]
+        self._distinct = [averages[n] for n in first_lanes]
+        first, states = averages[0], [average.states() for average in averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
             for name in names:

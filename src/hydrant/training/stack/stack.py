@@ -4,8 +4,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,14 +14,14 @@ from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
-from hydrant.errors import CompileMismatch, NonFiniteError
+from hydrant.errors import CompileMismatch, NonFiniteError, first_line, location
 from hydrant.training.compile.base import Compilation, Eager
 from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.metrics import mean_over_targets
 from hydrant.training.prepare.verify_compile import Gradients, difference
 from hydrant.training.stack import forward
-from hydrant.training.stack.lanes import DecidesByNumber, StackedTensors, distinct
+from hydrant.training.stack.lanes import CannotStack, StackedTensors, distinct
 from hydrant.training.stack.optimizer import StackedAverages, StackedSteps
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
@@ -40,10 +39,9 @@ class StackedMeter:
     def __init__(self, lanes: Sequence[Trainer]) -> None:
         self._lanes = list(lanes)
         self._names: list[str] = []
-        self._pending: list[Tensor] = []  # (lanes, metrics), float64, for each call
-        self._weights: list[Tensor | int] = []  # (lanes,), or one for all lanes
-        self._sums: Tensor | int = 0  # (lanes, metrics)
-        self._weight: Tensor | int = 0  # of the sums
+        self._pending: list[Tensor] = []  # (lanes, metrics and 1), float64, for each call
+        self._weights: list[Tensor] = []  # (lanes,), float64, for each call
+        self._sums: Tensor | int = 0  # (lanes, metrics and weight)
 
     def add(self, values: Mapping[str, Tensor], weights: Tensor | int) -> None:
         """Add means of each lane: numbers, (lanes,), or bool tensors, (lanes, ...), of which the mean is taken.
@@ -52,41 +50,29 @@ class StackedMeter:
             values: by name, the same names at every call.
             weights: the number of targets of each lane, (lanes,), or of all of them. A lane of weight 0 is left out.
         """
-        if not weights.numel() if isinstance(weights, Tensor) else not weights:
+        if isinstance(weights, int) and not weights:
             return
         self._names = list(values)
-        self._pending.append(
-            torch.stack([mean_over_targets(value.detach()) for value in values.values()], dim=1)
-        )
-        self._weights.append(weights)
+        means = [mean_over_targets(value.detach()) for value in values.values()]
+        ones = torch.ones_like(means[0])
+        self._pending.append(torch.stack([*means, ones], dim=1))
+        self._weights.append(ones * weights)
         if len(self._pending) >= _MAX_PENDING:
             self._fold()
 
     def flush(self) -> None:
         """Give the lanes what was added since the last call."""
         self._fold()
-        if isinstance(self._sums, int):
-            return
-        weights = self._weight
-        for lane, trainer in enumerate(self._lanes):
-            weight = weights[lane] if isinstance(weights, Tensor) else weights
-            trainer.meter.add_sums(self._names, self._sums[lane], weight)
-        self._sums = self._weight = 0
+        if isinstance(self._sums, Tensor):
+            for trainer, sums in zip(self._lanes, self._sums, strict=True):
+                trainer.meter.add_sums(self._names, sums[:-1], sums[-1])
+        self._sums = 0
 
     def _fold(self) -> None:
-        if not self._pending:
-            return
-        rows = torch.stack(self._pending, dim=1)  # (lanes, calls, metrics)
-        weights = self._weights[0]
-        if isinstance(weights, Tensor) or len(set(self._weights)) > 1:
-            like = torch.ones(len(rows), dtype=torch.float64, device=rows.device)
-            by_call = torch.stack([like * weight for weight in self._weights], dim=1)[:, :, None]
-            rows = rows.where(by_call != 0, 0.0) * by_call  # the mean of a lane that is left out may be NaN
-            self._weight = self._weight + by_call.sum(dim=(1, 2))
-        else:
-            rows = rows * weights
-            self._weight = self._weight + len(self._weights) * weights
-        self._sums = self._sums + rows.sum(1)
+        if self._pending:
+            rows, weights = torch.stack(self._pending, dim=1), torch.stack(self._weights, dim=1)[:, :, None]
+            rows = rows.where(weights != 0, 0.0)  # the mean of a lane that is left out may be NaN
+            self._sums = self._sums + (rows * weights).sum(1)
         self._pending, self._weights = [], []
 
 
@@ -218,27 +204,20 @@ LaneUpdate = Update | NonFiniteError
 
 
 @dataclass(frozen=True)
-class LaneUpdates(Sequence[LaneUpdate]):
-    """The results of an update of all lanes, which are made when they are read.
+class LaneUpdates:
+    """The results of an update of all lanes. That of a lane is made when it is read, by its number.
 
     Args:
-        num_lanes: of the stack.
         norms: of the gradients before clipping, (lanes,), by name.
         skipped: lanes whose update was not applied.
         errors: of lanes that end.
     """
 
-    num_lanes: int
     norms: Mapping[str, Tensor]
     skipped: Sequence[int]
     errors: Mapping[int, NonFiniteError]
 
-    def __len__(self) -> int:
-        return self.num_lanes
-
-    def __getitem__(self, n: Any) -> Any:  # of one lane
-        if not 0 <= n < self.num_lanes:
-            raise IndexError(n)
+    def __getitem__(self, n: int) -> LaneUpdate:
         if n in self.errors:
             return self.errors[n]
         if n in self.skipped:
@@ -266,8 +245,10 @@ class Stack:
         self._device = self._plan.world.device
         self._draws = forward.StackedDraws(lanes)
         numbers = forward.differing_numbers([lane.task for lane in lanes])
-        self._numbers = [torch.tensor(n.values, dtype=torch.float64, device=self._device) for n in numbers]
-        self._task = forward.StackedTask(self._first.task, numbers)
+        self._numbers = [
+            torch.tensor(values, dtype=torch.float64, device=self._device) for values in numbers.values()
+        ]
+        self._task = forward.StackedTask(self._first.task, list(numbers))
         compilation = self._plan.compilation
         self._compilation: Compilation = Eager(self._plan.world)
         if isinstance(compilation, forward.LaneCompilation) and compilation.of_stack.is_on:
@@ -309,7 +290,7 @@ class Stack:
             self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
         errors = self._count(skipped)
         self._compilation.check_recompiles(self.num_updates)
-        return LaneUpdates(len(self.lanes), norms, skipped, errors)
+        return LaneUpdates(norms, skipped, errors)
 
     @property
     def is_compiled(self) -> bool:
@@ -413,13 +394,14 @@ class Stack:
 
     def _call(self, batch: Batch, drawn: Sequence[Tensor]) -> Outcome:
         numbers = [number.expand(len(self.lanes)) for number in self._numbers]
-        call = partial(self._task, self._tensors.by_name(), numbers, drawn, batch)
         try:
-            return call()
-        except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
+            return self._task(self._tensors.by_name(), numbers, drawn, batch)
+        except (RuntimeError, TypeError, ValueError) as error:
             if is_out_of_memory(error) or self._compilation.is_on:
                 raise
-            raise forward.explain_failure(error, self._task.failing_part(call)) from error
+            why = f"{first_line(error)}, at {location(error)}"
+            name = type(self._first.model).__name__
+            raise CannotStack(f"{name} cannot run for several runs at once ({why})") from error
 
     def _not_finite(self, outcomes: Sequence[Outcome], norms: Mapping[str, Tensor]) -> list[int]:
         """Return the lanes whose losses or gradients are NaN or infinite; waits for the device."""

@@ -142,10 +142,10 @@ def _report(
 ) -> None:
     """Do in each lane what is due after an update."""
     began, ends = time.perf_counter(), dict[int, float]()
-    for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
+    for n, (lane, (due, is_last)) in enumerate(zip(lanes, dues, strict=True)):
         if lane.is_open:
             lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
-            _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
+            _call(lane, _finish_update, lane.trainer, due, updates[n], signum, is_last=is_last)
             ends[id(lane)] = time.perf_counter()
     for lane in lanes:
         if lane.is_open:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, BinaryIO
 
 from hydrant.errors import RecordError, first_line, log, naming, shown
 from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
@@ -24,9 +24,6 @@ from hydrant.records import parse_json
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, RunFolder
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
-
-_OVERLAP = 64
-"""Bytes before the new rows that must be as they were. Else the file was cut and written again."""
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -42,52 +39,23 @@ def read_rows(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the first rows of a file of JSON lines, without a last line that is incomplete; [] if there is no file.
 
     Raises:
-        RecordError: a line is damaged.
+        RecordError: a line is damaged or has more than 32 MiB, or this is no file, or a link to nothing.
     """
-    return GrowingRows(path).read(limit)
+    try:
+        with open_regular(path) as file:
+            return [parse_row(line) for line in islice(_whole_lines(file), limit)]
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not path.is_symlink():
+            return []
+        cause = (error.strerror if isinstance(error, OSError) else None) or first_line(error)
+        raise RecordError(f"{path} is damaged ({cause})", remedy="remove the line, or the file") from error
 
 
-class GrowingRows:
-    """The rows of a file of JSON lines. Only those that were appended since are read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._inode, self._size, self._end = 0, 0, b""  # up to the last row, and the bytes there
-        self._rows: list[dict[str, Any]] = []
-
-    def read(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return all rows, or the first of a file that is read once, without a last line that is incomplete.
-
-        Raises:
-            RecordError: a line is damaged or has more than 32 MiB, or this is no file, or a link to nothing.
-        """
-        try:
-            new = [parse_row(line) for line in islice(self._new_lines(), limit)]
-        except (OSError, ValueError) as error:
-            self._begin(0)
-            if isinstance(error, FileNotFoundError | NotADirectoryError) and not self._path.is_symlink():
-                return []
-            cause = (error.strerror if isinstance(error, OSError) else None) or first_line(error)
-            message = f"{self._path} is damaged ({cause})"
-            raise RecordError(message, remedy="remove the line, or the file") from error
-        self._rows = [*self._rows, *new]
-        return self._rows
-
-    def _new_lines(self) -> Iterator[bytes]:
-        with open_regular(self._path) as file:
-            inode = os.fstat(file.fileno()).st_ino
-            file.seek(max(self._size - len(self._end), 0))
-            if inode != self._inode or file.read(len(self._end)) != self._end:
-                self._begin(inode)
-                file.seek(0)
-            while (line := file.readline(MAX_BYTES)).endswith(b"\n"):
-                self._size, self._end = self._size + len(line), (self._end + line)[-_OVERLAP:]
-                yield line
-            if len(line) == MAX_BYTES:
-                raise ValueError(f"a line has more than {MAX_BYTES:,} bytes")
-
-    def _begin(self, inode: int) -> None:
-        self._inode, self._size, self._end, self._rows = inode, 0, b"", []
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    while (line := file.readline(MAX_BYTES)).endswith(b"\n"):
+        yield line
+    if len(line) == MAX_BYTES:
+        raise ValueError(f"a line has more than {MAX_BYTES:,} bytes")
 
 
 def parse_row(line: bytes) -> dict[str, Any]:

@@ -19,10 +19,15 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The values of a metric after so many updates; NaN for values that were not finite. Equal only to itself."""
+    """The values of a metric after so many updates; NaN for values that were not finite."""
 
     updates: FloatArray
     values: FloatArray
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Series) or not np.array_equal(self.updates, other.updates):
+            return False
+        return np.array_equal(self.values, other.values, equal_nan=True)
 
 
 def series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:

@@ -1,13 +1,10 @@
-"""Read the runs that the words of the command line name, from run folders or from W&B.
-
-A reader that is kept reads only the files that have changed since, and the new rows of metrics.
-"""
+"""Read the runs that the words of the command line name, from run folders or from W&B."""
 
 import glob
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from hydrant.errors import ConfigError, RecordError, first_few
 from hydrant.runs import folder as run_folder
 from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunFolder, RunStatus
-from hydrant.runs.record import GrowingRows
+from hydrant.runs.record import read_metrics
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
 
@@ -74,91 +71,28 @@ def _counts(key: str, by: Sequence[str]) -> bool:
     return key in (*_OPTIONS, "best.metric") or (is_data_key(key) and not key.startswith(_SAME_FOR_ALL))
 
 
-Stamp = tuple[int, int, int] | None
-"""When a file was last written, its size and its inode; None if there is none."""
-
-_OF_HYDRA = (run_folder.HYDRA_OVERRIDES, run_folder.HYDRA_SETTINGS)
-_SETTINGS = (run_folder.CONFIG, *(f"{run_folder.HYDRA}/{name}" for name in _OF_HYDRA))
-_CHANGING = (run_folder.SUMMARY, run_folder.METRICS, run_folder.SCHEDULE_VALUES)
-
-
-def stamp(path: Path) -> Stamp:
+def _read_run(folder: Path) -> Run:
+    name, record = relative(folder.resolve()), RunFolder(folder)
     try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-class RunReader:
-    """Reads runs, each file again only if it has changed."""
-
-    def __init__(self) -> None:
-        self._entries: dict[Path, _Entry] = {}
-
-    def read(self, folder: Path) -> Run:
-        """Return the run of a folder: the same object as before if nothing has changed."""
-        entry = self._entries.setdefault(folder, _Entry(folder))
-        entry.update()
-        return entry.run
-
-
-@dataclass
-class _Entry:
-    """What is known of a run folder."""
-
-    folder: Path
-    settings: Sequence[Stamp] = ()
-    changing: Sequence[Stamp] = ()
-    saved: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the flat config, with the options
-    record: RunFolder = field(init=False)
-    run: Run = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._rows, self._damage = GrowingRows(self.folder / run_folder.METRICS), ""
-
-    def update(self) -> None:
-        settings = [stamp(self.folder / name) for name in _SETTINGS]
-        changing = [stamp(self.folder / name) for name in _CHANGING]
-        if settings == self.settings and changing == self.changing:
-            if self.run.state != RunStatus.DAMAGED and self.run.state != self.record.state:  # of its lock
-                self.run = replace(self.run, state=self.record.state)
-            return
-        self.record = RunFolder(self.folder)
-        if settings != self.settings:
-            self._damage = self._read_settings()
-        self.settings, self.changing = settings, changing
-        self.run = self._read_run()
-
-    def _read_settings(self) -> str:
-        """Read config and options. Return why they cannot be read; "" if they can."""
-        try:
-            saved, options = flatten(self.record.config), run_folder.read_options(self.folder)
-        except RecordError as error:
-            return str(error)
-        self.saved = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
-        return ""
-
-    def _read_run(self) -> Run:
-        name, record = relative(self.folder.resolve()), self.record
-        if self._damage:
-            return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=self._damage, folder=self.folder)
-        config = self.saved or dict(record.choices)  # a run that failed early has no config
-        has_own_name = not (self.folder.resolve().parent / run_folder.SWEEP_PLAN).exists()
-        facts = record.state, config, record.choices, record.summary
-        run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=self.folder)
-        try:
-            rows, schedules = self._rows.read(), read_schedules(self.folder / run_folder.SCHEDULE_VALUES)
-            series = series_by_metric(rows)
-            return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
-        except RecordError as error:
-            return replace(run, state=RunStatus.DAMAGED, error=str(error))
+        saved, options = flatten(record.config), run_folder.read_options(folder)
+    except RecordError as error:
+        return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error), folder=folder)
+    config = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
+    config = config or dict(record.choices)  # a run that failed early has no config
+    has_own_name = not (folder.resolve().parent / run_folder.SWEEP_PLAN).exists()
+    facts = record.state, config, record.choices, record.summary
+    run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=folder)
+    try:
+        rows, schedules = read_metrics(folder), read_schedules(folder / run_folder.SCHEDULE_VALUES)
+    except RecordError as error:
+        return replace(run, state=RunStatus.DAMAGED, error=str(error))
+    series = series_by_metric(rows)
+    return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
 
 
 def read_runs(
     words: Sequence[str],
     by: Sequence[str] = (),
-    reader: RunReader | None = None,
     tell: Callable[[str], None] = notice,
 ) -> list[Run]:
     """Read the runs of all words, each once; named after their folders if these names differ.
@@ -170,8 +104,7 @@ def read_runs(
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    reader = reader or RunReader()
-    return _with_short_names(_read(words, partial(_read_same_question, by=by, reader=reader, tell=tell)))
+    return _with_short_names(_read(words, partial(_read_same_question, by=by, tell=tell)))
 
 
 def read_runs_by_path(words: Sequence[str]) -> list[Run]:
@@ -180,7 +113,7 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _read(words, partial(_read_word, reader=RunReader(), tell=notice))
+    return _read(words, partial(_read_word, tell=notice))
 
 
 def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
@@ -194,10 +127,8 @@ def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> li
     return _without_copies(list(runs.values()))
 
 
-def _read_same_question(
-    word: str, by: Sequence[str], reader: RunReader, tell: Callable[[str], None]
-) -> Sequence[Run]:
-    runs, folder = _read_word(word, reader, tell), Path(word)
+def _read_same_question(word: str, by: Sequence[str], tell: Callable[[str], None]) -> Sequence[Run]:
+    runs, folder = _read_word(word, tell), Path(word)
     is_job_or_sweep = run_folder.is_run_folder(folder) or (folder / run_folder.SWEEP_PLAN).exists()
     if is_job_or_sweep or not folder.is_dir():
         return runs
@@ -207,7 +138,7 @@ def _read_same_question(
     return kept
 
 
-def _read_word(word: str, reader: RunReader, tell: Callable[[str], None]) -> Sequence[Run]:
+def _read_word(word: str, tell: Callable[[str], None]) -> Sequence[Run]:
     if word.startswith(WANDB_PREFIX):
         from hydrant.commands.compare.wandb_source import read_wandb_runs  # uses the W&B SDK
 
@@ -216,17 +147,17 @@ def _read_word(word: str, reader: RunReader, tell: Callable[[str], None]) -> Seq
     if not paths:
         remedy = near_folders(Path(word)) or "give run folders, sweeps or globs of them"
         raise ConfigError("RUNS", f"{word!r} is not a folder", remedy=remedy)
-    return [run for path in paths for run in _read_below(path, reader, tell)]
+    return [run for path in paths for run in _read_below(path, tell)]
 
 
-def _read_below(path: Path, reader: RunReader, tell: Callable[[str], None]) -> list[Run]:
+def _read_below(path: Path, tell: Callable[[str], None]) -> list[Run]:
     """Read a run folder, or the runs below a folder with the jobs of a sweep that never started."""
     if not path.is_dir():  # a glob also finds files such as sweep.csv
         return []
     if run_folder.is_run_folder(path):
-        return [reader.read(path)]
+        return [_read_run(path)]
     folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
-    runs = [run for folder in folders for run in _read_below(folder, reader, tell)]
+    runs = [run for folder in folders for run in _read_below(folder, tell)]
     return runs + _missing_jobs(path, runs, tell) if (path / run_folder.SWEEP_PLAN).exists() else runs
 
 

@@ -25,7 +25,7 @@ from hydrant.commands.compare.curves import curves
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.serialize import to_dict
-from hydrant.commands.compare.sources import RunReader, read_runs
+from hydrant.commands.compare.sources import read_runs
 from hydrant.errors import HydrantError
 from hydrant.files.atomic_write import json_safe, replace_file
 from hydrant.runs.folder import PICTURES, SWEEP_PLAN, RunStatus
@@ -151,15 +151,15 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
         ConfigError: as `read_runs` and `compare`, unless a run that trains may still write what is missing.
         KeyboardInterrupt: Ctrl-C; the last page no longer loads itself again.
     """
-    reader, tell, known, rest = RunReader(), cache(notice), list[Run](), _REST
+    tell, known, rest = cache(notice), list[Run](), _REST
     comparison: Comparison | None = None
     try:
         while True:
             began, is_first = time.process_time(), not known
-            runs = read_runs(words, question.varied, reader, tell)
+            runs = read_runs(words, question.varied, tell)
             now = progress(runs)
             is_live = bool(now["running"] or now["num_waiting"])
-            if runs != known:  # a run whose files have not changed has the same objects as before
+            if runs != known:
                 with suppress(HydrantError) if is_live else nullcontext():
                     comparison = compare(runs, question)
                     write_page(comparison, path, max(rest, _RELOAD) if is_live else 0.0)

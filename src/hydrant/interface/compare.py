@@ -72,7 +72,7 @@ class Comparison:
         for group in self.to_dict()["groups"]:
             counts, versus = {key: group[key] for key in ("num", "num_runs")}, group["versus"] or {}
             figures = {key: group[key] for key in _FIGURES}
-            figures |= {name: versus.get(key) for name, key in _DIFFERENCES.items()}
+            figures |= {name: versus.get(key) for key, name in _DIFFERENCES.items()}
             floats = {name: math.nan if value is None else value for name, value in figures.items()}
             rows.append({"group": group["name"], **group["labels"], **counts, **floats})
         return data_frame(rows).set_index("group")
@@ -105,13 +105,13 @@ _FIGURES = ("mean", "low", "high", "std", "std_low", "std_high", "median", "best
 """The columns of `Comparison.groups` about the results."""
 
 _DIFFERENCES = {
-    "difference": "mean",
-    "difference_low": "low",
-    "difference_high": "high",
+    "mean": "difference",
+    "low": "difference_low",
+    "high": "difference_high",
     "p": "p",
     "p_holm": "p_holm",
 }
-"""The columns of `Comparison.groups` about the difference from the baseline, with their names in `to_dict`."""
+"""The columns of `Comparison.groups` about the difference from the baseline, by their names in `to_dict`."""
 
 
 @known_arguments

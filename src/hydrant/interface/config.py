@@ -1,9 +1,8 @@
 """`hydrant.compose`: the config of a run, composed and checked."""
 
-import contextlib
 import copy
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -93,22 +92,16 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     (0.2, 10)
     """
     check_value("overrides", Sequence[str], overrides)
-    with HYDRA_LOCK, process_settings(), _conf_folder(conf):
+    if conf is not None and not Path(conf).is_dir():
+        remedy = "give the folder of your config groups"
+        raise ConfigError("conf", f"{conf} is not a folder", remedy=remedy)
+    with HYDRA_LOCK, process_settings():  # which restores the variable
+        if conf is not None:
+            os.environ["HYDRANT_CONF"] = str(conf)
         try:
             return Config(compose_run(overrides))
         except HYDRA_ERRORS as error:
             raise explain(error) from None  # the message says all that Hydra's does
-
-
-@contextlib.contextmanager
-def _conf_folder(conf: str | Path | None) -> Generator[None]:
-    """Use a conf folder of the user; `process_settings` restores the variable."""
-    if conf is not None:
-        if not Path(conf).is_dir():
-            remedy = "give the folder of your config groups"
-            raise ConfigError("conf", f"{conf} is not a folder", remedy=remedy)
-        os.environ["HYDRANT_CONF"] = str(conf)
-    yield
 
 
 def _frozen(value: Any) -> Any:

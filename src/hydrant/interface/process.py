@@ -31,13 +31,28 @@ def _random_state() -> Generator[None]:
 
 @contextlib.contextmanager
 def _torch_settings() -> Generator[None]:
-    cudnn: Any = torch.backends.cudnn
-    before, determinism = (cudnn.benchmark, cudnn.deterministic), _determinism()
+    """Restore the settings of kernels. For the precision of float32, torch has older and newer ones.
+
+    A run sets the older ones, and these set the newer ones. Torch refuses to read an older setting that contradicts a
+    newer one of the user; such a setting is left as it is.
+    """
+    backends: Any = torch.backends
+    newer = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    settings = [(backends.cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32")]
+    settings += [(backend, "fp32_precision") for backend in newer]
+    before, matmul, determinism = list[tuple[Any, str, Any]](), None, _determinism()
+    with contextlib.suppress(RuntimeError):
+        matmul = torch.get_float32_matmul_precision()
+    for backend, name in settings:
+        with contextlib.suppress(RuntimeError):
+            before.append((backend, name, getattr(backend, name)))
     try:
-        with _float32_precision():
-            yield
+        yield
     finally:
-        cudnn.benchmark, cudnn.deterministic = before
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        for setting in before:
+            setattr(*setting)
         if _determinism() != determinism:  # the setter imports Inductor
             enabled, warn_only = determinism
             torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
@@ -45,29 +60,3 @@ def _torch_settings() -> Generator[None]:
 
 def _determinism() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-@contextlib.contextmanager
-def _float32_precision() -> Generator[None]:
-    """Restore the precisions of float32 kernels, which torch has older and newer settings for.
-
-    A run sets the older ones, and these set the newer ones. Torch refuses to read an older setting that contradicts a
-    newer one of the user; such a setting is left as it is.
-    """
-    backends: Any = torch.backends
-    flags = [backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn]
-    precisions = [flag.fp32_precision for flag in flags]
-    matmul = allow_tf32 = None
-    with contextlib.suppress(RuntimeError):
-        matmul = torch.get_float32_matmul_precision()
-    with contextlib.suppress(RuntimeError):
-        allow_tf32 = backends.cudnn.allow_tf32
-    try:
-        yield
-    finally:
-        if matmul is not None:
-            torch.set_float32_matmul_precision(matmul)
-        if allow_tf32 is not None:
-            backends.cudnn.allow_tf32 = allow_tf32
-        for flag, precision in zip(flags, precisions, strict=True):
-            flag.fp32_precision = precision

@@ -1,4 +1,4 @@
-"""`hydrant compare --wandb` saves workspaces and a report with the real SDK."""
+"""`hydrant compare --wandb` saves workspaces with the real SDK."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hydrant import cli
 def test_the_comparison_is_saved_in_wandb(
     wandb_server: WandbServer, make_wandb: Make, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The stand-in accepts the workspace and report that wandb-workspaces sends. How W&B draws them is not tested."""
+    """The stand-in accepts the workspace that wandb-workspaces sends. How W&B draws them is not tested."""
     for optimizer, final in {"adamw": 0.94, "sgd": 0.90}.items():
         log_run_folder(
             write_run(workdir / "study" / optimizer, {"optimizer": optimizer}, final, num_rows=3), make_wandb
@@ -27,22 +27,17 @@ def test_the_comparison_is_saved_in_wandb(
     assert cli.main(["compare", "study", "--wandb"]) == 0
     printed = capsys.readouterr()
     assert f"W&B workspace: {wandb_server.url}/tester/study?nw=" in printed.err
-    assert f"W&B report: {wandb_server.url}/tester/study/reports/val-accuracy-by-optimizer--" in printed.err
     assert "1 of the 3 runs are not in W&B" in printed.err
 
-    workspace, report = wandb_server.views
+    [workspace] = wandb_server.views
     ids = sorted(run.run_id for run in wandb_server.runs.values())
-    assert workspace["displayName"] == report["displayName"] == "val accuracy by optimizer"
-    texts = [json.dumps(view["spec"]) for view in (workspace, report)]
-    for text in texts:
-        assert all(run_id in text for run_id in ids)
-        assert "optimizer.value" in text
-        assert '"val/accuracy"' in text
-        assert '"num_updates"' in text
-        assert "config:optimizer.value" in text, "an axis of the parallel coordinates"
-    assert "Undecided: adamw leads sgd by 0.04" in texts[1]
-    assert "Noise floor and seeds" in texts[1], "the report has the details"
-    assert "--details" not in texts[1]
+    assert workspace["displayName"] == "val accuracy by optimizer"
+    text = json.dumps(workspace["spec"])
+    assert all(run_id in text for run_id in ids)
+    assert "optimizer.value" in text
+    assert '"val/accuracy"' in text
+    assert '"num_updates"' in text
+    assert "config:optimizer.value" in text, "an axis of the parallel coordinates"
 
 
 def test_saving_needs_a_login(
@@ -51,7 +46,7 @@ def test_saving_needs_a_login(
     write_run(workdir / "run", {}, 0.9)
     assert cli.main(["compare", "run", "--wandb"]) == 2
     printed = capsys.readouterr()
-    assert "a workspace and a report need a login: `wandb login`" in printed.err
+    assert "a workspace needs a login: `wandb login`" in printed.err
     assert printed.out == "", "nothing is compared without a login"
 
 

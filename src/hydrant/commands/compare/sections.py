@@ -149,8 +149,7 @@ def _sensitivity(sensitivity: Sensitivity) -> Section:
         ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
         [_basin_row(line, digits) for line in sensitivity.lines], page_only=[6],
     )  # fmt: skip
-    first, *rest = sensitivity.sentences  # those between are the rows
-    return Section("sensitivity", "Sensitivity to the learning rate", [first, *rest[-1:]], [table])
+    return Section("sensitivity", "Sensitivity to the learning rate", sensitivity.sentences, [table])
 
 
 def _basin_row(line: Line, digits: int) -> list[str]:

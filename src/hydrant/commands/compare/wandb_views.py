@@ -1,12 +1,10 @@
-"""Save a comparison in W&B as workspaces and a report, with the same groups. Needs the extra `wandb-workspaces`."""
+"""Save a comparison in W&B as workspaces, with the same groups. Needs the extra `wandb-workspaces`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.text_report import to_text
 from hydrant.errors import ConfigError, first_line
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
@@ -26,11 +24,11 @@ def check_login() -> None:
     with sdk_session(fail_fast=True):
         problem = access_problem()
     if problem is not None:
-        raise ConfigError(_FLAG, problem, remedy="a workspace and a report need a login: `wandb login`")
+        raise ConfigError(_FLAG, problem, remedy="a workspace needs a login: `wandb login`")
 
 
 def save_views(comparison: Comparison) -> list[str]:
-    """Save a workspace in every project of the runs, and a report in the first. Return lines with their addresses.
+    """Save a workspace in every project of the runs. Return lines with their addresses.
 
     Raises:
         ConfigError: none of the runs is in W&B, or W&B rejects the views.
@@ -42,7 +40,6 @@ def save_views(comparison: Comparison) -> list[str]:
     try:
         with sdk_session(fail_fast=True):
             lines = [f"W&B workspace: {_workspace(comparison, path, ids)}" for path, ids in projects.items()]
-            lines.append(f"W&B report: {_report(comparison, projects)}")
     except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
         raise ConfigError(_FLAG, f"W&B rejects the comparison ({first_line(error)})") from error
     return lines + [f"{num_missing} of the {len(comparison.runs)} runs are not in W&B"] * (num_missing > 0)
@@ -79,24 +76,6 @@ def _workspace(c: Comparison, path: str, run_ids: Sequence[str]) -> str:
     return workspace.save().url
 
 
-def _report(c: Comparison, projects: Mapping[str, Sequence[str]]) -> str:
-    from wandb_workspaces import expr
-    from wandb_workspaces.reports import v2 as wr
-
-    keys = [f"config.{key}" for key in c.by]
-    runsets = [
-        wr.Runset(*path.split("/"), name=path, filters=[expr.Metric("ID").isin(list(ids))], groupby=keys)
-        for path, ids in projects.items()
-    ]
-    entity, project = next(iter(projects)).split("/")
-    text = re.sub(r"\033\[\d+m", "", to_text(c, None, details=True))  # without bold
-    report = wr.Report(
-        entity=entity, project=project, title=_title(c), description="Saved by hydrant compare", width="fluid",
-        blocks=[wr.CodeBlock(code=text, language="markdown"), wr.PanelGrid(runsets=runsets, panels=_panels(c))],
-    )  # fmt: skip
-    return report.save().url
-
-
 def _panels(c: Comparison) -> list[Any]:
     """Return the figures of the page that W&B has too."""
     from wandb_workspaces.reports import v2 as wr
@@ -115,6 +94,4 @@ def _panels(c: Comparison) -> list[Any]:
         wr.ParameterImportancePlot(with_respect_to=c.metric.name),
         wr.RunComparer(diff_only=True),
     ]
-    for place, panel in enumerate(panels):  # two side by side; a report is 24 units wide
-        panel.layout = wr.Layout(x=12 * (place % 2), y=8 * (place // 2), w=12, h=8)
     return panels

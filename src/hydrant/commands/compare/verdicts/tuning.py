@@ -9,6 +9,7 @@ from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
 from hydrant.commands.compare.run import Run
 from hydrant.config.schema import REPETITIONS
+from hydrant.errors import first_few
 from hydrant.runs.folder import RunStatus
 from hydrant.terminal.text import number
 
@@ -229,21 +230,18 @@ def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
         "The basin of an optimizer holds the learning rates whose mean is within "
         f"{number(sensitivity.tolerance)} of its best ({source})."
     ]
-    sentences += [_line_sentence(line) for line in sensitivity.lines if line.basin is not None]
+    at_end = [
+        line.name
+        for line in sensitivity.lines
+        if line.basin and line.basin.best_lr in (line.lrs[0], line.lrs[-1])
+    ]
+    if at_end:
+        sentences.append(
+            f"The best lr is the smallest or the largest tried, so try further: {first_few(at_end)}."
+        )
     sentences.append(
         "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
         "times off still works. This says nothing about other settings, and basins move with batch size, width and "
         "budget."
     )
     return sentences
-
-
-def _line_sentence(line: Line) -> str:
-    basin = line.basin
-    assert basin is not None
-    at_least = "at least " if basin.is_low_open or basin.is_high_open else ""
-    text = f"{line.name}: best at lr {basin.best_lr:g}, basin {at_least}a factor of {number(basin.factor)}"
-    if basin.best_lr in (line.lrs[0], line.lrs[-1]):
-        end = "smallest" if basin.best_lr == line.lrs[0] else "largest"
-        return f"{text}. The best lr is the {end} tried, so try further."
-    return f"{text}."

@@ -114,9 +114,8 @@ def test_a_run_is_uploaded_once_with_its_checkpoint_also_after_a_move(
 ) -> None:
     saved = checkpoint(study / "first", 5)
     (study / "first" / "checkpoints" / "best").symlink_to(saved.name)
-    (study / "first" / "config.yaml").write_text("seed: 0\n")
     content = (saved / "model.safetensors").read_bytes()
-    run_offline("first", log_checkpoints="best", log_config=True)
+    run_offline("first", log_checkpoints="best")
     (study / "first" / "checkpoints" / "best").unlink()
     for file in saved.iterdir():  # as the retention of checkpoints does
         file.unlink()
@@ -140,11 +139,10 @@ def test_a_run_is_uploaded_once_with_its_checkpoint_also_after_a_move(
         "num_updates": 5,
         "wandb": address,
     }
-    weights, config = sorted(run.artifacts, key=lambda a: a.kind)
+    (weights,) = run.artifacts
     assert (weights.kind, weights.metadata, weights.is_committed) == ("checkpoint", {"num_updates": 5}, True)
     assert set(weights.aliases) == {"latest", "best", "update_00000005"}
     assert weights.files["model.safetensors"] == content
-    assert config.files == {"config.yaml": b"seed: 0\n"}
     assert not (study / "moved" / STAGING).exists()
 
     num_operations = len(wandb_server.operations)
@@ -333,9 +331,9 @@ def test_an_upload_that_times_out_has_failed_and_is_repeated_later(
 def test_a_missing_file_of_an_artifact_is_an_error(
     run_offline: Callable[..., Path], sync: Callable[..., Report], wandb_server: WandbServer, study: Path
 ) -> None:
-    (study / "first").mkdir(parents=True)
-    (study / "first" / "config.yaml").write_text("seed: 0\n")
-    folder = run_offline("first", log_config=True)
-    (folder / STAGING / "config.yaml" / "config.yaml").unlink()
-    assert "config.yaml of an artifact is missing" in sync("study", status=1)["study/first"]["detail"]
+    saved = checkpoint(study / "first", 5)
+    (study / "first" / "checkpoints" / "best").symlink_to(saved.name)
+    folder = run_offline("first", log_checkpoints="best")
+    (folder / STAGING / saved.name / "model.safetensors").unlink()
+    assert "model.safetensors of an artifact is missing" in sync("study", status=1)["study/first"]["detail"]
     assert wandb_server.runs == {}

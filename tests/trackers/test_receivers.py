@@ -12,7 +12,7 @@ from hydrant.safety.trust import RECEIVERS
 
 HARMLESS = {
     "experiment", "finish_timeout", "flush_seconds", "group", "init_timeout", "job_type", "log_checkpoints",
-    "log_config", "machine_info", "mode", "name", "notes", "probe_timeout", "project", "save_code", "tags",
+    "machine_info", "mode", "name", "notes", "probe_timeout", "project", "save_code", "tags",
 }  # fmt: skip
 """Keys that choose what is sent, when and under which name, but not to whom."""
 

@@ -108,14 +108,10 @@ def _run_sweep(config: DictConfig, composer: Composer) -> int:
     stop_status, failure = 0, None
     try:
         sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
-    except HydrantError as error:
+    except (HydrantError, KeyboardInterrupt) as error:
         if not sweep.has_run:
             raise
-        failure = error
-    except KeyboardInterrupt:
-        if not sweep.has_run:
-            raise
-        stop_status = 130
+        stop_status, failure = (0, error) if isinstance(error, HydrantError) else (130, None)
     except Stopped as request:
         stop_status = request.exit_status
     except HydraException:
@@ -160,7 +156,6 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
         import torch.distributed as dist
 
         from hydrant.runs.execute import execute
-        from hydrant.runs.ranks import write_error_file
         from hydrant.training.distributed.world import World, end_process
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -176,8 +171,6 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
             return error.exit_status
     os.environ.update(variables)
     result = RunResult.finished() if job is None else execute(job)
-    if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
-        write_error_file(result.message)
     status = result.exit_status
     if world.is_rank_zero:
         status = report(result) if job is None else _ended(job, result)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import RankDied, RankHung, log_errors
-from hydrant.files.redaction import redacted, redacted_text
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import SUMMARY, RunFolder, mark_failed, mark_preempted
 from hydrant.runs.job import Job, RunResult, report_part
 from hydrant.signals import STOP_SIGNALS, killed_by, sigint_blocked, signal_name
@@ -73,13 +73,6 @@ def take_job() -> Job | None:
 def write_result(folder: Path, rank: int, result: RunResult) -> None:
     """Write the result of a rank for the launching process."""
     _write(folder / f"result-{rank}.json", redacted(result.to_json()))
-
-
-def write_error_file(message: str) -> None:
-    """Write the reason for a rank's failure into the file that torchrun reads for its final report."""
-    details = {"py_callstack": redacted_text(message), "timestamp": int(time.time())}
-    content = {"message": {"message": details["py_callstack"], "extraInfo": details}}
-    _write(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), content)
 
 
 def _write(file: Path, content: Any) -> None:

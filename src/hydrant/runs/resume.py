@@ -52,7 +52,6 @@ class Start:
     is_foreign: bool = False  # the checkpoint is in another run's folder and will be copied
     is_finished: bool = False
     changes: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # resume_strict=false allows them
-    replaced: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # of the ended run that it replaces
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         changes = changed_keys(config, source)
         return Start(source, SavedCheckpoint(checkpoint), is_foreign=True, changes=changes)
     weights = None if init_from is None else find_weights(init_from, "init_from")
-    return Start(run, weights=weights, replaced=existing.changes)
+    return Start(run, weights=weights)
 
 
 def existing_run(config: Mapping[str, Any], run: RunFolder) -> ExistingRun:

@@ -211,9 +211,6 @@ class Session:
         """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
         start, state = self._start, trainer.state
         if start.checkpoint is None:
-            if start.replaced:
-                changes = describe_changes(start.replaced)
-                log.info("this run replaces one that ended without a checkpoint; changed since: %s", changes)
             return
         log.info("continuing from %s at update %d", relative(start.checkpoint.path), state.num_updates)
         if start.changes:

@@ -61,7 +61,7 @@ class WandbTracker(Tracker):
     (`WANDB_PROJECT` and so on), else `hydrant` and those of the run's identity. `probe_timeout`, `init_timeout` and
     `finish_timeout` limit, in seconds, the probe of the server, the start of the run and the last upload.
     `log_checkpoints` uploads artifacts: the best or the last checkpoint when the run ends, or every checkpoint.
-    `log_config` uploads config.yaml as an artifact. `save_code` lets W&B upload the source, `machine_info` the command
+    `save_code` lets W&B upload the source, `machine_info` the command
     line, host, git remote, installed packages and hardware load.
 
     Raises:
@@ -85,7 +85,6 @@ class WandbTracker(Tracker):
         init_timeout: float,
         finish_timeout: float,
         log_checkpoints: Literal["none", "best", "last", "all"],
-        log_config: bool,
         save_code: bool,
         machine_info: bool,
     ) -> None:
@@ -100,7 +99,7 @@ class WandbTracker(Tracker):
         self._may_lack_key = mode == "auto" and not os.environ.get("WANDB_MODE")
         self._lacks_key = False
         check_known("tracker.log_checkpoints", "choice", log_checkpoints, CHECKPOINT_CHOICES)
-        self._log_checkpoints, self._log_config = log_checkpoints, log_config
+        self._log_checkpoints = log_checkpoints
         self._best = identity.best
         self._path: str | None = None
         self._sync_command = ""
@@ -175,7 +174,9 @@ class WandbTracker(Tracker):
         """Write the best values and end the run, within `finish_timeout` and a few seconds. Raises nothing."""
         if self._run is None:
             return
-        self._log_artifacts()
+        link = self._folder / "checkpoints" / self._log_checkpoints
+        if link.exists():  # best or last
+            self._log_checkpoint(link.resolve(), [link.name])
         run, self._run = self._run, None
 
         def end() -> None:
@@ -251,23 +252,22 @@ class WandbTracker(Tracker):
             import wandb
 
             sdk.turn_off_analytics()
-            with sdk.without_launch():
-                run = wandb.init(
-                    **arguments,
-                    mode=mode,
-                    id=self._id,
-                    dir=str(sdk.files_folder(self._folder)),
-                    resume="allow",
-                    reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
-                    allow_val_change=True,
-                    settings=wandb.Settings(
-                        **self._settings,
-                        console="off",
-                        silent=True,
-                        finish_timeout_raises=True,
-                        x_transaction_log_flush_interval=1.0,  # by default a kill loses up to 15 s of rows
-                    ),
-                )
+            run = wandb.init(
+                **arguments,
+                mode=mode,
+                id=self._id,
+                dir=str(sdk.files_folder(self._folder)),
+                resume="allow",
+                reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
+                allow_val_change=True,
+                settings=wandb.Settings(
+                    **self._settings,
+                    console="off",
+                    silent=True,
+                    finish_timeout_raises=True,
+                    x_transaction_log_flush_interval=1.0,  # by default a kill loses up to 15 s of rows
+                ),
+            )
             _define_metrics(run, self._best)
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
             if mode == "online" and not self._sdk.is_shared:
@@ -307,22 +307,7 @@ class WandbTracker(Tracker):
         self._send(send)
 
     def _log_checkpoint(self, path: Path, aliases: Sequence[str]) -> None:
-        metadata = {"num_updates": int(path.name.rpartition("_")[2])}
-        self._log_artifact(path, "checkpoint", [path.name, *aliases], metadata)
-
-    def _log_artifacts(self) -> None:
-        """Log the artifacts of a run that ends: the best or last checkpoint, and the config."""
-        link = self._folder / "checkpoints" / self._log_checkpoints
-        if link.exists():  # best or last
-            self._log_checkpoint(link.resolve(), [link.name])
-        config = self._folder / "config.yaml"
-        if self._log_config and config.exists():
-            self._log_artifact(config, "config", [], {})
-
-    def _log_artifact(
-        self, source: Path, kind: str, aliases: Sequence[str], metadata: dict[str, Any]
-    ) -> None:
-        """Log a file or folder of the run folder as a version of the artifact `<kind>-<run id>`.
+        """Log a checkpoint as a version of the artifact `checkpoint-<run id>`.
 
         Its files are linked into `STAGING`: a later upload finds them although the checkpoint has been removed or the
         run folder moved. The links are safe, because files of checkpoints are never rewritten.
@@ -331,11 +316,12 @@ class WandbTracker(Tracker):
         def send(run: wandb.Run) -> None:
             import wandb
 
-            staged = self._folder / STAGING / source.name
+            staged = self._folder / STAGING / path.name
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
-            artifact = wandb.Artifact(f"{kind}-{run.id}", type=kind, metadata=metadata)
-            for file in sorted(source.iterdir()) if source.is_dir() else [source]:
+            metadata = {"num_updates": int(path.name.rpartition("_")[2])}
+            artifact = wandb.Artifact(f"checkpoint-{run.id}", type="checkpoint", metadata=metadata)
+            for file in sorted(path.iterdir()):
                 link = staged / file.name
                 try:
                     link.hardlink_to(file)
@@ -343,7 +329,7 @@ class WandbTracker(Tracker):
                     shutil.copyfile(file, link)
                 artifact.add_file(str(link), name=file.name, policy="immutable", skip_cache=True)
             with self._artifacts_staged():
-                run.log_artifact(artifact, aliases=list(aliases))
+                run.log_artifact(artifact, aliases=[path.name, *aliases])
 
         self._send(send)
 

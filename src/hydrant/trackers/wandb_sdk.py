@@ -98,26 +98,6 @@ def turn_off_analytics() -> None:
         importlib.import_module("wandb.analytics.opentelemetry.opentelemetry_proxy").disable()
 
 
-@contextlib.contextmanager
-def without_launch() -> Generator[None]:
-    """Keep `wandb.init` from importing W&B Launch, which takes half a second, for inputs that were staged there.
-
-    Written against W&B 0.31 in November 2026. Who stages inputs has imported Launch before.
-    """
-    from wandb.sdk.wandb_run import Run
-
-    name = "_detect_and_apply_job_inputs"
-    look = None if "wandb.sdk.launch" in sys.modules else getattr(Run, name, None)
-    if look is None:
-        yield
-        return
-    setattr(Run, name, lambda run: None)  # pyright: ignore[reportUnknownLambdaType]
-    try:
-        yield
-    finally:
-        setattr(Run, name, look)
-
-
 def stop_core() -> None:
     """Stop wandb-core, so that the next run starts a new one. Never raises: the SDK exits where wandb-core has died."""
     with contextlib.suppress(Exception, SystemExit):

@@ -167,39 +167,6 @@ def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Mapping[st
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A bar from 0 to `value` with an error bar from `low` to `high` and a note to its right."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-    note: str
-    is_marked: bool  # drawn in grey
-
-
-def draw_bars(bars: Sequence[Bar], path: Path, *, title: str, unit: str, marked: str, plain: str) -> None:
-    """Write a PNG of bars, the first on top; `marked` and `plain` are the legends of the two colors."""
-    figure = _new_figure(9, 1.4 + 0.35 * len(bars), layout="constrained")
-    axes = figure.subplots()
-    for name, color, is_marked in ((plain, "tab:blue", False), (marked, "tab:gray", True)):
-        positions = [n for n, bar in enumerate(bars) if bar.is_marked == is_marked]
-        if positions:
-            axes.barh(positions, [bars[n].value for n in positions], color=color, label=name)
-    ends = [max(bar.value, bar.high) for bar in bars]
-    for n, (bar, end) in enumerate(zip(bars, ends, strict=True)):
-        axes.hlines(n, bar.low, bar.high, color="black", linewidth=1)
-        axes.annotate(bar.note, (end, n), (4, 0), textcoords="offset points", va="center")
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.invert_yaxis()
-    axes.set(xlabel=unit, xlim=(0, 1.3 * max(ends, default=1)))
-    figure.suptitle(textwrap.fill(title, 100), fontsize="medium")
-    if bars:
-        axes.legend(fontsize="small", loc="upper right")
-    _save(figure, path)
-
-
-@dataclass(frozen=True)
 class Measured:
     """Values of one setting, and the interval of their mean; None: not bounded."""
 

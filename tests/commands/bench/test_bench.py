@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 from marks import slow
-from PIL import Image
 from repository import ROOT
 from training_runs import UserModule
 
@@ -167,26 +165,17 @@ def test_a_backend_that_is_wrong_or_kills_its_process_fails_only_its_cell(
 
 
 @pytest.mark.slow
-@pytest.mark.figures
-def test_all_files_contain_the_same_results(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_answer_is_the_file(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*MLP, "precision=fp32,bf16", "compile=dynamo")
     assert cli.main(["bench", *words, *QUICK, "--repeats", "2", "--json", "name=speed"]) == 0
-    folder = workdir / "outputs" / "speed"
-    content = record(folder)
+    content = record(workdir / "outputs" / "speed")
     answer = {"version": 1, "command": "bench", "folder": "outputs/speed", **content}
     assert json.loads(capsys.readouterr().out) == answer
     assert content["overrides"] == [*words, "name=speed"]
     assert content["environment"]["torch"]
-    with (folder / "bench.csv").open() as file:
-        lines = list(csv.DictReader(file))
-    for line, cell in zip(lines, content["cells"], strict=True):
-        assert {key: line[key] for key in cell["labels"]} == cell["labels"]
-        assert float(line["update_ms"]) == cell["figures"]["update_ms"]
-        assert float(line["speedup_over_fp32"]) > 0
-        assert float(line["mfu_of_matmul"]) > 0
-    assert [float(line["speedup"]) for line in lines[::2]] == [1.0, 1.0]
-    with Image.open(folder / "bench.png") as opened:
-        assert min(opened.size) > 100
+    figures = [cell["figures"] for cell in content["cells"]]
+    assert [cell["speedup"] for cell in figures[::2]] == [1.0, 1.0]
+    assert all(cell["speedup_over_fp32"] > 0 and cell["mfu_of_matmul"] > 0 for cell in figures)
 
 
 @pytest.mark.parametrize(

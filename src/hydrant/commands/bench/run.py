@@ -27,8 +27,6 @@ from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.atomic_write import write_json
-from hydrant.files.redaction import redacted
-from hydrant.files.user_files import as_csv
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty
 from hydrant.runs.summary_lines import describe_environment
 from hydrant.safety.targets import preload_paths
@@ -37,7 +35,6 @@ from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
-from hydrant.training.plotting import Bar, draw_bars
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 from hydrant.training.prepare.verify_compile import check_compiled
 from hydrant.training.profiling.costs import matmul_rate, peak_flops, peak_memory_gib, synchronize
@@ -151,11 +148,9 @@ def _check_free(folder: Path, key: str) -> None:
 def _write(
     folder: Path, record: dict[str, Any], results: Sequence[CellResult], claims: Sequence[str]
 ) -> None:
-    """Write all files, and print the table (or the JSON) with the claims of the experiment."""
+    """Write bench.json, and print the table (or the JSON) with the claims of the experiment."""
     with writing_to("--output", folder / "bench.json"):
         write_json(folder / "bench.json", record)
-        write_csv(results, folder / "bench.csv")
-        draw(results, " ".join(redacted(record["overrides"])), folder / "bench.png")
     place = relative(folder.absolute())
     claim_lines = "".join(f"claim: {claim}\n" for claim in claims)
     text = f"\n{table(results)}\n{LEGEND}\n{claim_lines}all measurements are in {place}"
@@ -197,13 +192,14 @@ def table(results: Sequence[CellResult]) -> str:
         if figures:
             lines[-1] += [_format(_COLUMNS[title], figures) or "-" for title in titles]
     texts = align_columns(lines, range(len(axes)))
-    limit, more = _MAX_NOTE, "... (see bench.json)"
-    reasons = [(r.status, t[:limit] + more * (len(t) > limit)) for r in results for t in [reason(r)]]
-    notes = ["", *(f"  {status}: {text}" if text else "" for status, text in reasons)]
-    return "\n".join(text + note for text, note in zip(texts, notes, strict=True))
+    for n, result in enumerate(results, 1):
+        if text := _reason(result):
+            more = "" if len(text) <= _MAX_NOTE else "... (see bench.json)"
+            texts[n] += f"  {result.status}: {text[:_MAX_NOTE]}{more}"
+    return "\n".join(texts)
 
 
-def reason(result: CellResult) -> str:
+def _reason(result: CellResult) -> str:
     """Return why a cell has no figures or no MFU, or ""."""
     if result.status == "ok" and (mfu := result.impossible_mfu) is not None:
         causes = "other load slowed the matrix product, or kernels save operations"
@@ -214,41 +210,6 @@ def reason(result: CellResult) -> str:
     if result.status == "not compared":
         return "its eager cell has no result"
     return result.error or ("" if result.repeats else "the command was stopped before")
-
-
-def columns(results: Sequence[CellResult]) -> tuple[list[str], list[list[Any]]]:
-    """Return the column titles and, for each cell, its labels, status, figures and reason."""
-    axes, figures_of_all = _shown_axes(results), [result.figures() for result in results]
-    names = list(dict.fromkeys(name for figures in figures_of_all for name in figures))
-    rows = [
-        [*map(result.labels.get, axes), result.status, *map(figures.get, names), reason(result)]
-        for result, figures in zip(results, figures_of_all, strict=True)
-    ]
-    return [*axes, "status", *names, "message"], rows
-
-
-def write_csv(results: Sequence[CellResult], path: Path) -> None:
-    """Write a line for each cell; missing figures are empty."""
-    titles, rows = columns(results)
-    path.write_text(as_csv([titles, *rows]), encoding="utf-8", newline="")
-
-
-def draw(results: Sequence[CellResult], title: str, path: Path) -> None:
-    """Write a PNG with a bar for each cell that has figures, the fastest first."""
-    measured = [(result.figures(), result) for result in results if result.figures()]
-    ranked = sorted(measured, key=lambda pair: pair[0]["update_ms"] or 0)
-    bars = [
-        Bar(
-            label=" ".join(result.labels.values()),
-            value=figures["update_ms"] or 0.0,
-            low=figures["update_ms_min"] or 0.0,
-            high=figures["update_ms_max"] or 0.0,
-            note=_format("{update_ms:.1f} ms, {speedup:.2f}x", figures),
-            is_marked=result.baseline is result,
-        )
-        for figures, result in ranked
-    ]
-    draw_bars(bars, path, title=title, unit="ms per update", marked="eager", plain="compiled")
 
 
 def _shown_axes(results: Sequence[CellResult]) -> list[str]:

@@ -26,7 +26,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.runs.job import Job
-from hydrant.runs.lease import LEASE
+from hydrant.runs.lock import LEASE
 from hydrant.trackers.base import RunIdentity
 
 MODES = ("save_async=true", pytest.param("save_async=false", marks=pytest.mark.slow))

@@ -15,7 +15,7 @@ from tiny_runs import tiny_job, train
 
 from hydrant.errors import HydrantError
 from hydrant.runs.folder import METRICS, RunFolder
-from hydrant.runs.lease import LEASE
+from hydrant.runs.lock import LEASE
 from hydrant.runs.record import History
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.training.checkpoint.folder import newest_undamaged, read_manifest

@@ -26,7 +26,7 @@ from run_folders import rows, summary
 from tiny_runs import TINY
 
 from hydrant import cli
-from hydrant.commands.sync.upload import read_records, remaining_records, write_records
+from hydrant.commands.sync import read_records, remaining_records, write_records
 from hydrant.errors import RecordError
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated

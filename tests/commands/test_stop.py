@@ -19,8 +19,7 @@ from run_folders import summary
 
 from hydrant import cli
 from hydrant.runs import lock
-from hydrant.runs.lease import LEASE, this_machine
-from hydrant.runs.lock import exclusive
+from hydrant.runs.lock import LEASE, exclusive, this_machine
 from hydrant.runs.stopping import ASKED, ask_to_stop
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))

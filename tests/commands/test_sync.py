@@ -25,7 +25,7 @@ from wandb_rows import SUMMARY, Make, log_rows, rows, without_sdk_keys
 from wandb_server import WandbServer
 
 from hydrant import cli
-from hydrant.commands.sync.upload import UploadResult, inspect, read_records, write_records
+from hydrant.commands.sync import UploadResult, inspect, read_records, write_records
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import STAGING

@@ -15,7 +15,7 @@ from wandb_rows import Make, kill_core, local_rows, wait_for_local_rows, without
 from wandb_server import WandbServer
 
 from hydrant import cli
-from hydrant.commands.sync.upload import completed, read_records, write_records
+from hydrant.commands.sync import completed, read_records, write_records
 from hydrant.trackers.base import RunIdentity
 
 Row = dict[str, float | None]

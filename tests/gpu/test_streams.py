@@ -24,8 +24,7 @@ from safetensors.torch import load_file
 
 import hydrant
 from hydrant import cli
-from hydrant.commands import preview
-from hydrant.commands.bench import run
+from hydrant.commands import bench, preview
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training import metrics
@@ -48,7 +47,7 @@ Train = Callable[..., Path]
 Site = tuple[str, str, int]
 """A wait of the project: the file, the name of the call, and the line."""
 WAITS = Counter({
-    ("commands/bench/run.py", "synchronize"): 2,
+    ("commands/bench.py", "synchronize"): 2,
     ("commands/preview.py", "synchronize"): 1,
     ("data/in_memory.py", "record_stream"): 1,
     ("data/in_memory.py", "synchronize"): 1,
@@ -185,14 +184,14 @@ def see(train: Train, words: list[str], monkeypatch: pytest.MonkeyPatch) -> Call
         torch.cuda.reset_peak_memory_stats()
         clock.readings.clear()
         with monkeypatch.context() as patches:
-            for module in (costs, run, metrics, micro_batch, preview):
+            for module in (costs, bench, metrics, micro_batch, preview):
                 patches.setattr(module, "time", clock)
             folder = train(*words, name=next(names))
             active = torch.cuda.memory_stats()["active_bytes.all.peak"]
             train(*words, "duration=2s", name=next(names))
             assert cli.main(["preview", *words]) == 0
-            patches.setattr(run, "matmul_rate", lambda *_: 0)
-            measured = run._measure_cell(check(compose(words)), 2, 1)
+            patches.setattr(bench, "matmul_rate", lambda *_: 0)
+            measured = bench._measure_cell(check(compose(words)), 2, 1)
             patches.setattr(torch, "mm", torch.add)  # which is faster
             costs.matmul_rate(torch.device("cuda"), torch.float32)
         assert measured.error is None

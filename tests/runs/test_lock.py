@@ -20,10 +20,10 @@ from processes import fork, wait_for_row
 from training_runs import command, run_command
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
-from hydrant.runs import lease
+from hydrant.runs import lock as lease
 from hydrant.runs.folder import missing_folders, remove_if_empty
-from hydrant.runs.lease import LEASE
 from hydrant.runs.lock import (
+    LEASE,
     check_held,
     exclusive,
     is_held,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from processes import fork
 
-from hydrant.runs import lease, lock
+from hydrant.runs import lock
 
 FILE_SYSTEMS = ("one machine", "several machines", "no locks")
 """What the processes share.
@@ -37,11 +37,11 @@ class Ended(NamedTuple):
 
 def simulate(file_system: str) -> None:
     """Let this process see a file system, for the rest of its life."""
-    lease.RENEW_SECONDS, lease.POLL_SECONDS = RENEW_SECONDS, POLL_SECONDS
-    lease.LOST_POLLS, lease.SETTLE_SECONDS = LOST_POLLS, SETTLE_SECONDS
+    lock.RENEW_SECONDS, lock.POLL_SECONDS = RENEW_SECONDS, POLL_SECONDS
+    lock.LOST_POLLS, lock.SETTLE_SECONDS = LOST_POLLS, SETTLE_SECONDS
     if file_system == "several machines":
         machine = f"machine of {os.getpid()}"
-        lease.this_machine = lambda: machine
+        lock.this_machine = lambda: machine
         lock.fcntl.flock = lambda *_: None
     if file_system == "no locks":
         lock.fcntl.flock = _unsupported

@@ -10,8 +10,7 @@ from run_states import sweep_in_all_states
 
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.runs import lock
-from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import shared
+from hydrant.runs.lock import shared, this_machine
 from hydrant.sweeps.plan import SUBMITTED, read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.sweep import Sweep

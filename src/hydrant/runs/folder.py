@@ -19,8 +19,7 @@ from hydrant.errors import JobFailed, RecordError, quoted
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records.files import HydraSettings, SavedConfig, Summary
-from hydrant.runs.lease import LEASE
-from hydrant.runs.lock import is_held
+from hydrant.runs.lock import LEASE, is_held
 from hydrant.terminal.text import number
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST

@@ -21,8 +21,7 @@ from hydrant.files.user_files import as_csv
 from hydrant.records.files import Command, Plan, PlannedJob
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder
-from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import locks, note_no_lock
+from hydrant.runs.lock import locks, note_no_lock, this_machine
 from hydrant.terminal.console import notice, relative
 
 SUBMITTED = ".submitit"

@@ -18,8 +18,7 @@ from hydrant.files.user_files import open_regular
 from hydrant.records.answers import RunProgress
 from hydrant.records.files import PlannedJob
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
-from hydrant.runs.lease import this_machine
-from hydrant.runs.lock import is_held, is_in_use, locking_process
+from hydrant.runs.lock import is_held, is_in_use, locking_process, this_machine
 from hydrant.runs.record import parse_row
 from hydrant.sweeps.plan import SUBMITTED, at_work, usable_plan
 from hydrant.terminal.console import relative

@@ -18,8 +18,7 @@ from repository import ROOT
 from training_runs import UserModule
 
 from hydrant import cli
-from hydrant.commands.bench.results import CellResult, Measurement, with_baselines
-from hydrant.commands.bench.run import plan_cells, table, with_defaults
+from hydrant.commands.bench import CellResult, Measurement, plan_cells, table, with_baselines, with_defaults
 
 MLP = ("data=digits", "model.hidden=[8]")
 QUICK = ("--updates", "2", "--warmup", "1")

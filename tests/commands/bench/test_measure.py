@@ -8,8 +8,7 @@ import pytest
 from run_folders import rows
 from training_runs import Train
 
-from hydrant.commands.bench.results import CellResult, Measurement
-from hydrant.commands.bench.run import measure_cells
+from hydrant.commands.bench import CellResult, Measurement, measure_cells
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 

@@ -112,7 +112,7 @@ def test_a_resumed_run_continues_under_its_id_with_each_row_once(
     assert [(step, value) for step, _, value in losses(identity, uri)] == [(n, n) for n in range(9)]
 
 
-def test_a_run_that_continues_with_another_config_keeps_each(
+def test_a_run_that_continues_with_another_config_keeps_the_first_one(
     identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
 ) -> None:
     make(identity).finish(137, {})
@@ -122,7 +122,7 @@ def test_a_run_that_continues_with_another_config_keeps_each(
     make(identity, num_updates=6).finish(137, {})
     assert run_of(identity, uri).data.params == {
         "optimizer": "adamw", "optimizer.lr": "0.001", "seed": "0", "model": "null",
-        "from_update_4/optimizer.lr": "0.1", "from_update_6/optimizer.lr": "0.001", "new": "1",
+        "new": "1",
     }  # fmt: skip
 
 

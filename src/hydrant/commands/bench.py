@@ -51,7 +51,6 @@ class Measurement:
 
     losses: list[float] = field(default_factory=list)  # of each update, including the warm-up
     update_seconds: list[float] = field(default_factory=list)  # of each update after the warm-up
-    setup_seconds: float = 0.0  # to build the trainer
     start_seconds: float = 0.0  # to compile, compare with eager if configured, and warm up
     compile: Mapping[str, Any] = field(default_factory=dict)  # CompileReport.details()
     peak_memory_gib: float = 0.0  # CUDA: of tensors after the warm-up; CPU: of the whole process
@@ -133,11 +132,6 @@ class CellResult:
             "mfu_of_matmul": rate / max(m.matmul_flops for m in self.repeats),
             "mfu_of_data_sheet": None if first.peak_flops is None else rate / first.peak_flops,
         }
-
-    @property
-    def impossible_mfu(self) -> float | None:
-        """The largest utilization above 1; None if each can be true."""
-        return max((mfu for mfu in self.utilization.values() if mfu is not None and mfu > 1), default=None)
 
     def figures(self) -> dict[str, float | None]:
         """Return the figures of the table, the CSV file and the picture; empty unless the status is `ok`."""
@@ -238,16 +232,15 @@ def measure_cells(
 
 def _measure_cell(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
     try:
-        start = time.perf_counter()
         with scratch_trainer(prepare_at_least(config, num_updates + warmup)) as trainer:
-            return _train(trainer, num_updates, warmup, time.perf_counter() - start)
+            return _train(trainer, num_updates, warmup)
     except HydrantError as error:
         return Measurement(error=" ".join(str(error).split()), is_refused=isinstance(error, ConfigError))
     except (Exception, SystemExit) as error:  # from user code, a backend or full device memory
         return Measurement(error=f"{typed_line(error)} (at {location(error)})")
 
 
-def _train(trainer: Trainer, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:
+def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
     plan, device = trainer.plan, trainer.plan.world.device
     start = time.perf_counter()
     if plan.compilation.is_on:
@@ -260,7 +253,6 @@ def _train(trainer: Trainer, num_updates: int, warmup: int, setup_seconds: float
     return Measurement(
         losses=[loss for loss, _ in updates],
         update_seconds=[seconds for _, seconds in updates[warmup:]],
-        setup_seconds=setup_seconds,
         start_seconds=start_seconds,
         compile=plan.compilation.report().details(),
         peak_memory_gib=_peak_memory_gib(device),
@@ -344,7 +336,7 @@ LEGEND = """
 ms per update: median of the repeats' medians (range). speed-up: over the eager cell, repeat by repeat (range).
 GiB: peak memory of tensors on CUDA; on a CPU that of the process, including compilation. cold s, warm s: seconds of
 compilation in the first repeat and in those that reuse its code. MFU: three times the FLOPs of the forward pass per
-second, relative to a large matrix product, the fastest of the repeats (sheet: to the data sheet).
+second, relative to a large matrix product, the fastest of the repeats (sheet: to the data sheet); none if above 1.
 """
 
 _MAX_NOTE = 120  # characters of a reason in the table
@@ -368,10 +360,7 @@ def table(results: Sequence[CellResult]) -> str:
 
 
 def _reason(result: CellResult) -> str:
-    """Return why a cell has no figures or no MFU, or ""."""
-    if result.status == "ok" and (mfu := result.impossible_mfu) is not None:
-        causes = "other load slowed the matrix product, or kernels save operations"
-        return f"no MFU, because {mfu:.0%} cannot be true: {causes}"
+    """Return why a cell has no figures, or ""."""
     if result.status == "differs":
         difference, tolerance = f"{result.loss_difference:.2g}", f"{result.tolerance:g}"
         return f"its loss differs from eager's by a ratio of {difference}; rounding explains {tolerance}"

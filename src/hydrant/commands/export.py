@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.checks import check_known
-from hydrant.config.command_line import Flags, is_override, writing_to
+from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
 from hydrant.imports.distribution import require_extra
-from hydrant.runs.folder import EXPORT, newest_folders
+from hydrant.runs.folder import EXPORT, named_run
 from hydrant.terminal.console import relative, tell
 
 if TYPE_CHECKING:
@@ -29,16 +29,14 @@ _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"
 def main(arguments: Sequence[str]) -> int:
     """Write and check a model file and return the exit status."""
     options, words = Flags("export", format="safetensors", output=Path, weights=str).split(arguments)
-    if not words or is_override(words[0]):
-        known = newest_folders("hydrant export outputs/first", with_sweeps=False)
-        raise ConfigError("", "export what?", remedy=f"Give a run folder{known}")
+    run = named_run("export", words)
     check_known("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
     _check_free(options.output)
     from hydrant.runs.load import open_run  # imports torch
 
-    saved = open_run(words[0], words[1:], weights=options.weights)
+    saved = open_run(run, words[1:], weights=options.weights)
     model = saved.plan.task.model.cpu().eval()
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
     names = saved.plan.data.class_names

@@ -36,6 +36,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.read_file import read_bytes, read_json
 from hydrant.records.answers import Sync, UploadResult
+from hydrant.records.files import Record
 from hydrant.runs.folder import ROOTS, SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics
@@ -320,6 +321,12 @@ def _run_in(records: Iterable[Any]) -> Any:
     return next((record.run for record in records if record.HasField("run")), None)
 
 
+class _SyncState(Record):
+    """What `wandb sync` notes of a file that it has begun to send."""
+
+    starting_step: int
+
+
 def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:
     """Return how many rows of a part the server has from an interrupted upload, or from the user's `wandb sync`."""
     state = copy.with_name(f"{copy.name}.syncstate")
@@ -328,10 +335,7 @@ def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:
         shutil.copyfile(state_of_part, state)
     if not state.exists():
         return 0
-    try:
-        first = int((read_json(state, dict[str, Any]) or {})["starting_step"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{state} is damaged ({first_line(error)})") from error
+    first = (read_json(state, _SyncState) or _SyncState(0)).starting_step
     names = {"project": run.project, "entity": run.entity or None, "name": run.run_id}
     model = account.query(_NUM_ROWS, names, _QUERY_SECONDS).get("model") or {}
     return max((model.get("bucket") or {}).get("historyLineCount", 0) - first, 0)

@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import JobFailed, RecordError, quoted
+from hydrant.config.command_line import is_override
+from hydrant.errors import ConfigError, JobFailed, RecordError, quoted
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records.files import HydraSettings, SavedConfig, Summary
@@ -198,6 +199,18 @@ def newest_folders(example: str, *, with_sweeps: bool = True) -> str:
         return f": {example}"
     command = f"{example.rpartition(' ')[0]} {shlex.quote(newest[0])}"
     return f": {command}" + (f". Others here: {', '.join(map(quoted, newest[1:]))}" if newest[1:] else "")
+
+
+def named_run(command: str, words: Sequence[str]) -> str:
+    """Return the run or the checkpoint that the first word of a command names.
+
+    Raises:
+        ConfigError: there is no such word.
+    """
+    if words and not is_override(words[0]):
+        return words[0]
+    known = newest_folders(f"hydrant {command} outputs/first", with_sweeps=False)
+    raise ConfigError("", f"{command} what?", remedy=f"Give a run folder or a checkpoint{known}")
 
 
 def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:

@@ -88,12 +88,12 @@ def place(composed: DictConfig, number: int | None = None, folder: str | Path | 
     settings, sweep = composed.hydra, None
     with hydra_settings(settings), read_write(settings), open_dict(settings):
         if number is None:
-            folder = Path(folder or _folder(settings, "run.dir"))
+            place_of_run = Path(folder or settings.run.dir)
         else:
             settings.job.id, settings.job.num = str(number), number
-            sweep = Path(settings.runtime.cwd, _folder(settings, "sweep.dir"))
-            folder = sweep / _folder(settings, "sweep.subdir")
-        settings.runtime.output_dir = os.path.abspath(folder)  # noqa: PTH100  # a link stays
+            sweep = Path(settings.runtime.cwd, settings.sweep.dir)
+            place_of_run = sweep / settings.sweep.subdir
+        settings.runtime.output_dir = os.path.abspath(place_of_run)  # noqa: PTH100  # a link stays
     return Place(Path(settings.runtime.output_dir), sweep)
 
 
@@ -119,14 +119,7 @@ def job_of(composed: DictConfig, placed: Place) -> Job:
 def sweep_folder(composed: DictConfig) -> Path:
     """Return the folder of a sweep, by its config."""
     with hydra_settings(composed.hydra):
-        return Path(_folder(composed.hydra, "sweep.dir"))
-
-
-def _folder(settings: DictConfig, key: str) -> str:
-    folder = OmegaConf.select(settings, key)
-    if not isinstance(folder, str | int | float):
-        raise ConfigError(f"hydra.{key}", needs="a folder", got=folder)
-    return str(folder)
+        return Path(composed.hydra.sweep.dir)
 
 
 class _Recorded:

@@ -175,12 +175,9 @@ def _find_weights(path: str, weights: str | None) -> tuple[Path, str]:
     check_known("--weights", "weights", weights, WEIGHTS)
     if weights not in (BEST, LAST):
         return find_checkpoint(path, ""), weights
-    checkpoints = Path(path) / CHECKPOINTS
-    if Path(path).is_dir() and not checkpoints.is_dir():
-        message = f"{weights} chooses a checkpoint of a run, but {path} is no run folder with checkpoints"
-        raise ConfigError("--weights", message)
+    best = Path(path, CHECKPOINTS, BEST)
     if weights == BEST:
-        return find_checkpoint(checkpoints / BEST, "--weights"), part_at(checkpoints / BEST)
+        return find_checkpoint(best, "--weights"), part_at(best)
     return find_checkpoint(path, "--weights"), "model"
 
 

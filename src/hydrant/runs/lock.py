@@ -4,7 +4,7 @@ An exclusive lock also holds a lease, which other machines see: the file `.lease
 seconds. So the folder is not empty, and cleaning up empty folders never removes one in use. The lock ends with its
 process, but network file systems may not pass it to other machines, or have no locks. Even these let only one of
 several processes create a file. A process that finds a lease watches its content: if it changes, the owner is alive; if
-not, the owner has ended without removing it. Times of files are not compared, because clocks differ
+not, the owner has ended without removing it. Times of files are not compared, because clocks differ.
 
 A probe takes the lock for an instant. So an attempt to lock is repeated for longer than a probe lasts.
 """

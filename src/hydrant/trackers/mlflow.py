@@ -83,7 +83,7 @@ class MlflowTracker(NullTracker):
             with _one_process_opens(uri):
                 self._client = MlflowClient(tracking_uri=uri)
                 self._run_id = self._start(identity, num_updates, experiment)
-            _log_config(self._client, self._run_id, identity.config, num_updates)
+            _log_config(self._client, self._run_id, identity.config)
 
         if (error := call_with_timeout(start, _START_SECONDS)) is not None:
             raise error
@@ -171,30 +171,17 @@ def _one_process_opens(uri: str) -> Generator[None]:
         yield
 
 
-def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any], num_updates: int) -> None:
-    """Log the config as parameters.
-
-    MLflow cannot change one. So of a run that continues with another config, `from_update_500/optimizer.lr` is the new
-    value beside the first one, `optimizer.lr`.
-    """
+def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any]) -> None:
+    """Log the config as parameters. Those that an earlier start has logged stay, because MLflow cannot change one."""
     from mlflow.entities import Param
 
-    known, params = client.get_run(run_id).data.params, list[Param]()
-    for key, value in config.items():
-        name, text = _allowed(key), (value if isinstance(value, str) else shown(value))[:_MAX_VALUE]
-        newest = max((each for each in known if _param_of(each)[1] == name), key=_param_of, default=None)
-        if newest is None:
-            params.append(Param(name, text))
-        elif known[newest] != text:
-            params.append(Param(f"from_update_{num_updates}/{name}", text))
+    texts = {
+        _allowed(key): value if isinstance(value, str) else shown(value) for key, value in config.items()
+    }
+    known = client.get_run(run_id).data.params
+    params = [Param(name, text[:_MAX_VALUE]) for name, text in texts.items() if name not in known]
     for first in range(0, len(params), _PARAMS_IN_A_CALL):
         client.log_batch(run_id, params=params[first : first + _PARAMS_IN_A_CALL])
-
-
-def _param_of(name: str) -> tuple[int, str]:
-    """Return since which update a parameter has a value, and its name in the config."""
-    since = re.match(r"from_update_(\d+)/", name)
-    return (int(since[1]), name[since.end() :]) if since else (0, name)
 
 
 def _allowed(name: str) -> str:

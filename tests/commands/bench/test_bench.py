@@ -257,8 +257,7 @@ def test_an_mfu_over_one_is_no_result() -> None:
     assert results[1].figures()["mfu_of_matmul"] is None
     lines = table(results).splitlines()
     assert "25.0%" in lines[1]
-    assert "no MFU, because 125% cannot be true" in lines[2]
-    assert "cannot be true" not in lines[1]
+    assert "125" not in lines[2]
 
 
 def test_mfu_is_relative_to_the_fastest_matrix_product() -> None:

@@ -19,11 +19,12 @@ from tiny_runs import sweep, tiny_job
 from hydrant import cli
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
+from hydrant.files.plain_values import check_value
 from hydrant.runs import stack as _  # noqa: F401
 from hydrant.sweeps.executors import SweepJob, Unit, base
 from hydrant.sweeps.fork_server import warm_matplotlib  # noqa: F401
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
-from hydrant.sweeps.stack_plan import ONLY_ONE, StackPlan, check_lanes, program_of
+from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, program_of
 
 # What is imported here is not imported again by the processes of each sweep, which are forks of this one.
 STACKED = ("hydra/launcher=stacked", "hydra.launcher.num_jobs=1")
@@ -239,7 +240,7 @@ def test_a_plan_names_jobs_by_their_numbers_in_the_sweep() -> None:
 @pytest.mark.parametrize("lanes", [0, -1, 1.5, "many", True, None])
 def test_other_numbers_of_lanes_are_refused(lanes: Any) -> None:
     with pytest.raises(ConfigError, match=r"hydra\.launcher\.lanes"):
-        check_lanes(lanes)
+        check_value("hydra.launcher.lanes", Lanes, lanes)
 
 
 def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(

@@ -14,8 +14,6 @@ from hydrant.errors import ConfigError
 from hydrant.files.plain_values import RatioBelowOne
 from hydrant.optimizers.clipping import local_tensors
 
-PRELOAD = {"Ema": ("timm.utils",)}
-
 
 class Averaging:
     """Averages the weights of a model; this one nothing. Built as `averaging(clock)`."""
@@ -163,25 +161,22 @@ class Ema(ModelAverage):
         warmup_power: float,
         exclude_buffers: bool,
     ) -> None:
-        self._settings: dict[str, Any] = {
-            "decay": decay,
-            "min_decay": min_decay,
-            "update_after_step": clock.updates(start_after, "averaging.start_after"),
-            "use_warmup": warmup,
-            "warmup_gamma": warmup_gamma,
-            "warmup_power": warmup_power,
-            "exclude_buffers": exclude_buffers,
-        }
+        self._start = clock.updates(start_after, "averaging.start_after")
+        self._decay, self._min_decay, self._exclude_buffers = decay, min_decay, exclude_buffers
+        self._warmup = (warmup_gamma, warmup_power) if warmup else None
 
     def start(self, model: nn.Module) -> None:
-        from timm.utils import ModelEmaV3
-
-        self._ema = ModelEmaV3(model, **self._settings)
-        copied = {name for name, _ in model.named_buffers()} if self._ema.exclude_buffers else set[str]()
-        self.begin(model, self._ema.module, copied)
+        copied = {name for name, _ in model.named_buffers()} if self._exclude_buffers else set[str]()
+        self.begin(model, copy.deepcopy(model).eval(), copied)
 
     def weight(self, num_updates: int) -> float:
-        return 1.0 - self._ema.get_decay(num_updates)
+        count = num_updates - self._start - 1
+        if count <= 0:
+            return 1.0
+        if self._warmup is None:
+            return 1.0 - self._decay
+        gamma, power = self._warmup
+        return 1.0 - max(min(1 - (1 + count / gamma) ** -power, self._decay), self._min_decay)
 
 
 class TailAverage(ModelAverage):

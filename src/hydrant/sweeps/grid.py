@@ -19,7 +19,7 @@ from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, JobFailed, RecordError
-from hydrant.files.plain_values import Positive, PositiveInt
+from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place
@@ -29,7 +29,7 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, paths_to_preload
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.stack_plan import Lanes, check_lanes
+from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
 
@@ -283,7 +283,8 @@ def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
     """
     if is_basic_launcher(node["_target_"]):
         return Sequential(), 1
-    lanes = check_lanes(node.get("lanes", 1))
+    lanes: Any = node.get("lanes", 1)
+    check_value("hydra.launcher.lanes", Lanes, lanes)
     arguments = {name: value for name, value in node.items() if name not in ("_target_", "lanes")}
     check_arguments("hydra.launcher", {"_target_": node["_target_"], **arguments})
     with as_config_error("hydra.launcher", node):

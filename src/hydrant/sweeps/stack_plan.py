@@ -10,11 +10,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError
+from hydrant.files.plain_values import PositiveInt
 
 J = TypeVar("J")
 """What stands for a job in a plan, such as its folder."""
 
-Lanes = int | Literal["auto"]
+Lanes = PositiveInt | Literal["auto"]
 """The most lanes of a stack; auto: as many as fit into memory, spread over the processors."""
 
 ONLY_ONE = "no other job is the same program"
@@ -68,13 +69,6 @@ def numbers_text(numbers: Sequence[int]) -> str:
         else:
             ranges.append([number])
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
-
-
-def check_lanes(lanes: Any) -> Lanes:
-    """Return a valid `hydra.launcher.lanes`; raise ConfigError for any other."""
-    if lanes != "auto" and (type(lanes) is not int or lanes < 1):
-        raise ConfigError("hydra.launcher.lanes", needs="1 or more, or auto", got=lanes)
-    return lanes
 
 
 def even_parts(jobs: Sequence[J], count: int) -> list[list[J]]:

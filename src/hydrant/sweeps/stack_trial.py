@@ -36,8 +36,7 @@ def plan_group(
         lanes, num_processes: as in `plan_stacks`.
         num_programs: how many programs share the processes.
     """
-    reasons, errors = dict[J, str](), dict[J, ConfigError]()
-    alike = defaultdict[Hashable, list[J]](list)
+    alone, alike = dict[J, str | ConfigError](), defaultdict[Hashable, list[J]](list)
     known = dict[str, Hashable]()  # signatures; repetitions share one
     first: Plan | None = None
     for job, config in configs.items():
@@ -46,38 +45,46 @@ def plan_group(
             if key not in known:
                 plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
                 check_plan(plan)  # each: also the schedules of a later one may count seconds
-                if first is None:
-                    first = plan
-                elif has_plateau(plan):
+                if first is not None and has_plateau(plan):
                     prepare(config, is_preview=True)  # checks the metric of the plateau
-                known[key] = signature(plan)
+                first, known[key] = first or plan, signature(plan)
             alike[known[key]].append(job)
-        except ConfigError as error:
-            errors[job] = error.with_traceback(None)
-        except CannotStack as reason:
-            return _all_alone(configs, str(reason))
+        except CannotStack as reason:  # neither can the others
+            why = str(reason) if len(configs) > 1 else ONLY_ONE
+            alone, alike = {job: config_error(configs[job]) or why for job in configs}, {}
+            break
         except Exception as error:  # such as damaged data: the job itself reports it
             log.debug("a job cannot be prepared", exc_info=error)
-            reasons[job] = f"it cannot be prepared ({type(error).__name__})"
-    stacks = [[job] for job in configs if job in errors or job in reasons]
+            why = f"it cannot be prepared ({type(error).__name__})"
+            alone[job] = error.with_traceback(None) if isinstance(error, ConfigError) else why
+    stacks = list[list[J]]()
     for jobs in alike.values():
-        try:
-            if len(jobs) == 1 or first is None:
-                raise CannotStack(ONLY_ONE)
-            tried = _most_different([configs[job] for job in jobs])
-            size = try_lanes([prepare_like(config, first) for config in (*tried, *tried)])
-        except Exception as error:
-            reason = str(error)
-            if not isinstance(error, CannotStack):
-                log.debug("the trial of two jobs failed", exc_info=error)
-                reason = f"trying it failed ({typed_line(error)})"
-            stacks += [[job] for job in jobs]
-            reasons |= dict.fromkeys(jobs, reason)
+        assert first is not None
+        size = _bytes_per_lane([configs[job] for job in jobs], first)
+        if isinstance(size, str):
+            alone |= dict.fromkeys(jobs, size)
         else:
-            device = first.world.device
-            count = _num_stacks(len(jobs), size, lanes, num_processes, num_programs, device)
+            count = _num_stacks(len(jobs), size, lanes, num_processes, num_programs, first.world.device)
             stacks += even_parts(jobs, count)
-    return StackPlan(stacks, reasons, errors)
+    stacks += [[job] for job in alone]
+    reasons = {job: why for job, why in alone.items() if isinstance(why, str)}
+    return StackPlan(
+        stacks, reasons, {job: why for job, why in alone.items() if isinstance(why, ConfigError)}
+    )
+
+
+def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | str:
+    """Try the two most different jobs of a program; return what memory a lane needs, or why the jobs train alone."""
+    if len(configs) == 1:
+        return ONLY_ONE
+    tried = _most_different(configs)
+    try:
+        return try_lanes([prepare_like(config, like) for config in (*tried, *tried)])
+    except CannotStack as reason:
+        return str(reason)
+    except Exception as error:
+        log.debug("the trial of two jobs failed", exc_info=error)
+        return f"trying it failed ({typed_line(error)})"
 
 
 def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -86,13 +93,6 @@ def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, A
     rest = [flatten(config) for config in configs[1:]]
     counts = [sum(other.get(key) != value for key, value in first.items()) for other in rest]
     return [configs[0], configs[1 + counts.index(max(counts))]]
-
-
-def _all_alone(configs: Mapping[J, Mapping[str, Any]], reason: str) -> StackPlan[J]:
-    """Prepare the jobs as those of any sweep, because they cannot be stacked."""
-    errors = {job: error for job, config in configs.items() if (error := config_error(config)) is not None}
-    reasons = dict.fromkeys(configs, reason if len(configs) > 1 else ONLY_ONE)
-    return StackPlan([[job] for job in configs], reasons, errors)
 
 
 def _num_stacks(

@@ -17,6 +17,7 @@ from training_runs import interrupt_at
 import hydrant
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
+from hydrant.data import Data, dataset_source
 from hydrant.tasks import Supervised, Task
 
 pytestmark = pytest.mark.usefixtures("workdir")
@@ -363,3 +364,52 @@ def test_outputs_in_float64_train_on_targets_in_float32() -> None:
     )
     for weight, expected in zip(model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(weight, expected, rtol=1e-4)
+
+
+class Graphs(list[Any]):
+    """A data set of graphs: the features of 3 to 5 nodes, and a number."""
+
+    def __init__(self, number: int) -> None:
+        generator = torch.Generator().manual_seed(number)
+        super().__init__(
+            (torch.randn(3 + n % 3, 3, generator=generator), float(n % 4)) for n in range(number)
+        )
+
+
+def nodes_in_a_row(items: Sequence[Any]) -> tuple[Any, Tensor]:
+    graph = torch.cat([torch.full((len(nodes),), place) for place, (nodes, _) in enumerate(items)])
+    inputs = {"nodes": torch.cat([nodes for nodes, _ in items]), "graph": graph}
+    return inputs, torch.tensor([target for _, target in items])
+
+
+class Pooling(nn.Linear):
+    def forward(self, input: Any) -> Tensor:
+        outputs = super().forward(input["nodes"])
+        return outputs.new_zeros(int(input["graph"].max()) + 1, 1).index_add(0, input["graph"], outputs)
+
+
+class OfGraphs(Task):
+    """Counts graphs."""
+
+    def forward(self, batch: Batch) -> Outcome:
+        loss = F.mse_loss(self.model(batch.inputs)[:, 0], batch.targets)
+        return Outcome({"loss": loss}, {}, (), len(batch.targets))
+
+
+def test_batches_whose_rows_are_no_samples_train_and_are_evaluated_by_the_task_s_count() -> None:
+    data = Data(*(dataset_source(Graphs(number), collate=nodes_in_a_row) for number in (12, 8)))
+    words = [word for word in WORDS if not word.startswith("task=")] + ["eval_batch_size=3"]
+    run = hydrant.train(
+        hydrant.compose(words), model=lambda: Pooling(3, 1), data=data, task=OfGraphs, folder="run"
+    )
+    seeding.seed_process(0, seeding.MODEL)
+    model = Pooling(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+    (inputs, targets), (unseen, wanted) = (nodes_in_a_row(Graphs(number)) for number in (12, 8))
+    for _ in range(NUM_UPDATES):
+        optimizer.zero_grad()
+        F.mse_loss(model(inputs)[:, 0], targets).backward()
+        optimizer.step()
+    assert_equal(run, list(model.parameters()))
+    loss = F.mse_loss(model(unseen)[:, 0], wanted).item()
+    assert run.summary["metrics"]["val/loss"] == pytest.approx(loss, rel=1e-5)

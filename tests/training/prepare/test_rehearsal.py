@@ -57,6 +57,12 @@ def read(source: OwnSource, num_samples: int) -> Batch:
     return read_samples(Data(source, source, (4,), 2, source.damaged), source, num_samples)
 
 
+def test_rows_that_are_no_samples_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """As in a batch of graphs, whose nodes are in a row, or of images of several sizes in a list."""
+    assert len(read(OwnSource((5,)), 2).targets) == 5
+    assert "data: a batch of 2 samples has 5 rows" in caplog.text
+
+
 def test_a_short_batch_may_come_before_one_of_the_size_asked_for() -> None:
     """A source may leave out samples on its own."""
     assert len(read(OwnSource((1, 2)), 2).targets) == 2

@@ -176,8 +176,9 @@ def check_saving(task: nn.Module, hooks: Hooks) -> None:
     """
     for name, value in task.state_dict().items():
         try:
-            if not isinstance(value, Tensor):
-                raise TypeError(f"{type(value).__name__} is not a tensor")
+            if not isinstance(value, Tensor) or value.layout is not torch.strided:
+                kind = getattr(value, "layout", type(value).__name__)
+                raise TypeError(f"{kind} is not a strided tensor")
             if not value.is_meta:
                 part = value.detach()[tuple(slice(_MAX_SAVED_SIDE) for _ in value.shape)]
                 part.copy_(load(save({"": part.contiguous()}))[""])  # the values that it has

@@ -52,6 +52,7 @@ def read_rows(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the complete lines. Raises ValueError for one of more than 32 MiB."""
     while (line := file.readline(MAX_BYTES)).endswith(b"\n"):
         yield line
     if len(line) == MAX_BYTES:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hydrant.checks import check_known
-from hydrant.commands.compare import config_keys, ranking, studied
+from hydrant.commands.compare import ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
+from hydrant.commands.compare.config_keys import differing_keys, mark_uncounted, repetitions_of
 from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import SEVERAL, Run
@@ -106,16 +107,16 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    asked, every_key = _choose_metric(runs, question.metric, question.mode), config_keys.differing_keys(runs)
-    marked = config_keys.mark_uncounted(runs, [*every_key, *(question.by or ())])
+    asked, every_key = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    marked = mark_uncounted(runs, [*every_key, *(question.by or ())])
     tested, study = studied.tested_runs(marked, studied.find_study(runs))
-    keys = config_keys.differing_keys(tested)
+    keys = differing_keys(tested)
     by, over = _asked_keys(tested, question, keys, study)
     validation = _choose_metric(tested, None, None) if over and asked.is_test else asked
     choice = ranking.choose_best(tested, by, over, keys, asked, validation)
     counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
-    terms = Terms(choice.metric, _repetitions(other_keys), choice.num_tried, studied.count_looks(marked))
+    terms = Terms(choice.metric, repetitions_of(other_keys), choice.num_tried, studied.count_looks(marked))
     groups, baseline = _groups(counted, by, other_keys, terms, question.baseline)
     winner = ranking.find_winner(groups, terms.metric)
     runner_up = ranking.find_winner([group for group in groups if group is not winner], terms.metric)
@@ -154,11 +155,6 @@ def _asked_keys(
     if question.by is None:
         return [key for key in keys if key not in (*REPETITIONS, *over)], over
     return _known_keys("--by", runs, question.by, keys), over
-
-
-def _repetitions(keys: Sequence[str]) -> str:
-    repeating = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in keys]
-    return " and ".join(f"{name}s" for name in repeating or ["seed"])
 
 
 def _groups(

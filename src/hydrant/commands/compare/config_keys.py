@@ -45,6 +45,12 @@ def effective_repetitions(run: Run) -> list[str]:
     ]  # fmt: skip
 
 
+def repetitions_of(keys: Sequence[str]) -> str:
+    """Return what the runs of a group are that differ in keys: `seeds`, `folds`, or `seeds and folds`."""
+    names = [key.rpartition(".")[2].replace("_", " ") for key in REPETITIONS if key in keys]
+    return " and ".join(f"{name}s" for name in names or ["seed"])
+
+
 def differing_keys(runs: Sequence[Run]) -> list[str]:
     """Return the keys that distinguish the runs: those of overrides, and others that differ.
 

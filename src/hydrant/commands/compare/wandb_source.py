@@ -55,19 +55,14 @@ def read_wandb_runs(word: str) -> Sequence[Run]:
         remedy = "check the name, log in with `wandb login`, or give run folders"
         raise ConfigError("RUNS", f"{word!r}: {problem}", remedy=remedy)
     known = {*FIELDS, *(key for run in runs for key in run.config)}
-    for key in conditions if runs else ():
+    for key, values in conditions.items() if runs else ():
         check_known("RUNS", "key", key, known)
-    wanted = {key: values for key, values in conditions.items() if key not in FIELDS}
-    matches = [run for run in runs if all(_has(run, *condition) for condition in wanted.items())]
-    if not matches:
+        if key not in FIELDS:  # W&B cannot select by keys with dots
+            runs = [run for run in runs if any(equals_label(text, label(run, key)) for text in values)]
+    if not runs:
         remedy = "leave out a part of the filter to see the available runs"
         raise ConfigError("RUNS", f"{word!r}: no such runs", remedy=remedy)
-    return matches
-
-
-def _has(run: Run, key: str, values: Sequence[str]) -> bool:
-    """Return whether a run has one of these values. W&B cannot select by keys with dots."""
-    return any(equals_label(value, label(run, key)) for value in values)
+    return runs
 
 
 def _fetch(project: str, run_id: str, conditions: Mapping[str, Sequence[str]]) -> list[Run]:

@@ -71,9 +71,7 @@ def assert_same_runs(folder: Path, whole: Path) -> None:
         assert_same_state(training(folder / lane), training(whole / lane))
 
 
-@pytest.mark.parametrize(
-    "words", [(), *slow((("skip_non_finite=true", "micro_batch_size=4"),))], ids=["plain", "skipping"]
-)
+@pytest.mark.parametrize("words", [(), *slow((("micro_batch_size=4",),))], ids=["plain", "micro-batches"])
 def test_a_stopped_stack_continues_to_the_rows_of_a_whole_one(
     words: Sequence[str], trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

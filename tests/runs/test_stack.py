@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from run_folders import assert_close_rows, assert_same_state, rows, saved_updates, summary, training, weights
 from tiny_runs import tiny_job
+from torch import Tensor
 
 from hydrant.clock import Due
 from hydrant.runs.execute import execute
@@ -17,7 +18,7 @@ from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import exclusive, is_held
 from hydrant.runs.stack import execute_stack
 from hydrant.training.stack import train
-from hydrant.training.stack.stack import LaneUpdates, Stack
+from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Trainer
 
 SEEDS = ("seed=0", "seed=1", "seed=2")
@@ -45,7 +46,7 @@ def signal_at(patch: pytest.MonkeyPatch, num_updates: int, *signals: int) -> Non
     """Let this process receive signals while a stack makes update `num_updates`."""
     update = Stack.update
 
-    def interrupted(stack: Stack, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
+    def interrupted(stack: Stack, *, measure: bool, show_gradients: bool = False) -> dict[str, Tensor]:
         if stack.lanes[0].state.num_updates + 1 == num_updates:
             for signum in signals:
                 signal.raise_signal(signum)
@@ -117,7 +118,7 @@ def test_a_lane_that_has_ended_gives_up_its_folder(tmp_path: Path, monkeypatch: 
     held = dict[int, list[bool]]()
     update = Stack.update
 
-    def observed(stack: Stack, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
+    def observed(stack: Stack, *, measure: bool, show_gradients: bool = False) -> dict[str, Tensor]:
         held[stack.lanes[0].state.num_updates] = [is_held(job.folder) for job in (good, bad)]
         return update(stack, measure=measure, show_gradients=show_gradients)
 

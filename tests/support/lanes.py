@@ -74,7 +74,6 @@ CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "micro-batches": ((*TINY, "micro_batch_size=16"), SEEDS),
     "growing batches": ((*TINY, "global_batch_size={0: 16, 5: 32}", "micro_batch_size=16"), SEEDS),
     "ignored targets": ((*TINY, "task.ignore_index=3"), SEEDS),
-    "skipping": ((*TINY, "skip_non_finite=true"), SEEDS),
 }  # fmt: skip
 """Overrides of all lanes, and those of each lane."""
 

@@ -25,6 +25,7 @@ from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import HiddenContents, check_hidden, check_plan, signature, try_lanes
 
 REFUSED = {
+    "skip_non_finite": ["skip_non_finite=true"],
     "precision": ["precision=fp16"],
     "optimizer": ["optimizer=lbfgs"],
     "profiler": ["profiler=torch"],

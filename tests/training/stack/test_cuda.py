@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import sys
 from collections import Counter
@@ -19,7 +18,6 @@ from repository import ROOT
 
 from benchmarks.stack_updates import stack_of
 from benchmarks.stacked_gpu import peak_of_run, peak_of_stack
-from hydrant.training.loop import make_update
 from hydrant.training.stack import Stack
 from hydrant.training.stack.random import StackedDropouts
 
@@ -226,37 +224,3 @@ def test_2048_lanes_launch_little_more() -> None:
 @pytest.mark.usefixtures("drawn_at_once")
 def test_a_stack_takes_little_more_memory_than_its_runs_alone() -> None:
     assert peak_of_stack(64) <= 1.1 * 64 * peak_of_run()
-
-
-def test_lanes_of_a_stack_are_joined_by_one_that_has_applied_no_update() -> None:
-    check_joining()
-
-
-@pytest.mark.cuda
-def test_lanes_of_a_stack_on_cuda_are_joined_too() -> None:
-    check_joining()
-
-
-def check_joining() -> None:
-    runs = [[*TINY, "optimizer=nadam", "skip_non_finite=true", f"seed={seed}"] for seed in range(3)]
-    with trainers_of(*runs, *runs) as trainers:
-        lanes, alone = trainers[:3], trainers[3:]
-        weights = [next(iter(trainer.task.parameters())) for trainer in (lanes[2], alone[2])]
-        values = weights[0].detach().clone()
-        for weight in weights:
-            weight.data.fill_(math.nan)
-        for stack in (Stack(lanes[:2]), Stack(lanes[2:])):
-            for _ in range(3):
-                stack.update(measure=False)
-        for update in range(6):
-            for weight in weights if update == 3 else []:
-                weight.data.copy_(values)
-            for trainer in alone:
-                make_update(trainer, measure=False)
-        stack = Stack(lanes)
-        for _ in range(3):
-            stack.update(measure=False)
-        for lane, trainer in zip(lanes, alone, strict=True):
-            assert lane.state.num_skipped == trainer.state.num_skipped
-            for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
-                assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)

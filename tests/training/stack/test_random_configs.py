@@ -26,7 +26,6 @@ PROGRAMS: Mapping[str, Sequence[str]] = {
     "averaging": ["", "averaging=ema", "averaging=tail averaging.start=2"],
     "mixing": ["", "mixing=mixup", "mixing=cutmix"],
     "groups": ["", "param_groups.no_decay=true"],
-    "skipping": ["", "skip_non_finite=true"],
 }
 """What is the same in all lanes: for each subject, alternatives of overrides."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from lanes import BASE, CASES, SEEDS, TINY, differences, trainers_of
@@ -12,7 +10,6 @@ from torch import Tensor, nn
 
 from benchmarks.stack_updates import stack_of
 from hydrant.batch import Batch, tensors_of
-from hydrant.errors import NonFiniteError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile.base import Compilation
 from hydrant.training.loop import make_update
@@ -121,47 +118,6 @@ def test_averages_of_lanes_are_those_of_runs_alone() -> None:
             assert all(torch.allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-7) for name in ours)
 
 
-@pytest.mark.parametrize("averaging", ["averaging=ema", "averaging=tail averaging.every=2"])
-def test_averages_do_not_move_in_skipped_updates(averaging: str) -> None:
-    runs = [[*TINY, "skip_non_finite=true", *averaging.split(), f"seed={seed}"] for seed in range(2)]
-    with trainers_of(*runs) as lanes:
-        stack = Stack(lanes)
-        stack.update(measure=False)
-        before = [{k: v.clone() for k, v in lane.plan.averaging.state_dict().items()} for lane in lanes]
-        with torch.no_grad():
-            next(iter(lanes[1].task.parameters())).fill_(math.nan)
-        stack.update(measure=False)
-        stack.update(measure=False)
-        moved = [
-            any(not torch.equal(v, lane.plan.averaging.state_dict()[k]) for k, v in state.items())
-            for lane, state in zip(lanes, before, strict=True)
-        ]
-        assert moved == [True, False]
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "nadam", "sgd"])
-def test_a_lane_may_skip_its_first_update(optimizer: str) -> None:
-    runs = [[*TINY, "skip_non_finite=true", f"optimizer={optimizer}", f"seed={seed}"] for seed in range(3)]
-    with trainers_of(*runs, *runs) as trainers:
-        lanes, alone = trainers[:3], trainers[3:]
-        weights = [next(iter(trainers[n].task.parameters())) for n in (0, 3)]
-        values = weights[0].detach().clone()
-        for weight in weights:
-            weight.data.fill_(math.nan)
-        stack = Stack(lanes)
-        for update in range(6):
-            stack.update(measure=False)
-            for trainer in alone:
-                make_update(trainer, measure=False)
-            if update == 1:
-                for weight in (weights[0], weights[1]):
-                    weight.data.copy_(values)
-        for lane, trainer in zip(lanes, alone, strict=True):
-            assert lane.state.num_skipped == trainer.state.num_skipped
-            for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
-                assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)
-
-
 def test_lanes_of_a_stack_that_can_no_longer_step_together_step_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -184,20 +140,6 @@ def test_lanes_of_a_stack_that_can_no_longer_step_together_step_alone(
         for lane, trainer in zip(lanes, alone, strict=True):
             for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
                 assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)
-
-
-def test_the_other_lanes_go_on_when_the_first_has_failed() -> None:
-    runs = [[*TINY, "skip_non_finite=true", "max_skipped=1", f"seed={seed}"] for seed in range(2)]
-    with trainers_of(*runs, *runs) as trainers:
-        lanes, alone = trainers[:2], trainers[2:]
-        lanes[0].task.get_parameter("model.classifier.weight").data.fill_(math.nan)
-        stack = Stack(lanes)
-        for _ in range(5):
-            stack.update(measure=False)
-            make_update(alone[1], measure=False)
-        assert stack.num_updates == lanes[1].state.num_updates == 5
-        for p, q in zip(lanes[1].task.parameters(), alone[1].task.parameters(), strict=True):
-            assert torch.allclose(p, q, rtol=1e-5, atol=1e-7)
 
 
 def test_no_lane_depends_on_the_others() -> None:
@@ -299,26 +241,6 @@ def test_a_chunk_holds_few_samples_however_many_an_update_has(
                 assert all(
                     torch.equal(a[lane], b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
                 )
-
-
-def test_a_lane_that_diverges_skips_its_updates_alone() -> None:
-    runs = [[*TINY, "skip_non_finite=true", "max_skipped=2", f"seed={seed}"] for seed in range(3)]
-    with trainers_of(*runs, *runs) as trainers:
-        lanes, alone = trainers[:3], trainers[3:]
-        stack = Stack(lanes)
-        stack.update(measure=False)
-        for trainer in alone:
-            make_update(trainer, measure=False)
-        with torch.no_grad():
-            next(iter(lanes[1].task.parameters())).fill_(math.nan)
-        results = [stack.update(measure=False)[1] for _ in range(3)]
-        assert [getattr(result, "status", None) for result in results] == ["not_finite", "not_finite", None]
-        assert isinstance(results[2], NonFiniteError)
-        for lane, trainer in ((lanes[0], alone[0]), (lanes[2], alone[2])):
-            for _ in range(3):
-                make_update(trainer, measure=False)
-            for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
-                assert torch.allclose(p, q, rtol=1e-5, atol=1e-7)
 
 
 class Branching(nn.Module):

@@ -152,6 +152,7 @@ def check_plan(plan: Plan) -> None:
         "it has several ranks (parallel.num_processes)": config["parallel"]["num_processes"] > 1
         or plan.world.world_size > 1,
         "its loss scale depends on its gradients (precision)": plan.precision.scales_loss,
+        "its updates may be skipped (skip_non_finite)": plan.optimizers.skips_non_finite,
         "its optimizers follow single losses (optimizers.*.losses)": plan.optimizers.retains_graph,
         "its optimizer evaluates the loss itself (optimizer)": plan.optimizers.uses_closure,
         "it is profiled (profiler)": plan.profiler.is_on,

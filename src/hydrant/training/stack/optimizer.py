@@ -2,7 +2,7 @@
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -90,13 +90,6 @@ class StackedOptimizer:
             self._step_rows(numbers)
         else:
             self._program(*self._arguments(numbers))
-
-    def tensors(self) -> list[Tensor]:
-        """Return everything that a step changes, with the lanes in front."""
-        slots = [slot for group in self._slots for slot in group]
-        states = [value for slot in slots for value in slot.state.values()]
-        of_groups = [value for state in self._group_state for value in state.values()]
-        return [slot.values for slot in slots] + states + of_groups
 
     # ---- the state of all lanes
 
@@ -244,13 +237,8 @@ class StackedSteps:
             key: stack_lanes.StackedField([lane.optimizers.schedules.fields[key] for lane in lanes])
             for key in self._first.optimizers.schedules.fields
         }
-        # Lanes that have applied an update, which makes the states of their optimizers. Before, all step alone.
-        states = [lane.state for lane in lanes]
-        self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
-        if len(self._applied) < len(lanes):
-            stack_lanes.separate_counts(
-                [entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()]
-            )
+        # Lanes step alone until they have applied an update, which makes the states of their optimizers.
+        self._has_states = all(lane.state.num_updates > lane.state.num_skipped for lane in lanes)
 
     def _limits(self, field: str) -> dict[str, Tensor | None]:
         """Return one kind of clipping limit by optimizer, (lanes,), in torch's default dtype; None: no limit."""
@@ -267,8 +255,7 @@ class StackedSteps:
         for name, groups in self._tensors.weights.items():
             clippings = self._clippings[name]
             rows = [w.rows.grad for w in groups if w is not None and w.rows.grad is not None]
-            may_skip, is_limited = self._first.optimizers.skips_non_finite, clippings[0].max_norm is not None
-            if rows and (measure or may_skip or is_limited):
+            if rows and (measure or clippings[0].max_norm is not None):
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
                 if (limits := self._max_norms[name]) is not None:
@@ -285,25 +272,20 @@ class StackedSteps:
                     clipping(lane.optimizers.entries[name].parameters, None)
         return norms
 
-    def apply(self, num_updates: int, skipped: Collection[int]) -> None:
-        """Apply the gradients of the update after `num_updates` completed ones, but not those of skipped lanes."""
-        places = list(skipped)
+    def apply(self, num_updates: int) -> None:
+        """Apply the gradients of the update after `num_updates` completed ones."""
         for name in self._tensors.weights:
             numbers = self._scheduled(name, num_updates)
             optimizer = self._optimizer(name, numbers)
             if optimizer is None:
-                self._step_alone(name, num_updates, skipped)
-                continue
-            kept = [(tensor, tensor[places].clone()) for tensor in optimizer.tensors()] if places else []
-            optimizer.step(numbers)
-            for tensor, before in kept:
-                tensor[places] = before
-        if len(self._applied) < len(self._lanes):
-            self._applied |= set(range(len(self._lanes))) - set(skipped)
+                self._step_alone(name, num_updates)
+            else:
+                optimizer.step(numbers)
+        self._has_states = True
 
     def _optimizer(self, name: str, numbers: Numbers) -> StackedOptimizer | None:
         """Return an optimizer of all lanes; None if the lanes make their steps alone, in the first update too."""
-        if name not in self._optimizers and len(self._applied) == len(self._lanes):
+        if name not in self._optimizers and self._has_states:
             optimizers = [lane.optimizers.entries[name].optimizer for lane in self._lanes]
             try:
                 self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], numbers)
@@ -313,13 +295,12 @@ class StackedSteps:
                 stack_lanes.separate_counts(optimizers)
         return self._optimizers.get(name)
 
-    def _step_alone(self, name: str, num_updates: int, skipped: Collection[int]) -> None:
+    def _step_alone(self, name: str, num_updates: int) -> None:
         """Let every lane make the step of its own optimizer."""
         self._tensors.show_gradients()
-        for n, lane in enumerate(self._lanes):
-            if n not in skipped:
-                lane.optimizers.schedules.write(num_updates)
-                lane.optimizers.entries[name].step()
+        for lane in self._lanes:
+            lane.optimizers.schedules.write(num_updates)
+            lane.optimizers.entries[name].step()
 
     def _scheduled(self, name: str, num_updates: int) -> list[dict[str, Sequence[float]]]:
         """Return the values of the scheduled fields of each group of an optimizer, for every lane."""
@@ -360,12 +341,10 @@ class StackedAverages:
                 pairs.append((average, stacked[id(model[name])]))
 
     @torch.no_grad()
-    def update(self, num_updates: int, skipped: Collection[int]) -> None:
-        """Add the weights after `num_updates` completed updates to the averages, but not those of skipped lanes."""
+    def update(self, num_updates: int) -> None:
+        """Add the weights after `num_updates` completed updates to the averages."""
         by_settings = [average.weight(num_updates) for average in self._distinct]
         weights = [by_settings[place] for place in self._places]
-        for n in skipped if weights else ():
-            weights[n] = 0.0
         if not any(weights):
             return
         (row,) = self._weights([weights])

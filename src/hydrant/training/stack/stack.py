@@ -14,9 +14,8 @@ from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
-from hydrant.errors import CompileMismatch, NonFiniteError, first_line, location
+from hydrant.errors import CompileMismatch, first_line, location
 from hydrant.training.compile.base import Compilation, Eager
-from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.metrics import mean_over_targets
 from hydrant.training.prepare.verify_compile import Gradients, difference
@@ -24,7 +23,6 @@ from hydrant.training.stack import forward
 from hydrant.training.stack.lanes import CannotStack, StackedTensors, distinct
 from hydrant.training.stack.optimizer import StackedAverages, StackedSteps
 from hydrant.training.trainer import Trainer
-from hydrant.training.update import Update
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together
 
@@ -199,31 +197,6 @@ and what a step allocates."""
 
 T = TypeVar("T")
 
-LaneUpdate = Update | NonFiniteError
-"""The result of an update in one lane, or the error that ends its run."""
-
-
-@dataclass(frozen=True)
-class LaneUpdates:
-    """The results of an update of all lanes. That of a lane is made when it is read, by its number.
-
-    Args:
-        norms: of the gradients before clipping, (lanes,), by name.
-        skipped: lanes whose update was not applied.
-        errors: of lanes that end.
-    """
-
-    norms: Mapping[str, Tensor]
-    skipped: Sequence[int]
-    errors: Mapping[int, NonFiniteError]
-
-    def __getitem__(self, n: int) -> LaneUpdate:
-        if n in self.errors:
-            return self.errors[n]
-        if n in self.skipped:
-            return Update([], None, "not_finite", {})
-        return Update([], None, "applied", {name: norm[n] for name, norm in self.norms.items()})
-
 
 class Stack:
     """Makes the updates of several runs, its lanes, at once.
@@ -260,37 +233,32 @@ class Stack:
         self._stream, self._meter = StackedStream(lanes), StackedMeter(lanes)
         self.num_updates = self._first.state.num_updates
         """Completed updates."""
-        self._failed: set[int] = set()  # lanes whose error was returned
-        self._in_a_row = {n for n, lane in enumerate(lanes) if lane.state.num_skipped_in_a_row}
         if self._compilation.is_on:
             self._check_compiled()
 
-    def update(self, *, measure: bool, show_gradients: bool = False) -> LaneUpdates:
+    def update(self, *, measure: bool, show_gradients: bool = False) -> dict[str, Tensor]:
         """Make the next update of every lane and count it.
 
         Args:
             measure: return the gradient norms too.
             show_gradients: give the parameters of every lane their gradients.
+
+        Returns:
+            the norms of the gradients before clipping, (lanes,), by name; those that were measured or needed.
         """
-        num_updates = self.num_updates
-        may_skip = self._first.optimizers.skips_non_finite
-        before = {name: tensor.clone() for name, tensor in self._tensors.rest.items()} if may_skip else {}
-        outcomes = self._accumulate(num_updates)
+        outcomes = self._accumulate(self.num_updates)
         norms = self._steps.clip(measure=measure)
-        skipped = self._not_finite(outcomes, norms) if may_skip else []
         if show_gradients:
             self._tensors.show_gradients()
-        for n in skipped:
-            for name, value in before.items():
-                self._tensors.rest[name][n].copy_(value[n])
-        self._steps.apply(num_updates, skipped)
+        self._steps.apply(self.num_updates)
         self.num_updates += 1
-        self._averages.update(self.num_updates, skipped)
+        self._averages.update(self.num_updates)
         for outcome in outcomes:
-            self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
-        errors = self._count(skipped)
+            self._meter.add(outcome.scalars(), outcome.num_targets)
+        for lane in self.lanes:
+            lane.state.num_updates += 1
         self._compilation.check_recompiles(self.num_updates)
-        return LaneUpdates(norms, skipped, errors)
+        return norms
 
     @property
     def is_compiled(self) -> bool:
@@ -402,37 +370,3 @@ class Stack:
             why = f"{first_line(error)}, at {location(error)}"
             name = type(self._first.model).__name__
             raise CannotStack(f"{name} cannot run for several runs at once ({why})") from error
-
-    def _not_finite(self, outcomes: Sequence[Outcome], norms: Mapping[str, Tensor]) -> list[int]:
-        """Return the lanes whose losses or gradients are NaN or infinite; waits for the device."""
-        values = [outcome.total_loss().detach() for outcome in outcomes] + list(norms.values())
-        is_finite = torch.stack([value.isfinite() for value in values]).all(dim=0).tolist()
-        return [n for n, finite in enumerate(is_finite) if not finite]
-
-    # ---- counting
-
-    def _counted(self, num_targets: int | Tensor, skipped: Sequence[int]) -> int | Tensor:
-        """Return the weight of the metrics of each lane: 0 for a lane whose update is skipped."""
-        if not skipped:
-            return num_targets
-        weights = torch.ones(len(self.lanes), dtype=torch.float64, device=self._device) * num_targets
-        weights[list(skipped)] = 0
-        return weights
-
-    def _count(self, skipped: Sequence[int]) -> dict[int, NonFiniteError]:
-        """Count the update in every lane; return the errors of those that have skipped too many."""
-        errors = dict[int, NonFiniteError]()
-        for n in skipped:
-            if n not in self._failed:
-                try:
-                    skip_update(self.lanes[n], [], has_overflowed=False)
-                except NonFiniteError as error:
-                    errors[n] = error
-        self._failed |= errors.keys()
-        for n, lane in enumerate(self.lanes):
-            if n not in errors:
-                lane.state.num_updates += 1
-        for n in self._in_a_row.difference(skipped):
-            self.lanes[n].state.num_skipped_in_a_row = 0
-        self._in_a_row = set(skipped)
-        return errors

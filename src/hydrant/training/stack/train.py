@@ -2,15 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
+
+from torch import Tensor
 
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted
 from hydrant.training import loop
 from hydrant.training.memory import explain_out_of_memory
-from hydrant.training.stack.stack import LaneUpdate, LaneUpdates, Stack
+from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Trainer
+from hydrant.training.update import Update
 
 T = TypeVar("T")
 
@@ -87,8 +90,8 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
     reported = stack.num_updates
     while len(_not_over(lanes)) >= least and stack.num_updates != limit:
         ends = _quiet_end(lanes) if limit is None else min(_quiet_end(lanes), limit)
-        signum, updates = _advance_quietly(stack, ends, stop_signal)
-        if updates is None:
+        norms, dues = dict[str, Tensor](), [(NOTHING, False)] * len(lanes)
+        if (signum := _advance_quietly(stack, ends, stop_signal)) is None:
             if stack.num_updates == limit:
                 break
             dues = [_begin_update(lane) for lane in lanes]
@@ -97,12 +100,10 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
             shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
             measure = any(due.log for due, _ in dues)
             with explain_out_of_memory(_REMEDY):
-                updates = stack.update(measure=measure, show_gradients=shows_gradients)
+                norms = stack.update(measure=measure, show_gradients=shows_gradients)
             signum = stop_signal()
-        else:
-            dues = [(NOTHING, False)] * len(lanes)
         _catch_up(stack, lanes, stack.num_updates - reported - 1)
-        _report(lanes, dues, updates, signum)
+        _report(lanes, dues, norms, signum)
         reported = stack.num_updates
     _catch_up(stack, lanes, stack.num_updates - reported)
 
@@ -120,32 +121,26 @@ def _quiet_end(lanes: Sequence[Lane]) -> int:
     return min(ends)
 
 
-def _advance_quietly(
-    stack: Stack, end: int, stop_signal: Callable[[], int | None]
-) -> tuple[int | None, LaneUpdates | None]:
-    """Make updates after which nothing is due, up to `end` completed ones.
-
-    Returns:
-        the signal that stops all runs after an update, and the results of this one, or of one in which a run failed;
-        None, None if there is no such update.
-    """
+def _advance_quietly(stack: Stack, end: int, stop_signal: Callable[[], int | None]) -> int | None:
+    """Make updates after which nothing is due, up to `end` completed ones; return the signal that stops all runs."""
     while stack.num_updates < end:
         with explain_out_of_memory(_REMEDY):
-            updates = stack.update(measure=False)
-        if (signum := stop_signal()) is not None or updates.errors:
-            return signum, updates
-    return None, None
+            stack.update(measure=False)
+        if (signum := stop_signal()) is not None:
+            return signum
+    return None
 
 
 def _report(
-    lanes: Sequence[Lane], dues: Sequence[tuple[Due, bool]], updates: LaneUpdates, signum: int | None
+    lanes: Sequence[Lane], dues: Sequence[tuple[Due, bool]], norms: Mapping[str, Tensor], signum: int | None
 ) -> None:
     """Do in each lane what is due after an update."""
     began, ends = time.perf_counter(), dict[int, float]()
     for n, (lane, (due, is_last)) in enumerate(zip(lanes, dues, strict=True)):
         if lane.is_open:
             lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
-            _call(lane, _finish_update, lane.trainer, due, updates[n], signum, is_last=is_last)
+            update = Update([], signum, "applied", {name: norm[n] for name, norm in norms.items()})
+            _call(lane, _finish_update, lane.trainer, due, update, is_last=is_last)
             ends[id(lane)] = time.perf_counter()
     for lane in lanes:
         if lane.is_open:
@@ -175,12 +170,10 @@ def _begin_update(lane: Lane) -> tuple[Due, bool]:
     return _call(lane, loop.begin_update, lane.trainer, is_last=is_last) or NOTHING, is_last
 
 
-def _finish_update(
-    trainer: Trainer, due: Due, update: LaneUpdate, signum: int | None, *, is_last: bool
-) -> None:
-    if isinstance(update, Exception):
-        raise update
-    stop = trainer.stop_signal() if signum is None else signum  # also if a checkpoint could not be saved
+def _finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
+    stop = (
+        trainer.stop_signal() if update.stop is None else update.stop
+    )  # also if a checkpoint could not be saved
     loop.finish_update(trainer, due, update._replace(stop=stop), is_last=is_last)
 
 

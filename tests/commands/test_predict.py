@@ -239,7 +239,7 @@ def test_nothing_is_computed_for_a_pipe_that_is_closed(
         (["nope"], "inputs: there is no file or folder nope, nor such a split; splits: train, val"),
         (["cat.png"], "inputs: this run cannot read cat.png; it reads tensors (.pt, .npz, .npy), its splits"),
         (["wrong.npy"], "inputs: wrong.npy has the shape [3, 8], but the run needs (N, 1, 8, 8)"),
-        (["int.npy"], "inputs: int.npy has numbers of the type int64, but the run needs float32; convert"),
+        (["int.npy"], "inputs: int.npy has numbers of the type int, but the run needs float; convert"),
         (["val", f"task.nope={'long' * 99}"], "task.nope"),
         (["val", "--out", "a.txt"], "--out: unknown ending '.txt'. Options: .csv, .jsonl, .npz"),
         (["val", "--out", "file/a.csv"], "--out: file/a.csv cannot be written"),

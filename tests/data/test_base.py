@@ -92,24 +92,24 @@ def statistics(mean: float, std: float = 1e6, texts: tuple[str, ...] = ("blue", 
 @pytest.mark.parametrize(
     ("was", "now", "difference"),
     [
-        (statistics(1e-10), statistics(-3e-10), None),  # sums of numbers around 1e6 and -1e6, rounded
+        (statistics(1e-10), statistics(-3e-10), ""),  # sums of numbers around 1e6 and -1e6, rounded
         (statistics(0.0), statistics(0.01), "data.mean.x was 0.0 and is now 0.01"),
         (statistics(1e-6, 1e-6), statistics(1e-6 + 1e-11, 1e-6), "data.mean.x was 1e-06 and is now 1.00001e-06"),
         (statistics(1.0, 2.0), statistics(1.0, 3.0), "data.std.x was 2.0 and is now 3.0"),
         (statistics(1.0), statistics(1.0, texts=("blue", "teal")),
-         "data.categories.colour was 'red' and is now 'teal'"),
+         "data.categories.0.1.1 was 'red' and is now 'teal'"),
         (statistics(1.0, texts=("a",)), statistics(1.0, texts=("a", "b")),
-         "data.categories.colour had 1 values and now has 2; the first that differs was [] and is now ['b']"),
+         "data.categories.0.1.1 was missing and is now 'b'"),
     ],
 )  # fmt: skip
 def test_statistics_change_by_more_than_rounding(
-    was: dict[str, Any], now: dict[str, Any], difference: str | None
+    was: dict[str, Any], now: dict[str, Any], difference: str
 ) -> None:
     assert changed_statistics(was, now) == difference
 
 
 def test_the_difference_of_large_statistics_is_short() -> None:
     was, now = statistics(1.0, texts=tuple(map(str, range(5000)))), statistics(1.0, texts=("blue",))
-    assert len(changed_statistics(was, now) or "") < 200
+    assert len(changed_statistics(was, now)) < 200
     now["categories"] = []
-    assert len(changed_statistics(was, now) or "") < 200
+    assert len(changed_statistics(was, now)) < 200

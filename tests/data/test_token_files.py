@@ -47,12 +47,10 @@ def test_files_of_a_glob_are_in_the_order_of_their_names_and_those_of_a_list_in_
 
 def test_files_that_hold_no_tokens_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.bin"
-    assert "another kind of file: 20240522 version 1" in damaged(file, header(20240522, 1, 4) + b"12345678")
-    assert "20240520 version 2" in damaged(file, header(20240520, 2, 4) + b"12345678")
-    assert "1,030 bytes, but 4 tokens and the header take 1,032" in damaged(
+    assert "1,030 bytes, but 4 tokens of uint16 take 1,032" in damaged(
         file, header(20240520, 1, 4) + b"123456"
     )
-    assert "no whole number of uint16; is it cut off?" in damaged(file, b"123")
+    assert "3 bytes, but 1 tokens of uint16 take 2; is it cut off?" in damaged(file, b"123")
     assert "has no tokens" in damaged(file, b"")
     np.save(tmp_path / "b.npy", np.zeros((2, 2), dtype=np.int64))
     with pytest.raises(DataError, match="tokens are whole numbers"):
@@ -86,8 +84,7 @@ def test_a_vocabulary_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"encoding": "bytes", "size": 3, "separator": 2, '
-                                  '"separator_position": "end", "token_bytes": [1]}'])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
 def test_a_damaged_vocabulary_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text(text)
     with pytest.raises(DataError, match=r"tokens\.json"):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from training_runs import Train, train_in_child
 
 from hydrant import cli
-from hydrant.data.token_files import TokenWriter, Vocabulary, new_folder
+from hydrant.data.token_files import Vocabulary, new_folder, write_tokens
 from hydrant.tasks.language_modeling import generate
 
 WORDS = ("data=tokens", "data.root=corpus", "data.sequence_length=8", "model=gpt", "model.num_layers=2",
@@ -67,8 +67,7 @@ def test_a_model_reads_no_more_than_its_longest_sequence() -> None:
 def write_corpus() -> None:
     with new_folder(Path("corpus")) as folder:
         for split in ("train", "val"):
-            with TokenWriter(folder, split, "uint16", 10**6) as writer:
-                writer.write(torch.tensor([*b"abcdefgh", 256] * 40).numpy())
+            write_tokens(folder, split, "uint16", [torch.tensor([*b"abcdefgh", 256] * 40).numpy()])
         Vocabulary("bytes", 257, 256, "end", [1] * 256 + [0]).write(folder)
 
 

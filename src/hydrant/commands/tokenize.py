@@ -6,11 +6,15 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from annotated_types import Interval
 
 from hydrant.config.command_line import Flags
-from hydrant.data.token_files import MAX_SHARD_TOKENS, TokenWriter, new_folder
+from hydrant.data.token_files import MAX_SHARD_TOKENS, new_folder, write_tokens
 from hydrant.errors import ConfigError, DataError
+from hydrant.files.plain_values import BetweenZeroAndOne, check_value
 from hydrant.files.user_files import visible_files
 from hydrant.terminal.console import show_activity, tell
 
@@ -62,10 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     if not words or options.out is None:
         example = "hydrant tokenize texts/ --out data/texts"
         raise ConfigError("", "tokenize what?", remedy=f"Give texts and a folder: {example}")
-    if not 0 < options.val < 1:
-        raise ConfigError("--val", needs="a ratio above 0 and below 1", got=options.val)
-    if not 1 <= options.shard_size <= MAX_SHARD_TOKENS:
-        raise ConfigError("--shard-size", needs=f"1 to {MAX_SHARD_TOKENS} tokens", got=options.shard_size)
+    check_value("--val", BetweenZeroAndOne, options.val)
+    check_value("--shard-size", Annotated[int, Interval(ge=1, le=MAX_SHARD_TOKENS)], options.shard_size)
     if options.out.exists():
         raise ConfigError("--out", f"{options.out} exists", remedy="remove it, or give another folder")
     files = _text_files(words, tuple(options.suffixes.split(",")))
@@ -156,16 +158,16 @@ def _write(
     folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer, shard_size: int
 ) -> tuple[int, int]:
     """Write the tokens of a split, one document per part, and return the number of tokens and of files."""
-    import numpy as np
-
     vocabulary = tokenizer.vocabulary
-    with TokenWriter(folder, split, vocabulary.dtype, shard_size) as writer:
+
+    def tokens() -> Iterator[np.ndarray]:
         for number, part in enumerate(parts, start=1):
             show_activity(f"{split}, file {number:,} of {len(parts):,}")
             for text in _cut(part.texts(), tokenizer):
-                writer.write(np.asarray(tokenizer.encode(text)))
-            writer.write(np.array([vocabulary.separator]))
-        return writer.num_tokens, writer.num_files
+                yield np.asarray(tokenizer.encode(text))
+            yield np.array([vocabulary.separator])
+
+    return write_tokens(folder, split, vocabulary.dtype, tokens(), shard_size)
 
 
 def _cut(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[str]:

@@ -25,6 +25,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of
 from hydrant.clock import Steps
 from hydrant.errors import ConfigError, log
+from hydrant.files.plain_values import leaves
 
 MAX_DAMAGED_IN_A_ROW = 100
 """This many damaged samples in a row mean that the folder is gone or that the transform fails."""
@@ -239,37 +240,29 @@ class Data:
             raise ConfigError("data.class_names", message, remedy="give different names")
 
 
-def changed_statistics(before: Any, now: Any, place: str = "data", scale: Any = None) -> str | None:
-    """Return where two statistics of training samples differ, for messages; None if nowhere.
+def changed_statistics(before: Any, now: Any, place: str = "data") -> str:
+    """Return where two statistics of training samples differ, for messages; "" if nowhere.
 
-    Machines round sums differently: relative to a number, or to its `scale`. That of a `mean` is the `std` beside it.
+    Machines round sums differently: relative to a number, or to its scale. That of a `mean` is the `std` beside it.
 
     >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.1 + 1e-12}})
+    ''
     >>> changed_statistics({"mean": {"x": 0.1}}, {"mean": {"x": 0.2}})
     'data.mean.x was 0.1 and is now 0.2'
-    >>> changed_statistics([["colour", ["blue", "red"]]], [["colour", ["blue", "green", "red"]]])
-    "data.colour had 2 values and now has 3; the first that differs was ['red'] and is now ['green']"
+    >>> changed_statistics({"colours": ["blue", "red"]}, {"colours": ["blue", "green", "red"]})
+    "data.colours.1 was 'red' and is now 'green'"
     """
-    unit = scale if isinstance(scale, float) else 0.0
-    match before, now:
-        case (dict(), dict()) if before.keys() == now.keys():
-            scales = scale if isinstance(scale, dict) else {"mean": before.get("std")}
-            parts = [(before[key], now[key], f"{place}.{key}", scales.get(key)) for key in before]
-        case ([str() as name, list() as one], [str() as same, list() as other]) if name == same:
-            parts = [(one, other, f"{place}.{name}", None)]
-        case (list(), list()) if len(before) == len(now):
-            parts = [(one, other, place, None) for one, other in zip(before, now, strict=True)]
-        case (list(), list()):
-            pairs = enumerate(zip(before, now, strict=False))
-            n = next((n for n, (one, other) in pairs if one != other), min(len(before), len(now)))
-            first = f"was {reprlib.repr(before[n : n + 1])} and is now {reprlib.repr(now[n : n + 1])}"
-            return f"{place} had {len(before)} values and now has {len(now)}; the first that differs {first}"
-        case (float(), float()) if math.isclose(before, now, rel_tol=1e-9, abs_tol=max(1e-12, 1e-9 * unit)):
-            return None
-        case _:
-            change = f"{place} was {reprlib.repr(before)} and is now {reprlib.repr(now)}"
-            return None if before == now else change
-    return next(filter(None, (changed_statistics(*part) for part in parts)), None)
+    old, new = dict(leaves(before, place)), dict(leaves(now, place))
+    for key in {**old, **new}:
+        one, other = old.get(key), new.get(key)
+        if isinstance(one, float) and isinstance(other, float):
+            scale = old.get(key.replace(f"{place}.mean.", f"{place}.std.", 1), 0.0)
+            if math.isclose(one, other, rel_tol=1e-9, abs_tol=max(1e-12, 1e-9 * scale)):
+                continue
+        if one != other:
+            shown = ["missing" if value is None else reprlib.repr(value) for value in (one, other)]
+            return f"{key} was {shown[0]} and is now {shown[1]}"
+    return ""
 
 
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:

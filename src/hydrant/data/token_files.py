@@ -11,12 +11,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Literal, Self
+from typing import Literal
 
 import numpy as np
 
@@ -100,15 +99,11 @@ def read_vocabulary(root: Path) -> Vocabulary | None:
     file = root / VOCABULARY
     try:
         check_regular(file)
-        vocabulary = Vocabulary(**json.loads(file.read_text(encoding="utf-8")))
+        return Vocabulary(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
-    if len(vocabulary.token_bytes) != vocabulary.size:
-        lengths = f"{len(vocabulary.token_bytes)} token_bytes, but {vocabulary.size} tokens"
-        raise DataError(f"{file} has {lengths}", remedy="write the folder again with hydrant tokenize")
-    return vocabulary
 
 
 def vocabulary_folder(root: str, splits: Mapping[str, Sequence[TokenFile]]) -> Path:
@@ -178,34 +173,19 @@ def _read_layout(path: Path, dtype: str | None) -> TokenFile:
 
 
 def _read_bin(path: Path, dtype: str | None) -> TokenFile:
-    with path.open("rb") as opened:
-        header = (
-            np.frombuffer(opened.read(4 * HEADER), "<i4")[:HEADER]
-            if path.stat().st_size >= 4 * HEADER
-            else None
-        )
-    size = path.stat().st_size
-    kinds = {magic: (name, version) for name, (magic, version) in MAGIC.items()}
-    if header is None or not header[0] or header[3:].any():  # it begins with tokens
-        if dtype is None:
-            message = f"{path} has no header, which would tell the type of its tokens"
-            raise ConfigError("data.dtype", message, remedy="give uint16, as nanoGPT writes them, or uint32")
-        item = np.dtype(dtype).newbyteorder("<")
-        if size % item.itemsize:
-            message = f"{path} has {size:,} bytes, which is no whole number of {dtype}"
-            raise DataError(message, remedy="is it cut off?")
-        return TokenFile(path, item, 0, size // item.itemsize)
-    magic, version, num_tokens = (int(number) for number in header[:3])
-    name, known_version = kinds.get(magic, ("", None))
-    if version != known_version:
-        known = " and ".join(f"{number} version {v} ({n})" for number, (n, v) in kinds.items())
-        message = f"{path} begins with the header of another kind of file: {magic} version {version}"
-        raise DataError(f"{message}; files of tokens have {known}")
-    item = np.dtype(name).newbyteorder("<")
-    if (expected := 4 * HEADER + num_tokens * item.itemsize) != size:
-        message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens and the header take {expected:,}"
+    size, header = path.stat().st_size, np.fromfile(path, "<i4", HEADER)
+    names = {numbers: name for name, numbers in MAGIC.items()}
+    name = names.get((header[0], header[1])) if len(header) == HEADER else None
+    offset = 4 * HEADER if name else 0
+    if (kind := name or dtype) is None:
+        message = f"{path} has no header of such files, which would tell the type of its tokens"
+        raise ConfigError("data.dtype", message, remedy="give uint16, as nanoGPT writes them, or uint32")
+    item = np.dtype(kind).newbyteorder("<")
+    num_tokens = int(header[2]) if name else size // item.itemsize
+    if (expected := offset + num_tokens * item.itemsize) != size:
+        message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens of {kind} take {expected:,}"
         raise DataError(message, remedy="is it cut off?")
-    return TokenFile(path, item, 4 * HEADER, num_tokens)
+    return TokenFile(path, item, offset, num_tokens)
 
 
 def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
@@ -254,57 +234,32 @@ def new_folder(folder: Path) -> Generator[Path]:
         os.close(descriptor)
 
 
-class TokenWriter:
-    """Writes the tokens of a split into files `<split>_000000.bin` and so on, each with a header.
+def write_tokens(
+    folder: Path, split: str, dtype: str, parts: Iterable[np.ndarray], shard_size: int = MAX_SHARD_TOKENS
+) -> tuple[int, int]:
+    """Write the tokens of a split into files `<split>_000000.bin` and so on, each with a header.
 
     Args:
         folder: the folder of the files.
         split: `train` or `val`.
         dtype: a type of `MAGIC`.
+        parts: the tokens, whole numbers of shape (N,) each.
         shard_size: how many tokens a file holds; the last one may hold fewer.
+
+    Returns:
+        The number of tokens and of files.
     """
-
-    def __init__(self, folder: Path, split: str, dtype: str, shard_size: int) -> None:
-        self._folder, self._split, self._dtype, self._shard_size = folder, split, dtype, shard_size
-        self._file: BinaryIO | None = None
-        self._in_file = 0
-        self.num_tokens = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._finish_file()
-
-    @property
-    def num_files(self) -> int:
-        return -(-self.num_tokens // self._shard_size)
-
-    def write(self, tokens: np.ndarray) -> None:
-        """Append tokens, whole numbers of shape (N,)."""
-        while len(tokens):
-            if self._file is None:
-                self._file = (self._folder / f"{self._split}_{self.num_files:06}.bin").open("wb")
-                self._write_header()
-            part = tokens[: self._shard_size - self._in_file]
-            self._file.write(part.astype(np.dtype(self._dtype).newbyteorder("<")).tobytes())
-            self._in_file += len(part)
-            self.num_tokens += len(part)
-            if self._in_file == self._shard_size:
-                self._finish_file()
-            tokens = tokens[len(part) :]
-
-    def _finish_file(self) -> None:
-        if self._file is not None:
-            self._write_header()
-            self._file.close()
-            self._file, self._in_file = None, 0
-
-    def _write_header(self) -> None:
-        assert self._file is not None
-        header = np.zeros(HEADER, dtype="<i4")
-        header[:3] = *MAGIC[self._dtype], self._in_file
-        self._file.seek(0)
-        self._file.write(header.tobytes())
+    num_tokens, header = 0, np.zeros(HEADER, dtype="<i4")
+    for part in parts:
+        rest = part
+        while len(rest):
+            number, num_before = divmod(num_tokens, shard_size)
+            tokens, rest = np.split(rest, [shard_size - num_before])
+            header[:3] = *MAGIC[dtype], num_before + len(tokens)
+            path = folder / f"{split}_{number:06}.bin"
+            with path.open("r+b" if num_before else "wb") as file:
+                file.write(header.tobytes())
+                file.seek(0, os.SEEK_END)
+                file.write(tokens.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
+            num_tokens += len(tokens)
+    return num_tokens, -(-num_tokens // shard_size)

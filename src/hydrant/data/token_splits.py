@@ -80,10 +80,7 @@ def write_corpus(files: Iterable[token_files.TokenFile]) -> None:
     try:
         with token_files.new_folder(FOLDER) as temporary:
             for name, tokens in corpus().items():
-                with token_files.TokenWriter(
-                    temporary, name.partition("_")[0], BYTES.dtype, token_files.MAX_SHARD_TOKENS
-                ) as writer:
-                    writer.write(tokens)
+                token_files.write_tokens(temporary, name.partition("_")[0], BYTES.dtype, [tokens])
             BYTES.write(temporary)
     except OSError as error:
         # Another process may have made the same folder meanwhile.

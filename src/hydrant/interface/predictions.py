@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from hydrant.errors import DataError
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.interface.arguments import data_frame
 from hydrant.runs.load import SavedRun
@@ -69,8 +68,6 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
         saved.check_classes()
     size = batch_size or saved.plan.config["eval_batch_size"]
     batches = list(Prediction(saved, samples, size, probabilities).batches())
-    if not batches:
-        raise DataError(f"no sample of {samples.title} can be read")
     arrays: Arrays = {name: np.concatenate([part[name] for part in batches]) for name in batches[0]}
     numbers = arrays.pop(NUMBERS)
     names = [samples.name_of(n) for n in numbers.tolist()]

@@ -10,7 +10,6 @@ from hydrant.data import IterableSource, Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
 from hydrant.training.checkpoint.content import SavedCheckpoint, split
-from hydrant.training.checkpoint.folder import TRAINING
 from hydrant.training.trainer import Plan
 
 _VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")
@@ -62,13 +61,10 @@ class DataIdentity:
         Raises:
             CheckpointError: it cannot be read.
         """
-        names = checkpoint.plain_state("class_names", default=None)
-        parts = [checkpoint.plain_state(field.name, default={}) for field in fields(cls)[1:]]
-        are_texts = names is None or (
-            isinstance(names, list) and all(isinstance(name, str) for name in names)
+        names, *parts = (
+            checkpoint.plain_state(field.name, default=None if field.name == "class_names" else {})
+            for field in fields(cls)
         )
-        if not are_texts or not all(isinstance(part, dict) for part in parts):
-            raise CheckpointError(f"{checkpoint.path / TRAINING} does not say what the data of the run were")
         return cls(names, *parts)
 
     def differences(self, now: Self) -> dict[str, str]:
@@ -84,16 +80,18 @@ class DataIdentity:
         is_cut_from_train = (
             now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
         )
-        changed = {
-            "samples": self.samples
-            and changed_statistics(self.samples, now.samples, "the number of samples"),
-            "statistics": self.statistics
-            and now.statistics
-            and changed_statistics(self.statistics, now.statistics),
-            "data_files": ", ".join(f"data.{key}" for key in files),
-            "class_names": _changed_classes(self.class_names, now.class_names),
-        }
-        differences = {name: text for name, text in changed.items() if isinstance(text, str) and text}
+        changed = {"data_files": ", ".join(f"data.{key}" for key in files)}
+        if self.samples:
+            changed["samples"] = changed_statistics(self.samples, now.samples, "the number of samples")
+        if self.statistics and now.statistics:
+            changed["statistics"] = changed_statistics(self.statistics, now.statistics)
+        if self.class_names and now.class_names:
+            names = (self.class_names, now.class_names)
+            learned, present = (
+                {f"class {number}": name for number, name in enumerate(part)} for part in names
+            )
+            changed["class_names"] = changed_statistics(learned, present, "")
+        differences = {name: text for name, text in changed.items() if text}
         is_another = self.validated_by and self.validated_by != now.validated_by
         if is_another or any(key != "train" or is_cut_from_train for key in files):
             differences["validated_by"] = ""
@@ -112,16 +110,6 @@ class DataIdentity:
                     remedy = f"{undo}, or continue with the new samples: resume_strict=false"
                     raise ConfigError("data", text.format(difference), remedy=remedy)
                 log.warning("%s; the run continues with the new samples", text.format(difference))
-
-
-def _changed_classes(learned: list[str] | None, names: list[str] | None) -> str:
-    """Return the first class with another name, or the changed number of classes; "" if all are the same or unknown."""
-    if names is None or learned is None or names == learned:
-        return ""
-    if len(names) != len(learned):
-        return f"there were {len(learned)} classes, and now there are {len(names)}"
-    number = next(n for n, name in enumerate(names) if name != learned[n])
-    return f"class {number} was {learned[number]!r} and is now {names[number]!r}"
 
 
 def check_stream(source: Source, *, is_continued: bool) -> None:

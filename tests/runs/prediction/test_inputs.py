@@ -16,13 +16,11 @@ from hydrant.runs.prediction.inputs import Inputs, check_not_read
 INPUTS = Inputs(InMemorySource(torch.zeros(1), ()), "the given inputs")
 
 
-@pytest.mark.parametrize("name", ["a.csv", "train/a.csv", "a.jsonl", "train/a.jsonl", "a.npy", "a.parquet"])
-def test_samples_in_a_folder_of_the_settings_are_not_replaced(name: str, tmp_path: Path) -> None:
-    plan: Any = SimpleNamespace(config={"data": {"path": str(tmp_path / "samples")}})
-    out, other = tmp_path / "samples" / name, tmp_path / name
+def test_files_of_samples_in_the_settings_are_not_replaced(tmp_path: Path) -> None:
+    out, other = tmp_path / "samples.csv", tmp_path / "other.csv"
+    plan: Any = SimpleNamespace(config={"data": {"extra_val": {"night": str(out)}}})
     for file in (out, other):
         check_not_read(file, INPUTS, plan)  # there is no such file yet
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     check_not_read(other, INPUTS, plan)
     with pytest.raises(ConfigError, match=r"holds samples, which the predictions would replace"):

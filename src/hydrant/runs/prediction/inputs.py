@@ -1,7 +1,6 @@
 """What to predict: a split of the run's data, files, folders of them, tensors, or a table."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.config.flat import flatten
-from hydrant.config.groups import PASSED_PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.base import rounded
 from hydrant.data.dataset import TENSOR_FILES, read_inputs
@@ -22,19 +20,6 @@ from hydrant.training.trainer import Plan
 
 KEY = "inputs"
 """Names the inputs in error messages."""
-
-_DATA_FILES = (
-    "*.npy",
-    "*.bin",
-    "*.arrow",
-    "*/*.arrow",
-    "*.parquet",
-    "*.csv",
-    "*/*.csv",
-    "*.jsonl",
-    "*/*.jsonl",
-)
-"""The files that may hold samples, in a folder that the settings of the data name."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +80,9 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    texts = sorted(value for value in flatten(plan.config["data"]).values() if isinstance(value, str))
-    files = (*inputs.files, *(file for text in texts for file in _data_files(text)))
-    if out.exists() and any(file.exists() and out.samefile(file) for file in files):
+    named = [value for value in flatten(plan.config["data"]).values() if isinstance(value, str)]
+    files = [path for path in (*inputs.files, *map(Path, named)) if path.is_file()]
+    if out.exists() and any(out.samefile(path) for path in files):
         message = f"{out} holds samples, which the predictions would replace"
         raise ConfigError("--out", message, remedy="give another file")
 
@@ -119,37 +104,21 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
     source = reader.tensors(inputs)
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
-    _check_types(plan, source, title)
+    kinds, needed = (_kinds(plan, part) for part in (source, plan.train))
+    if kinds != needed:
+        message = f"{title} has numbers of the type {kinds}, but the run needs {needed}"
+        raise ConfigError(KEY, message, remedy="convert them")
     return Inputs(source, title)
 
 
-def _check_types(plan: Plan, source: Source, title: str) -> None:
-    """Refuse tensors of another kind than those of the run, such as integers for a model of floats."""
-    sources = (source, next(iter(plan.splits.values())).source)
-    first = [next(iter(part.subset(range(1)).batches(plan.spec, 1))).inputs for part in sources]
-    types, needed = ([tensor.dtype for tensor in tensors_of(inputs)] for inputs in first)
-    if len(types) != len(needed):
-        raise ConfigError(KEY, f"{title} has {len(types)} tensors, but the run needs {len(needed)}")
-    for dtype, other in zip(types, needed, strict=True):
-        if _kind(dtype) != _kind(other):
-            message = f"{title} has numbers of the type {dtype}, but the run needs {other}"
-            raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
-
-
-def _kind(dtype: torch.dtype) -> str:
-    is_integer = (
-        not dtype.is_floating_point and not dtype.is_complex and dtype not in (torch.bool, torch.uint8)
+def _kinds(plan: Plan, source: Source) -> str:
+    """Return the kinds of numbers in the first sample of a source, for messages."""
+    batch = next(iter(source.subset(range(1)).batches(plan.spec, 1)))
+    kinds = {torch.float16: "float", torch.bfloat16: "float", torch.float32: "float", torch.float64: "float",
+             torch.int8: "int", torch.int16: "int", torch.int32: "int", torch.int64: "int"}  # fmt: skip
+    return ", ".join(
+        kinds.get(t.dtype, str(t.dtype).removeprefix("torch.")) for t in tensors_of(batch.inputs)
     )
-    return "floats" if dtype.is_floating_point else "integers" if is_integer else str(dtype)
-
-
-def _data_files(text: str) -> list[Path]:
-    """Return the file with this name, or the files of samples in the folder with this name; else nothing."""
-    if os.path.isfile(text):  # noqa: PTH113  # of any length
-        return [Path(text)]
-    if not os.path.isdir(text):  # noqa: PTH112
-        return []
-    return sorted(file for pattern in _DATA_FILES for file in Path(text).glob(pattern))
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
@@ -195,9 +164,5 @@ def _offers(plan: Plan) -> str:
     if reader.files is not None:
         kinds = f"files ({', '.join(reader.suffixes)})" if reader.suffixes else "files"
         offers.append(f"{kinds} and folders of them" if reader.is_sample_per_file else f"one of {kinds}")
-    remedy = ""
-    if reader.files is None and "read" in plan.config["data"]:
-        remedy = "; data.read makes it read files"
-    elif plan.data.reader is None and str(plan.config["data"]["_target_"]).startswith(PASSED_PREFIX):
-        remedy = "; the argument reader of hydrant.data.Data gives it more"
+    remedy = "" if plan.data.reader else "; the argument reader of hydrant.data.Data gives it more"
     return f"it reads {', '.join([*offers, splits])}{remedy}"

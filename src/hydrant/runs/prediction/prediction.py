@@ -118,8 +118,13 @@ class Prediction:
     probabilities: bool
 
     def batches(self) -> Iterator[Arrays]:
-        """Yield the arrays of each batch, computed on the device of the run."""
+        """Yield the arrays of each batch, computed on the device of the run.
+
+        Raises:
+            DataError: no sample can be read.
+        """
         plan, source, convert = self.saved.plan, self.inputs.source, self.saved.plan.data.in_target_units
+        is_empty = True
         with self.saved.on_device() as task:
             for arrays in predict(task, source, plan.spec, self.batch_size, plan.precision):
                 if not self.inputs.has_targets:
@@ -127,7 +132,10 @@ class Prediction:
                 if convert is not None:
                     names = arrays.keys() & {PREDICTION, TARGET}
                     arrays |= {name: convert(torch.from_numpy(arrays[name])).numpy() for name in names}
+                is_empty = False
                 yield arrays
+        if is_empty:
+            raise DataError(f"no sample of {self.inputs.title} can be read; the warnings above say why")
 
     def table(self, arrays: Arrays) -> Table:
         """Return the table for arrays like these."""
@@ -149,35 +157,29 @@ def format_of(out: Path) -> Format:
     return _FORMATS[out.suffix]
 
 
-def csv_text(rows: Any) -> str:
-    """Return rows as lines of CSV."""
-    return as_csv(rows, end="\n")
-
-
 def _write_csv(file: IO[bytes], prediction: Prediction, batches: Iterable[Arrays]) -> int:
-    count = 0
-    for table, arrays in _tabled(prediction, batches):
-        rows = [*([] if count else [table.columns]), *table.rows(arrays)]
-        file.write(_encoded(csv_text(rows)))
-        count += len(arrays[NUMBERS])
+    count = -1  # the first row has the names of the columns
+    for rows in _rows(prediction, batches):
+        file.write(_encoded(as_csv(rows, end="\n")))
+        count += len(rows)
     return count
 
 
 def _write_jsonl(file: IO[bytes], prediction: Prediction, batches: Iterable[Arrays]) -> int:
-    count = 0
-    for table, arrays in _tabled(prediction, batches):
-        for row in table.rows(arrays):
-            file.write(_encoded(json.dumps(json_safe(dict(zip(table.columns, row, strict=True)))) + "\n"))
-            count += 1
+    count, rows = 0, (row for part in _rows(prediction, batches) for row in part)
+    columns = next(rows)
+    for row in rows:
+        count += 1
+        file.write(_encoded(json.dumps(json_safe(dict(zip(columns, row, strict=True)))) + "\n"))
     return count
 
 
-def _tabled(prediction: Prediction, batches: Iterable[Arrays]) -> Iterator[tuple[Table, Arrays]]:
-    """Yield the arrays of each batch with the table of all."""
+def _rows(prediction: Prediction, batches: Iterable[Arrays]) -> Iterator[list[list[Any]]]:
+    """Yield the rows of each batch; the first one has the names of the columns in front."""
     table: Table | None = None
     for arrays in batches:
-        table = table or prediction.table(arrays)
-        yield table, arrays
+        head = [] if table else [list((table := prediction.table(arrays)).columns)]
+        yield [*head, *table.rows(arrays)]
 
 
 def _write_npz(file: IO[bytes], prediction: Prediction, batches: Iterable[Arrays]) -> int:
@@ -209,14 +211,10 @@ def print_predictions(prediction: Prediction) -> int:
         ConfigError: they have no place in a table.
         DataError: no sample can be read.
     """
-    is_empty = True
-    for table, arrays in _tabled(prediction, prediction.batches()):
-        emit(csv_text([*([table.columns] if is_empty else []), *table.rows(arrays)]).rstrip("\n"))
-        is_empty = False
+    for rows in _rows(prediction, prediction.batches()):
+        emit(as_csv(rows, end="\n").rstrip("\n"))
         if status := output_status():  # `| head` has seen enough
             return status
-    if is_empty:
-        raise _no_samples(prediction)
     return 0
 
 
@@ -227,11 +225,7 @@ def predictions_of(prediction: Prediction) -> tuple[list[str], list[list[Any]]]:
         ConfigError: they have no place in a table.
         DataError: no sample can be read.
     """
-    columns, rows = list[str](), list[list[Any]]()
-    for table, arrays in _tabled(prediction, prediction.batches()):
-        columns, rows = list(table.columns), [*rows, *table.rows(arrays)]
-    if not columns:
-        raise _no_samples(prediction)
+    columns, *rows = (row for part in _rows(prediction, prediction.batches()) for row in part)
     return columns, rows
 
 
@@ -266,8 +260,6 @@ def _batches(prediction: Prediction) -> Generator[Arrays]:
             num_done = int(arrays[NUMBERS][-1]) + 1
     finally:
         bar.close()
-    if not first:
-        raise _no_samples(prediction)
 
 
 def _check_alike(first: Arrays, arrays: Arrays) -> None:
@@ -279,7 +271,3 @@ def _check_alike(first: Arrays, arrays: Arrays) -> None:
         if shapes[0] != shapes[1]:
             message = f"{name!r} of a sample is {shapes[0]} in one batch and {shapes[1]} in the next"
             raise ConfigError("task", message, remedy="pad all samples to one length")
-
-
-def _no_samples(prediction: Prediction) -> DataError:
-    return DataError(f"no sample of {prediction.inputs.title} can be read; the warnings above say why")

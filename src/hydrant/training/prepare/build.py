@@ -80,7 +80,7 @@ def _divided_data(config: Mapping[str, Any], statistics: Mapping[str, Any]) -> D
         raise ConfigError("data", message, remedy=remedy)
     data = training_splits.divide(config, whole)
     if statistics and whole.with_statistics is not None:
-        if (difference := changed_statistics(statistics, data.statistics)) is None:
+        if not (difference := changed_statistics(statistics, data.statistics)):
             return data
         message = (
             "the training samples are no longer those of the run (%s): inputs are prepared as in its training"

@@ -17,7 +17,7 @@ from PIL import Image
 
 import hydrant
 from hydrant import cli
-from hydrant.runs.prediction.prediction import Prediction
+from hydrant.runs.prediction import Prediction
 from hydrant.training.splits import Arrays
 
 digits_module = importlib.import_module("hydrant.data.vision")
@@ -227,7 +227,7 @@ def test_without_a_file_the_same_rows_are_printed(
 def test_nothing_is_computed_for_a_pipe_that_is_closed(
     digits: hydrant.Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hydrant.runs.prediction.prediction.output_status", lambda: 141)
+    monkeypatch.setattr("hydrant.runs.prediction.output_status", lambda: 141)
     assert cli.main(["predict", str(digits.folder), "val", "--batch-size", "10"]) == 141
     assert len(capsys.readouterr().out.splitlines()) == 11
 

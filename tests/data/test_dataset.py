@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 import torch
 from marks import slow
 from run_folders import assert_same_state, rows, weights
-from sources import spec
+from sources import joined, spec
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from training_runs import Train, whole_and_resumed
 
-from hydrant.data import Data, dataset, dataset_source
-from hydrant.errors import ConfigError
+from hydrant.data import Data, dataset, dataset_source, tensors
+from hydrant.errors import ConfigError, DataError, HydrantError
 
 
 def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -146,13 +147,13 @@ PAIRS = TensorDataset(torch.ones(3, 2), torch.zeros(3))
         (DataLoader(PAIRS), r"a DataLoader has no .*; give its \.dataset; global_batch_size is the size"),
         (
             (torch.ones(3, 2), torch.zeros(3)),
-            r"sample 0 is a Tensor, .* by torch\.utils\.data\.TensorDataset\(inputs",
+            r"sample 0 is a Tensor, .* are torch\.utils\.data\.TensorDataset\(inputs",
         ),
         (
             TensorDataset(torch.ones(3, 2)),
-            r"sample 0 is a tuple of 1, .*; a sample without a target is \(input, \(\)\)",
+            r"sample 0 is a tuple of 1, .*; give .* \(x, \(\)\) without a target",
         ),
-        (TensorDataset(*3 * [torch.ones(3)]), r"sample 0 is a tuple of 3, .* such as \(\(x, weight\), y\)"),
+        (TensorDataset(*3 * [torch.ones(3)]), r"sample 0 is a tuple of 3, .* give \(\(x, weight\), y\)"),
     ],
 )
 def test_what_is_no_data_set_of_pairs_is_told_what_to_give(items: Any, message: str) -> None:
@@ -164,3 +165,134 @@ def test_what_is_no_data_set_of_pairs_is_told_what_to_give(items: Any, message: 
 def test_bytes_stay_bytes(shape: tuple[int, ...]) -> None:
     batch = read((torch.full(shape, 200, dtype=torch.uint8), 0), (torch.zeros(shape, dtype=torch.uint8), 1))
     assert (batch.inputs.dtype, int(batch.inputs.max())) == (torch.uint8, 200)
+
+
+def test_doubles_become_float32() -> None:
+    batch = read((np.ones(3), 0.5), (np.zeros(3), 1.5))
+    assert (batch.inputs.dtype, batch.targets.dtype) == (torch.float32, torch.float32)
+
+
+def test_samples_of_different_sizes_need_a_collate_function() -> None:
+    with pytest.raises(
+        ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"
+    ):
+        read((torch.zeros(2), 0), (torch.zeros(3), 1))
+
+
+def test_the_classes_of_all_splits_are_those_of_training() -> None:
+    """Otherwise the numbers of their targets mean other classes: a folder of validation images may lack one."""
+
+    class Named(Items):
+        classes: list[str]
+
+    def named(*classes: str) -> Items:
+        items = Named((torch.ones(2), 0))
+        items.classes = list(classes)
+        return items
+
+    learned = named("cat", "dog", "fish")
+    message = (
+        r"data: class 1 of data.extra_val.night is 'fish', and is 'dog' in training; give all splits the"
+    )
+    with pytest.raises(ConfigError, match=message):
+        read_sets(learned, val=named("cat", "dog", "fish"), extra_val={"night": named("cat", "fish")})
+    with pytest.raises(ConfigError, match=r"class 3 of data.test is 'fox', and is no class of the training"):
+        read_sets(learned, val=learned, test=named("cat", "dog", "fish", "fox"))
+    assert read_sets(learned, val=named("cat", "dog"), test=Items((torch.ones(2), 2))).test is not None
+
+
+def save(folder: Path, content: Any, name: str = "part.pt") -> str:
+    torch.save(content, folder / name)
+    return str(folder / name)
+
+
+def from_files(train: str, val: str | None, **changes: Any) -> Any:
+    parts: Any = {"train": train, "val": val, "test": None, "extra_val": {}}
+    shape: Any = {"input_shape": None, "num_classes": None, "class_names": None, "mean": [0.0], "std": [1.0]}
+    return tensors(**{**parts, **shape, **changes})
+
+
+def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
+    ids = torch.arange(2**20, 2**20 + 6).view(3, 2)
+    nested = save(tmp_path, {"inputs": {"ids": ids, "x": torch.rand(3)}, "targets": torch.rand(3, 2)})
+    np.savez(tmp_path / "part.npz", inputs=ids.numpy(), targets=np.arange(3.0))
+    data = from_files(nested, str(tmp_path / "part.npz"))
+    batch = next(iter(data.train.batches(spec(), 3)))
+    assert torch.equal(batch.inputs["ids"], ids)
+    inputs, targets = joined(data.val.batches(spec(), 2))
+    assert torch.equal(inputs, ids)
+    assert (targets.dtype, targets.tolist()) == (torch.float32, [0, 1, 2])
+
+
+def test_files_may_hold_further_splits(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path, {"inputs": torch.rand(n, 2), "targets": torch.arange(n)}, f"{n}.pt") for n in (3, 4, 5)
+    ]
+    data = from_files(files[0], None, test=files[1], extra_val={"night": files[2]}, class_names=["a", "b"])
+    sizes = [part.num_samples for part in (data.train, data.val, data.test, data.extra_val["night"])]
+    assert (sizes, data.class_names) == ([3, 0, 4, 5], ("a", "b"))
+    with pytest.raises(ConfigError, match=r"^data\.extra_val\.night: there is no file"):
+        from_files(files[0], None, extra_val={"night": "none.pt"})
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ({"inputs": torch.zeros(3), "targets": torch.zeros(2)}, ConfigError, "2 and 3 samples"),
+        (
+            {"inputs": ["a", "b"], "targets": torch.zeros(2)},
+            ConfigError,
+            "holds a str; it needs dense tensors",
+        ),
+        (
+            {"inputs": torch.tensor(1), "targets": torch.zeros(2)},
+            ConfigError,
+            r"holds a tensor torch.strided \[\]",
+        ),
+        ({"images": torch.zeros(3)}, ConfigError, "holds images, but inputs and targets"),
+        (torch.zeros(3), ConfigError, "holds a Tensor"),
+        (b"no tensors", DataError, "cannot be read"),
+        (
+            {"inputs": torch.eye(3).to_sparse(), "targets": torch.zeros(3)},
+            ConfigError,
+            "holds a tensor torch.sparse",
+        ),
+        (Items(), DataError, "cannot be read"),  # a pickle of other classes may execute code
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor")
+def test_other_files_are_refused(
+    content: Any, error: type[HydrantError], message: str, tmp_path: Path
+) -> None:
+    file = save(tmp_path, content)
+    if isinstance(content, bytes):
+        Path(file).write_bytes(content)
+    with pytest.raises(error, match=message):
+        from_files(file, file)
+
+
+@pytest.mark.parametrize("targets", [(), {}])
+def test_targets_may_be_missing(targets: Any, tmp_path: Path) -> None:
+    """A task may take them from the inputs."""
+    file = save(tmp_path, {"inputs": torch.arange(24.0).view(24, 1), "targets": targets})
+    stream = from_files(file, file).train.stream(spec(micro_batch_size=4))
+    batches = [batch for n in range(4) for batch in stream.micro_batches(n)]
+    assert [(batch.num_samples, batch.targets) for batch in batches] == [(4, targets)] * 12
+
+
+def test_a_normalization_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = save(tmp_path, {"inputs": torch.zeros(3, 2), "targets": torch.zeros(3)})
+    with pytest.raises(ConfigError, match=r"data\.mean: needs a number for each of 2 channels"):
+        from_files(file, file, mean=[0.0] * 3, std=[1.0] * 3)
+
+
+def test_pictures_of_inputs_that_are_no_images_show_the_predictions(
+    words: tuple[str, ...], train: Train
+) -> None:
+    folder = train(*words, "data.num_classes=3", "pictures=end")
+    assert [path.name for path in (folder / "pictures").iterdir()] == ["confusion"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.train: there is no file .*nothing.pt"):
+        from_files(str(tmp_path / "nothing.pt"), "")

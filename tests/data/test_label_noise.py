@@ -124,7 +124,6 @@ def test_classes_above_the_range_of_the_targets_type_are_kept() -> None:
         (InMemorySource(torch.zeros(4, 1), torch.zeros(4)), None, "needs a classification whose labels are known"),
         (InMemorySource(torch.zeros(4, 1), torch.zeros(4, 2).long()), 2, "needs a classification whose labels"),
         (synthetic(input_shape=(1,), num_classes=3, num_samples=4).train, 3, "needs a classification whose labels"),
-        (InMemorySource(torch.zeros(4, 1), torch.zeros(4).long()), 1, "needs two classes or more"),
     ],
 )  # fmt: skip
 def test_what_has_no_labels_is_refused(source: Source, num_classes: int | None, reason: str) -> None:

@@ -22,25 +22,24 @@ def main(arguments: Sequence[str]) -> int:
         remedy = f"Give a run, and then files, a folder or a split: {example}"
         raise ConfigError("", "predict what?", remedy=remedy)
     check_value("--batch-size", PositiveInt | None, options.batch_size)
-    from hydrant.runs.load import open_run  # imports torch
-    from hydrant.runs.prediction import prediction as prediction_module
-    from hydrant.runs.prediction.inputs import find_inputs
+    from hydrant.runs import prediction as predictions  # imports torch
+    from hydrant.runs.load import open_run
 
     if options.out is not None:
-        prediction_module.format_of(options.out)  # before the run is opened, which takes a while
+        predictions.format_of(options.out)  # before the run is opened, which takes a while
     saved = open_run(words[0], overrides, weights=options.weights)
-    samples = find_inputs(saved.plan, inputs)
+    samples = predictions.find_inputs(saved.plan, inputs)
     if samples.has_targets:
         saved.check_classes()
     batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
-    prediction = prediction_module.Prediction(saved, samples, batch_size, options.probabilities)
+    prediction = predictions.Prediction(saved, samples, batch_size, options.probabilities)
     if options.out is None and wants_json():
-        columns, rows = prediction_module.predictions_of(prediction)
+        columns, rows = predictions.predictions_of(prediction)
         answer({"checkpoint": relative(saved.checkpoint), "columns": columns, "rows": rows})
         return 0
     if options.out is None:
-        return prediction_module.print_predictions(prediction)
-    count = prediction_module.write_predictions(prediction, options.out)
+        return predictions.print_predictions(prediction)
+    count = predictions.write_predictions(prediction, options.out)
     left_out = samples.source.num_samples - count
     checkpoint, more = relative(saved.checkpoint), f", without {left_out:,} damaged" if left_out else ""
     noun = "prediction" if count == 1 else "predictions"

@@ -131,7 +131,7 @@ class MixupCutmix:
         correct_lam: recompute the ratio from the part of the box inside the image.
 
     Raises:
-        ConfigError: an argument is out of its range, nothing would be mixed, or the data have no classes.
+        ConfigError: the data have no classes, or a micro-batch has an odd number of samples.
     """
 
     def __init__(
@@ -149,13 +149,6 @@ class MixupCutmix:
     ) -> None:
         from timm.data.mixup import Mixup
 
-        if cutmix_minmax is not None and cutmix_minmax[0] >= cutmix_minmax[1]:
-            needs = "two ratios from 0 to 1, the smaller first"
-            raise ConfigError("mixing.cutmix_minmax", needs=needs, got=cutmix_minmax)
-        if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
-            raise ConfigError(
-                "mixing.mixup_alpha", "nothing is mixed if both alphas are 0", remedy="use mixing=none"
-            )
         if num_classes is None:
             raise ConfigError("mixing", "mixes classes, and these data have none", remedy="use mixing=none")
         if micro_batch_size % 2:

@@ -275,6 +275,15 @@ def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Da
         shape = list(data.input_shape or ())
         message = f"{list(input_shape)} is configured, but the samples have shape {shape}"
         raise ConfigError("data.input_shape", message, remedy="use that")
+    return check_num_classes(data, num_classes)
+
+
+def check_num_classes(data: Data, num_classes: int) -> Data:
+    """Return `data` if it has the classes of the config.
+
+    Raises:
+        ConfigError: there are others.
+    """
     if num_classes != data.num_classes:
         message = f"{num_classes} is configured, but the data have {data.num_classes} classes"
         raise ConfigError("data.num_classes", message, remedy="use that")

@@ -8,7 +8,7 @@ Tensors in files, read without code that they might hold.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,18 +26,9 @@ from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, 
 T = TypeVar("T")
 
 
-class Parts(TypedDict):
-    """The arguments of `Data` that are sources."""
-
-    train: Source
-    val: Source
-    extra_val: Mapping[str, Source]
-    test: Source | None
-
-
 def make_parts(
     make: Callable[[str, T], Source], *, train: T, val: T | None, test: T | None, extra_val: Mapping[str, T]
-) -> Parts:
+) -> dict[str, Any]:
     """Return the sources that `make(name, part)` makes of the parts of a config.
 
     The name is `train`, `val`, `test` or `extra_val.<name>`. Without `val`, the validation set is empty, which only a
@@ -111,9 +102,6 @@ def read_inputs(path: Path, key: str) -> Tensors:
         return next(iter(entries.values()))
     message = f"{path} has no entry 'inputs'"
     raise ConfigError(key, message, remedy=suggestion("inputs", map(str, entries), "Entries"))
-
-
-_SPLIT_FILES = (".pt", ".npz")
 
 
 def dataset(
@@ -285,13 +273,11 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
         return {key: value for key, value in fields.items() if key != target}, fields[target]
     if isinstance(item, tuple | list) and len(item) == 2:
         return item[0], item[1]
-    size = len(item) if isinstance(item, tuple | list) else 0
-    remedies = {0: "tensors of all samples are a data set by torch.utils.data.TensorDataset(inputs, targets)",
-                1: "a sample without a target is (input, ()), for a task that needs none"}  # fmt: skip
-    nested = "put all but the target into the input, such as ((x, weight), y), for a task of yours"
-    kind = f"{type(item).__name__}{f' of {size}' if size else ''}"
+    kind = type(item).__name__ + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
     message = f"{name} is a {kind}, but a pair (input, target) or a dict is needed"
-    raise ConfigError("data", message, remedy=remedies.get(size, nested))
+    pairs = "give ((x, weight), y) of several inputs, or (x, ()) without a target"
+    remedy = f"{pairs}; tensors of all samples are torch.utils.data.TensorDataset(inputs, targets)"
+    raise ConfigError("data", message, remedy=remedy)
 
 
 def tensors(
@@ -338,8 +324,6 @@ def tensors(
 def _read(key: str, path: Path) -> dict[str, Tensors]:
     if not path.is_file():
         raise no_file(key, path)
-    if path.suffix not in _SPLIT_FILES:
-        raise ConfigError(key, f"{path.name} is neither {' nor '.join(_SPLIT_FILES)}")
     content = load_tensors(path)
     if not isinstance(content, dict) or not {"inputs", "targets"} <= content.keys():
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hydrant.batch import Tensors
 from hydrant.checks import suggestion
-from hydrant.data.base import DamagedSamples, Data, check_normalization, check_same_classes
+from hydrant.data.base import DamagedSamples, Data, check_normalization, check_num_classes, check_same_classes
 from hydrant.data.dataset import cut_rows, make_parts, map_style_source
 from hydrant.data.decoders import to_tensor
 from hydrant.data.hugging_face_splits import HuggingFaceSplit, load_splits
@@ -87,16 +87,14 @@ def hugging_face(
         check_same_classes(f"split {named[key]!r}", split.class_names(target), names)
         if key in ("val", "test") and split.overlaps(splits["train"]):
             log.warning("data.%s=%s: rows of data.train=%s are among these", key, named[key], train)
-    if None not in (names, num_classes) and num_classes != len(names or ()):
-        message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes"
-        raise ConfigError("data.num_classes", message, remedy="use that")
-    return Data(
+    data = Data(
         **parts,
         input_shape=None if input_shape is None else tuple(input_shape),
         num_classes=num_classes if names is None else len(names),
         damaged=damaged,
         class_names=names,
     )
+    return data if names is None or num_classes is None else check_num_classes(data, num_classes)
 
 
 def _rows_of(
@@ -116,10 +114,8 @@ def _rows_of(
         if unknown := [column for column in columns if column not in names]:
             message = f"there is no column {unknown[0]!r}"
             raise ConfigError(f"data.{key}", message, remedy=suggestion(unknown[0], names, "Columns"))
-    if len(set(listed)) < len(listed):
-        raise ConfigError("data.inputs", f"names a column twice: {', '.join(listed)}")
     chosen = tuple(listed or (name for name in names if name != target))
-    columns = [*chosen, *([target] if target and target not in chosen else [])]
+    columns = list(dict.fromkeys(chosen if target is None else [*chosen, target]))
     if target and not has_collate and getattr(items.features[target], "dtype", "") in _TEXTS:
         remedy = "number its classes by class_encode_column, save_to_disk that copy, or give data.collate"
         raise ConfigError("data.target", f"column {target!r} holds texts", remedy=remedy)

@@ -32,11 +32,8 @@ def load_splits(path: str, name: str | None, options: Mapping[str, Any]) -> Mapp
     from datasets.exceptions import DatasetGenerationError
 
     if path in _UNSAFE:
-        raise ConfigError(
-            "data.path", f"{path!r} reads pickles, which may execute code", remedy="use another format"
-        )
-    if not path:
-        raise ConfigError("data.path", "is empty", remedy="give a folder, a format or a data set of the hub")
+        message = f"{path!r} reads pickles, which may execute code"
+        raise ConfigError("data.path", message, remedy="use another format")
     is_saved = any((Path(path) / file).is_file() for file in ("dataset_dict.json", "state.json"))
     try:
         loaded = datasets.load_from_disk(path) if is_saved else datasets.load_dataset(path, name, **options)

@@ -132,8 +132,8 @@ class InMemorySource:
         leaves = list(leaves_of((self.inputs, self.targets)))
         for leaf in leaves:
             if not isinstance(leaf, Tensor) or not leaf.ndim or leaf.layout is not torch.strided:
-                kind = "tensor without dimensions" if isinstance(leaf, Tensor) else type(leaf).__name__
-                kind = f"tensor {leaf.layout}" if isinstance(leaf, Tensor) and leaf.ndim else kind
+                is_tensor = isinstance(leaf, Tensor)
+                kind = f"tensor {leaf.layout} {list(leaf.shape)}" if is_tensor else type(leaf).__name__
                 message = f"holds a {kind}; it needs dense tensors whose first dimension is the sample"
                 raise ConfigError("data", message)
         lengths = set(map(len, leaves))

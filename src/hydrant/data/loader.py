@@ -30,8 +30,8 @@ Collate = Callable[[list[tuple[Tensors, Tensors]]], tuple[Tensors, Tensors]]
 _CACHED_PIXELS = 2**17
 """Floats per core and step, few enough to stay in the core's cache over three operations."""
 
-_Samples = tuple[tuple[Tensors, Tensors], dict[str, str]]
-"""Inputs and targets, and messages about damaged samples, by name. The tensors are empty if all samples are damaged."""
+_Samples = tuple[tuple[Tensors, Tensors], dict[int, str]]
+"""Inputs and targets, and messages about damaged samples by index. The tensors are empty if all are damaged."""
 
 _NOTHING = (torch.empty(0), torch.empty(0))
 
@@ -166,12 +166,17 @@ class LoaderBatches:
         self.close()
 
     def __iter__(self) -> Iterator[Batch]:
+        return (batch for _, batch in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield each batch with the numbers of its samples, int64 (B,) on the host."""
         transfer = _Transfer.of(self._dataset.source, self._device)
         try:
-            for host_batch in self._dataset.iterate(self._loader):
+            for numbers, host_batch in zip(self._ranges, self._dataset.iterate(self._loader), strict=True):
                 batch = transfer(host_batch)
                 if batch.num_samples:
-                    yield batch
+                    damaged = {} if isinstance(host_batch, HydrantError) else host_batch[1]
+                    yield torch.tensor([n for n in numbers if n not in damaged]), batch
         except BaseException:
             self.close()
             raise
@@ -210,7 +215,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
-        damaged: dict[str, str] = {}
+        damaged: dict[int, str] = {}
         with workers.preserve_rngs():
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
@@ -231,7 +236,7 @@ class _BatchDataset(Dataset[_HostBatch]):
         """Iterate over a loader of this data set."""
         return workers.iterate_loader(loader, self.progress, self.source.name_of)
 
-    def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensors, Tensors]]:
+    def _read(self, draw: int, damaged: dict[int, str]) -> list[tuple[Tensors, Tensors]]:
         """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples
@@ -243,12 +248,12 @@ class _BatchDataset(Dataset[_HostBatch]):
             except DataError as error:
                 if not source.damaged.skip:
                     raise DataError(str(error), remedy=source.damaged.remedy) from error
-                damaged[source.name_of(index)] = str(error)
+                damaged[index] = str(error)
         if self.is_training:
             message = f"{num_tries} samples in a row cannot be read, which is too many to skip"
             if num_tries == source.num_samples:
                 message = f"none of the {num_tries} samples can be read"
-            raise DataError(f"{message}; the first: {damaged[source.name_of(first)]}")
+            raise DataError(f"{message}; the first: {damaged[first]}")
         return []
 
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
@@ -296,19 +301,19 @@ class _Transfer:
     copies: Copies
     shift: Tensor  # (C, 1, 1), for bytes
     scale: Tensor  # (C, 1, 1)
-    damaged: base.DamagedSamples
+    source: LoaderSource
     reused: workers.ReusedFloats = field(default_factory=workers.ReusedFloats)
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
         mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
-        return cls(device, copies_to(device), 255 * mean, 1 / (255 * std), source.damaged)
+        return cls(device, copies_to(device), 255 * mean, 1 / (255 * std), source)
 
     def __call__(self, host_batch: _HostBatch) -> Batch:
         if isinstance(host_batch, HydrantError):
             raise host_batch
         (inputs, targets), damaged = host_batch
-        self.damaged.record(damaged)
+        self.source.damaged.record({self.source.name_of(n): message for n, message in damaged.items()})
         if not (isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and len(self.scale)):
             return Batch(*self._copied((inputs, targets)))
         if self.device.type == "cpu":  # the floats are the copy
@@ -339,10 +344,7 @@ def numbered_batches(
         ConfigError: the source gives another number of samples than it has.
     """
     if isinstance(source, LoaderSource):
-        samples, collate = _Numbered(source.samples), _NumberedCollate(source.collate)
-        numbered = replace(source, samples=samples, collate=collate)
-        for inputs, (numbers, targets) in numbered.batches(spec, batch_size):
-            yield numbers.cpu(), Batch(inputs, targets)
+        yield from source.batches(spec, batch_size).numbered()
         return
     end = 0
     for batch in source.batches(spec, batch_size):
@@ -351,28 +353,3 @@ def numbered_batches(
     if end != source.num_samples:
         kind = type(source).__name__
         raise ConfigError("data", f"{kind}.batches gives {end} samples, but it has {source.num_samples}")
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """A set of samples whose targets are (number of the sample, target)."""
-
-    samples: SampleSet
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int, /) -> tuple[Any, tuple[int, Any]]:
-        raw, target = self.samples[index]
-        return raw, (index, target)
-
-
-@dataclass(frozen=True)
-class _NumberedCollate:
-    """Makes a batch without the numbers, and adds them to its targets."""
-
-    collate: Collate
-
-    def __call__(self, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
-        inputs, targets = self.collate([(raw, target) for raw, (_, target) in samples])
-        return inputs, (torch.tensor([number for _, (number, _) in samples]), targets)

@@ -44,9 +44,8 @@ def memmap(
     """
 
     def source(key: str, folder: str) -> LoaderSource:
-        return map_style_source(
-            f"data.{key}", Arrays.open(f"data.{key}", Path(folder)), None, None, num_workers
-        )
+        arrays = Arrays.open(f"data.{key}", Path(folder))
+        return map_style_source(f"data.{key}", arrays, None, None, num_workers)
 
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
@@ -105,14 +104,10 @@ def _mapped(file: Path) -> np.memmap:
     try:
         check_regular(file)
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-        # Fails if torch lacks this type.
-        torch.from_numpy(np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype)))
+        # Fails if torch lacks this type, or a single number is no sample.
+        torch.from_numpy(np.zeros(min(1, len(array)), _AS_TORCH.get(array.dtype.name, array.dtype)))
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
-    if not array.ndim:
-        raise DataError(
-            f"{file} holds a single number, but the first dimension of an array must be the sample"
-        )
     return array
 
 

@@ -141,17 +141,15 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
     Labels that are no class, such as -100, stay.
 
     Raises:
-        ConfigError: the classes are unknown, or there is only one.
+        ConfigError: the classes are unknown.
     """
-    key, labels = "label_noise", labels_of(source)
-    if labels is None or num_classes is None:
+    labels = labels_of(source)
+    if labels is None or num_classes is None or not isinstance(source, InMemorySource | LoaderSource):
         message = (
             "needs a classification whose labels are known before a sample is read, such as data in memory"
         )
-        raise ConfigError(key, f"{message}, data=image_folder, or a data set with `targets`", remedy="give 0")
-    if num_classes < 2:
         raise ConfigError(
-            key, "needs two classes or more, because a wrong label is one of the others", remedy="give 0"
+            "label_noise", f"{message}, data=image_folder, or a data set with `targets`", remedy="give 0"
         )
     places, stream = torch.arange(len(labels)), seeding.hash_of(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
@@ -161,9 +159,7 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
         assert isinstance(source.targets, torch.Tensor)  # else it has no labels
         noisy = torch.from_numpy(_shifted(labels, shifts, num_classes))
         return replace(source, targets=noisy.to(source.targets.device))  # uint8 may not hold all classes
-    if isinstance(source, LoaderSource):
-        return replace(source, samples=_Relabelled(source.samples, labels, shifts, num_classes))
-    raise ConfigError(key, f"the labels of a {type(source).__name__} cannot be replaced", remedy="give 0")
+    return replace(source, samples=_Relabelled(source.samples, labels, shifts, num_classes))
 
 
 def _shifted(labels: np.ndarray | int, shifts: np.ndarray, num_classes: int) -> np.ndarray:

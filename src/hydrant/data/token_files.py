@@ -178,7 +178,7 @@ def _read_bin(path: Path, dtype: str | None) -> TokenFile:
     name = names.get((header[0], header[1])) if len(header) == HEADER else None
     offset = 4 * HEADER if name else 0
     if (kind := name or dtype) is None:
-        message = f"{path} has no header of such files, which would tell the type of its tokens"
+        message = f"{path} has no header, which would tell the type of its tokens"
         raise ConfigError("data.dtype", message, remedy="give uint16, as nanoGPT writes them, or uint32")
     item = np.dtype(kind).newbyteorder("<")
     num_tokens = int(header[2]) if name else size // item.itemsize

@@ -295,12 +295,8 @@ class _TokenReader:
             row, column = np.argwhere((rows >= source.vocab_size) | (rows < 0))[0]
             place = source.shards.place(int(samples[row]) * source.length + int(column))
             message = f"{place} is {rows[row, column]}, but ids are 0 to {source.vocab_size - 1}"
-            if smallest < 0:
-                raise DataError(
-                    f"{message}: a negative number is no token", remedy="write the file again without it"
-                )
-            remedy = f"data.vocab_size={largest + 1} or more, or another data.dtype if the file has one"
-            raise DataError(f"{message} (data.vocab_size={source.vocab_size})", remedy=f"give {remedy}")
+            remedy = f"give data.vocab_size={largest + 1} or more, or another data.dtype if the file has one"
+            raise DataError(message, remedy=remedy)
 
     def _documents(self, rows: np.ndarray) -> np.ndarray:
         """Return the number of each token's document in its row, from 0: int64 (B, length + 1)."""

@@ -21,7 +21,7 @@ from hydrant.data import base
 from hydrant.data.archive import Archive, IdxImages, Images, Samples
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_part, cut_val_and_test
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import DataError
 from hydrant.files.plain_values import Positive, PositiveInt
 
 
@@ -76,19 +76,13 @@ _NUM_OFFSETS = 1 << 16
 
 def synthetic(
     *,
-    input_shape: tuple[int, ...] = (3, 224, 224),
+    input_shape: tuple[PositiveInt, ...] = (3, 224, 224),
     num_classes: PositiveInt = 1000,
     num_samples: PositiveInt = 1_000_000,
     num_val_samples: PositiveInt = 1000,
 ) -> base.Data:
-    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn.
-
-    Raises:
-        ConfigError: a number is below 1.
-    """
+    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn."""
     shape = tuple(input_shape)
-    if not shape or min(shape) < 1:
-        raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
     train = SyntheticSource(range(num_samples), shape, num_classes)
     val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
     return base.Data(train, val, shape, num_classes, reader=tensor_reader())

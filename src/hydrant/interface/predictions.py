@@ -14,8 +14,7 @@ import torch
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.interface.arguments import data_frame
 from hydrant.runs.load import SavedRun
-from hydrant.runs.prediction.inputs import Inputs, find_inputs, of_tensors
-from hydrant.runs.prediction.prediction import Prediction, Table
+from hydrant.runs.prediction import Inputs, Prediction, Table, find_inputs, of_tensors
 from hydrant.training.splits import NUMBERS, Arrays
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.precision import Precision
 
 TRAIN, VAL, TEST = "train", "val", "test"
-_KINDS = {TRAIN: "training", VAL: "validation", TEST: "test"}
 
 
 @dataclass(frozen=True)
@@ -91,20 +90,14 @@ def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str
     splits: dict[str, Split] = {}
     for name, source in _sources(data):
         if source.num_samples < world.world_size:
-            few = f"{source.num_samples} {_kind(name)} samples are too few"
-            message = f"{few} for {world.world_size} ranks"
-            remedy = "give more"
-            raise ConfigError(
-                f"limit_{name if name in (TRAIN, TEST) else VAL}_samples", message, remedy=remedy
+            message = (
+                f"{source.num_samples} samples of the split {name} are too few for {world.world_size} ranks"
             )
+            key = f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"
+            raise ConfigError(key, message, remedy="give more")
         batch_size = min(config["eval_batch_size"], source.num_samples // world.world_size)
         splits[name] = Split(source, batch_size, name if name in (TRAIN, VAL, TEST) else f"{VAL}/{name}")
     return splits
-
-
-def _kind(name: str) -> str:
-    """Return the word for the samples of a split in messages."""
-    return _KINDS.get(name, f"{name} validation")
 
 
 def _sources(data: Data) -> Iterator[tuple[str, Source]]:

@@ -11,7 +11,7 @@ import torch
 
 from hydrant.data import InMemorySource
 from hydrant.errors import ConfigError
-from hydrant.runs.prediction.inputs import Inputs, check_not_read
+from hydrant.runs.prediction import Inputs, check_not_read
 
 INPUTS = Inputs(InMemorySource(torch.zeros(1), ()), "the given inputs")
 

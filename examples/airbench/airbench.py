@@ -1,8 +1,9 @@
-"""The convolutional network of airbench94, the hook that sets its first weights, and the average of its weights."""
+"""The network of airbench94, its augmentation, the hook that sets its first weights, and the average of its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -10,10 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import is_inexact, widened
+from hydrant.data.augment import shifted
 from hydrant.data.base import ON_HOST
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import PositiveInt, Ratio
+from hydrant.files.plain_values import NotNegativeInt, PositiveInt, Ratio
 from hydrant.optimizers.ema import each_once
+from hydrant.seeding import uniform
 from hydrant.training.trainer import Plan, Trainer
 
 _WHITENING_EPS = 5e-4
@@ -202,3 +205,42 @@ def _numbers(trainer: Trainer) -> dict[str, Tensor]:
     """Return the weights and running statistics."""
     state = each_once(trainer.model.state_dict(keep_vars=True))
     return {name: value.detach() for name, value in state.items() if is_inexact(value)}
+
+
+@dataclass(frozen=True)
+class AlternatingFlip:
+    """Shift by up to `max_shift` pixels, fill by reflection, and if `flip`, mirror each image in every other epoch.
+
+    Half of the images are mirrored in the first epoch, the others in the second, and so on: two epochs in a row show
+    each image in both ways (Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024, section 3.6).
+    """
+
+    max_shift: NotNegativeInt = 0
+    flip: bool = True
+    num_samples: int | None = None  # of the training set; None: `for_samples` tells
+
+    def for_samples(self, num_samples: int) -> AlternatingFlip:
+        """Return this augmentation for a training set of `num_samples` samples."""
+        return replace(self, num_samples=num_samples)
+
+    def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
+        """Return the augmented images, same shape and dtype; the arguments are those of `ShiftFlip`."""
+        if self.max_shift >= min(images.shape[-2:]):
+            sides = list(images.shape[-2:])
+            message = f"{self.max_shift} is too large to fill images of {sides} by reflection"
+            raise ConfigError("data.augment.max_shift", message)
+        if self.max_shift:
+            height, width = (_reflected(side, self.max_shift, images.device) for side in images.shape[-2:])
+            images = shifted(images[..., height, :][..., width], self.max_shift, draws, seed)
+        if self.flip:
+            assert self.num_samples is not None
+            in_first = uniform(seed, draws % self.num_samples, 2) < 0.5
+            mirror = in_first ^ (draws // self.num_samples % 2 == 1)
+            images = torch.where(mirror.view(-1, 1, 1, 1), images.flip(-1), images)
+        return images
+
+
+def _reflected(side: int, margin: int, device: torch.device) -> Tensor:
+    """Return the indices of a reflection-padded dimension, (side + 2 margin,). torch cannot pad uint8 this way."""
+    places = torch.arange(-margin, side + margin, device=device).abs()
+    return torch.where(places < side, places, 2 * (side - 1) - places)

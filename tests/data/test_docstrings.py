@@ -15,8 +15,15 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.data.token_files import fingerprint, token_files
-from hydrant.data.token_splits import FOLDER, corpus, docstrings, splits_of, write_corpus
+from hydrant.data.token_files import (
+    FOLDER,
+    corpus,
+    docstrings,
+    fingerprint,
+    splits_of,
+    token_files,
+    write_corpus,
+)
 from hydrant.errors import ConfigError
 
 MODULE = '''"""Module {n}."""
@@ -91,7 +98,7 @@ def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
     for n in range(300):
         (workdir / "library" / f"m{n}.py").write_text(MODULE.format(n=n))
     code = "import sysconfig; sysconfig.get_path = lambda name: 'library'; "
-    code += "from hydrant.data.token_splits import splits_of, write_corpus; "
+    code += "from hydrant.data.token_files import splits_of, write_corpus; "
     code += f"files = splits_of({SETTINGS})['train']; input(); write_corpus(files); print('done')"
     processes = [
         subprocess.Popen(

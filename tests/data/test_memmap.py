@@ -15,7 +15,7 @@ from torch import nn
 
 import hydrant
 from hydrant.data import Data, InMemorySource, memmap
-from hydrant.data.memmap import Arrays
+from hydrant.data.dataset import Arrays
 from hydrant.errors import ConfigError, DataError
 
 

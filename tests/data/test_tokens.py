@@ -60,9 +60,7 @@ def test_the_type_of_tokens_comes_from_a_key_or_a_header(root: Path, dtype: str)
 
 def test_a_negative_number_is_no_token(root: Path) -> None:
     np.save(root / "own.npy", np.where(np.arange(300) == 7, -1, 3))
-    with pytest.raises(
-        DataError, match=r"token 7 of .*own\.npy is -1, but ids are 0 to 49: a negative number is no token"
-    ):
+    with pytest.raises(DataError, match=r"token 7 of .*own\.npy is -1, but ids are 0 to 49"):
         next(iter(read(root, train="own.npy").train.batches(spec(), 25)))
 
 

@@ -127,7 +127,7 @@ _READERS = {
     "csv_input_shape": "hydrant.data.csv_file.csv_input_shape",
     "csv_num_outputs": "hydrant.data.csv_file.csv_num_outputs",
     "hugging_face_num_classes": "hydrant.data.hugging_face_splits.hugging_face_num_classes",
-    "tokens_setting": "hydrant.data.token_splits.tokens_setting",
+    "tokens_setting": "hydrant.data.token_files.tokens_setting",
 }
 """The resolvers that read files of data, by name. They are named by their paths, like a `_target_`, because the package
 `data` is above this one. Each gets its node's parent as `_parent_`."""

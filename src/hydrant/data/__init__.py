@@ -1,6 +1,5 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
-from hydrant.data.augment import AlternatingFlip as AlternatingFlip
 from hydrant.data.augment import MixupCutmix as MixupCutmix
 from hydrant.data.augment import NoMixing as NoMixing
 from hydrant.data.augment import ShiftFlip as ShiftFlip
@@ -13,6 +12,7 @@ from hydrant.data.base import Stream as Stream
 from hydrant.data.base import StreamSpec as StreamSpec
 from hydrant.data.dataset import dataset as dataset
 from hydrant.data.dataset import dataset_source as dataset_source
+from hydrant.data.dataset import memmap as memmap
 from hydrant.data.dataset import tensors as tensors
 from hydrant.data.folder import ImageAugment as ImageAugment
 from hydrant.data.folder import image_folder as image_folder
@@ -22,7 +22,6 @@ from hydrant.data.iterable import IterableSource as IterableSource
 from hydrant.data.iterable import stream as stream
 from hydrant.data.loader import LoaderSource as LoaderSource
 from hydrant.data.loader import SampleSet as SampleSet
-from hydrant.data.memmap import memmap as memmap
 from hydrant.data.table import csv as csv
 from hydrant.data.tokens import TokenData as TokenData
 from hydrant.data.tokens import tokens as tokens

@@ -22,12 +22,10 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.data import token_files
 from hydrant.data.base import Data, Indices, StreamSpec, batch_ranges, select, to_device
 from hydrant.data.dataset import make_parts
 from hydrant.data.in_memory import tensor_reader
-from hydrant.data.token_files import Position, TokenFile, Vocabulary, size_unknown, vocabulary_folder
-from hydrant.data.token_files import fingerprint as hash_of
-from hydrant.data.token_splits import splits_of, vocabulary_of, write_corpus
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.plain_values import PositiveInt
@@ -77,7 +75,7 @@ _MAX_COUNTED = 2**26  # tokens
 class TokenShards:
     """The tokens of several files in a row, as if they were one."""
 
-    def __init__(self, files: Sequence[TokenFile]) -> None:
+    def __init__(self, files: Sequence[token_files.TokenFile]) -> None:
         self.files = tuple(files)
         self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
         self._first_tokens: list[int] = self._starts.tolist()
@@ -209,7 +207,7 @@ class TokenSource:
     vocab_size: int
     sampling: Sampling
     separator: int | None
-    separator_position: Position
+    separator_position: token_files.Position
     samples: Indices
 
     @property
@@ -328,7 +326,7 @@ class TokenData(Data):
     tokens: TokenShards = field(kw_only=True)
     vocab_size: int = field(kw_only=True)
     sequence_length: int = field(kw_only=True)
-    vocabulary: Vocabulary | None = field(kw_only=True)
+    vocabulary: token_files.Vocabulary | None = field(kw_only=True)
 
     @property
     def token_bytes(self) -> Sequence[int] | None:
@@ -385,7 +383,7 @@ def tokens(
     sampling: Sampling,
     vocab_size: int | None,
     separator: int | None,
-    separator_position: Position | None,
+    separator_position: token_files.Position | None,
     fingerprint: str | None,
     input_shape: Sequence[int] | None,
     num_classes: int | None,
@@ -401,14 +399,14 @@ def tokens(
         ConfigError: a file is missing, a split is shorter than a sequence, or a key does not fit the files.
         DataError: a file cannot be read, or holds other tokens than its fingerprint says.
     """
-    files = splits_of(
+    files = token_files.splits_of(
         {"root": root, "dtype": dtype, "train": train, "val": val, "test": test, "extra_val": extra_val}
     )
-    if fingerprint is not None and (digest := hash_of(files)) != fingerprint:
+    if fingerprint is not None and (digest := token_files.fingerprint(files)) != fingerprint:
         message = f"is {fingerprint} in the config, but {digest} in {root}: the tokens have changed"
         raise ConfigError("data.fingerprint", message, remedy="restore them, or give data.fingerprint=null")
-    folder = vocabulary_folder(root, files)
-    vocabulary = vocabulary_of(folder)
+    folder = token_files.vocabulary_folder(root, files)
+    vocabulary = token_files.vocabulary_of(folder)
     size = _checked_size(vocab_size, vocabulary, folder)
     if sampling == "documents" and (separator is None or separator_position is None):
         needed = "sampling=documents needs the token that divides documents, such as 50256"
@@ -440,13 +438,13 @@ def tokens(
         vocab_size=size,
         sequence_length=sequence_length,
         vocabulary=vocabulary,
-        before_training=partial(write_corpus, shards["train"].files),
+        before_training=partial(token_files.write_corpus, shards["train"].files),
     )
 
 
-def _checked_size(vocab_size: int | None, vocabulary: Vocabulary | None, folder: Path) -> int:
+def _checked_size(vocab_size: int | None, vocabulary: token_files.Vocabulary | None, folder: Path) -> int:
     if vocab_size is None:
-        raise size_unknown(folder)
+        raise token_files.size_unknown(folder)
     if vocabulary is not None and vocab_size < vocabulary.size:
         message = f"{vocab_size} is less than the {vocabulary.size} of {folder}"
         raise ConfigError("data.vocab_size", message, remedy="give that or more")

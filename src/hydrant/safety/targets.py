@@ -51,7 +51,6 @@ _HELPERS = (
     "hydrant.data.archive",
     "hydrant.data.csv_file",
     "hydrant.data.token_files",
-    "hydrant.data.token_splits",
     "hydrant.data.hugging_face_splits",
     "hydrant.data.workers",
     "hydrant.trackers.wandb_sdk",

@@ -176,7 +176,7 @@ def test_a_run_over_damaged_images_resumes_exactly(
     assert summary(whole)["num_damaged_samples"] == 3
     log = (whole / "train.log").read_text()
     for name in names:
-        assert log.count(f"skipped: {name} cannot be read as an image") == 1
+        assert log.count(f"skipped: {name} cannot be read") == 1
     assert "named above: 3" in log
 
 
@@ -202,7 +202,7 @@ def test_a_failed_run_continues_with_skip(
     words = (*RUN, "data.num_workers=1")
     folder = train(*words, status=1)
     last = capfd.readouterr().err.splitlines()[-1]
-    assert re.fullmatch(rf"error: {re.escape(name)} cannot be read as an image: .*; repair or remove it, or "
+    assert re.fullmatch(rf"error: {re.escape(name)} cannot be read: .*; repair or remove it, or "
                         r"skip it with data\.on_error=skip", last)  # fmt: skip
     assert summary(folder)["error"]["type"] == "DataError"
     train(*words, "data.on_error=skip")

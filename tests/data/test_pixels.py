@@ -123,9 +123,7 @@ def test_the_pixels_of_each_mode_are_right(tmp_path: Path, kind: str, decoder: s
 def test_a_mode_without_a_range_is_refused_with_its_file(tmp_path: Path, kind: str, decoder: str) -> None:
     write, mode = REFUSED[kind]
     file = written(write, tmp_path)
-    with pytest.raises(
-        DataError, match=rf"{file} cannot be read as an image: its mode is {mode}, whose range is not"
-    ):
+    with pytest.raises(DataError, match=rf"{file} cannot be read: .*its mode is {mode}, whose range is not"):
         list(build(tmp_path, decoder).train.batches(spec(), 1))
 
 

@@ -60,9 +60,7 @@ def of_images(root: Path, decoder: str) -> Any:
 @pytest.mark.parametrize("decoder", ["pillow", "pillow_draft", needing("simplejpeg", "simplejpeg")])
 def test_a_pipe_among_images(image_root: Path, decoder: str) -> None:
     data = of_images(image_root, decoder)
-    with pytest.raises(
-        HydrantError, match=r"pipe\.jpg cannot be read as an image: it is a pipe, a socket or a device"
-    ):
+    with pytest.raises(HydrantError, match=r"pipe\.jpg cannot be read: it is a pipe, a socket or a device"):
         list(data.train.batches(spec(), 30))
 
 

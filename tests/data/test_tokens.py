@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,15 +183,6 @@ def test_splits_have_their_files(root: Path) -> None:
     sizes = [part.num_samples for part in (data.train, data.val, data.test, data.extra_val["code"])]
     assert sizes == [25, 0, 2, 7]
     assert read(root, val=str(root / "val.bin")).val.num_samples == 4  # an absolute path
-
-
-def test_the_unigram_entropy_is_that_of_the_frequencies(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ratios = np.bincount(TOKENS) / len(TOKENS)
-    assert math.isclose(read(root).unigram_entropy, -(ratios * np.log(ratios)).sum(), rel_tol=1e-12)
-    write_bin(root / "many.bin", np.tile([0, 1, 1, 1], 4096))
-    monkeypatch.setattr(sys.modules[TokenShards.__module__], "_MAX_COUNTED", 4096)
-    entropy = read(root, train="many.bin").unigram_entropy
-    assert math.isclose(entropy, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), rel_tol=1e-12)
 
 
 def test_a_vocabulary_says_what_tokens_mean(root: Path) -> None:

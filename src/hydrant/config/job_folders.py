@@ -124,8 +124,7 @@ def shortened(name: str, num_bytes: int) -> str:
 
 
 _READERS = {
-    "csv_input_shape": "hydrant.data.csv_file.csv_input_shape",
-    "csv_num_outputs": "hydrant.data.csv_file.csv_num_outputs",
+    "csv_setting": "hydrant.data.csv_file.csv_setting",
     "hugging_face_num_classes": "hydrant.data.hugging_face_splits.hugging_face_num_classes",
     "tokens_setting": "hydrant.data.token_files.tokens_setting",
 }

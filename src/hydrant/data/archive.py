@@ -9,7 +9,7 @@ import http.client
 import os
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -58,7 +58,8 @@ class Archive:
 
     Args:
         name: of the data set.
-        checks: each file, with a function that raises if it is damaged.
+        files: may be missing.
+        check: raises if a file is damaged.
         open: reads the files.
         fetch: downloads files of these names into an empty folder, or below it.
         holds: what `root` has to hold, for messages.
@@ -67,7 +68,8 @@ class Archive:
 
     name: str
     root: Path
-    checks: Mapping[Path, Callable[[Path], object]]
+    files: Sequence[Path]
+    check: Callable[[Path], object]
     open: Callable[[], Images]
     fetch: Callable[[str], object]
     holds: str
@@ -75,11 +77,11 @@ class Archive:
 
     @property
     def folder(self) -> Path:
-        return next(iter(self.checks)).parent
+        return self.files[0].parent
 
     @property
     def _missing(self) -> list[Path]:
-        return [path for path in self.checks if not path.is_file()]
+        return [path for path in self.files if not path.is_file()]
 
     def read(self, download: bool) -> Images:
         """Return the content of the files. With `download`, missing ones are downloaded before."""
@@ -96,7 +98,7 @@ class Archive:
         with lock, TemporaryDirectory(prefix=".download-", dir=self.root) as folder:
             if not self._missing:  # another process has downloaded them
                 return
-            changed = [p.name for p in self.checks if p.is_file() and not self.is_published(p)]
+            changed = [p.name for p in self.files if p.is_file() and not self.is_published(p)]
             if changed:
                 names = ", ".join(changed)
                 raise RuntimeError(f"nothing is downloaded beside {names}, because that is not as published")
@@ -116,17 +118,16 @@ class Archive:
             return ConfigError("data.download", message, remedy=f"Copy the files there, or {remedy}")
         if missing:
             return ConfigError("data.root", not_found, remedy=f"{remedy}, or data.download=true")
-        damaged = ", ".join(str(path) for path, check in self.checks.items() if _is_damaged(path, check))
+        damaged = ", ".join(str(path) for path in self.files if self._is_damaged(path))
         message = f"{damaged or f'{self.name} in {self.folder}'} cannot be read ({reason})"
         return DataError(message, remedy="delete it and run again with data.download=true")
 
-
-def _is_damaged(path: Path, check: Callable[[Path], object]) -> bool:
-    try:
-        check(path)
-    except _READ_ERRORS:
-        return True
-    return False
+    def _is_damaged(self, path: Path) -> bool:
+        try:
+            self.check(path)
+        except _READ_ERRORS:
+            return True
+        return False
 
 
 _BYTES = 8  # the code of the type of the elements in the header
@@ -156,16 +157,6 @@ class IdxImages:
     root: Path
 
     @property
-    def is_turned(self) -> bool:
-        """Whether rows and columns are exchanged in the files."""
-        return self._split is not None
-
-    @property
-    def first_label(self) -> int:
-        """The label of the first class in the files."""
-        return 1 if self._split == "letters" else 0
-
-    @property
     def _dataset(self) -> str:
         """The name of torchvision's class."""
         return next((name for name, key in idx_tables()["options"].items() if key == self.variant), "EMNIST")
@@ -191,8 +182,8 @@ class IdxImages:
     def files(self) -> list[Path]:
         """The files, which may be missing, in the order of `_stems`."""
         folders = [self.root, self.root / self._raw, *_PACKAGED.get(self.variant, ())]
-        folder = next((f for f in folders if any(_found(f, self._stems))), self.root / self._raw)
-        return [next(_found(folder, [stem]), folder / stem) for stem in self._stems]
+        choices = [[_plain_or_zipped(folder / stem) for stem in self._stems] for folder in folders]
+        return next((files for files in choices if any(map(Path.is_file, files))), choices[1])
 
     def archive(self) -> Archive:
         """Return how to read the files and to download missing ones."""
@@ -200,14 +191,13 @@ class IdxImages:
 
         dataset: Any = getattr(torchvision.datasets, self._dataset)
         options = {} if self._split is None else {"split": self._split}
-        checks = {file: read_idx for file in self.files}
         fetch = partial(dataset, download=True, **options)
         holds, name = f"these files or {self._raw}", self._dataset
 
         def is_published(file: Path) -> bool:
             return _published_as(file) == name
 
-        return Archive(name, self.root, checks, self._read, fetch, holds, is_published)
+        return Archive(name, self.root, self.files, read_idx, self._read, fetch, holds, is_published)
 
     def _read(self) -> Images:
         """Read the files.
@@ -221,9 +211,11 @@ class IdxImages:
             log.info(message, self._dataset, files[0].parent)
         tensors = [read_idx(file) for file in files]
         self._check_sums(files)
-        images = [images.transpose(1, 2) if self.is_turned else images for images in tensors[::2]]
+        is_turned = self._split is not None  # rows and columns are exchanged
+        images = [images.transpose(1, 2) if is_turned else images for images in tensors[::2]]
         images = [images.unsqueeze(1).contiguous() for images in images]
-        labels = [labels.long() - self.first_label for labels in tensors[1::2]]
+        first_label = int(self._split == "letters")
+        labels = [labels.long() - first_label for labels in tensors[1::2]]
         train, val = zip(images, labels, strict=True)
         return Images(train, val, tuple(idx_tables()["classes"][self.variant]))
 
@@ -239,9 +231,9 @@ class IdxImages:
                 log.warning("%s is not the published file of %s: its MD5 sum differs", file, self._dataset)
 
 
-def _found(folder: Path, stems: list[str]) -> Iterator[Path]:
-    paths = (folder / f"{stem}{ending}" for stem in stems for ending in ("", ".gz"))
-    return (path for path in paths if path.is_file())
+def _plain_or_zipped(file: Path) -> Path:
+    zipped = file.with_name(f"{file.name}.gz")
+    return zipped if zipped.is_file() and not file.is_file() else file
 
 
 def _content(file: Path) -> bytes:

@@ -337,14 +337,12 @@ def check_same_classes(split: str, names: Sequence[str] | None, learned: Sequenc
     Raises:
         ConfigError: a number has another name, or none in training.
     """
-    if names is None or learned is None:
-        return
-    for number, name in enumerate(names):
-        there = learned[number] if number < len(learned) else None
-        if name != there:
-            meaning = "is no class of the training samples" if there is None else f"is {there!r} in training"
+    for number, name in enumerate(names or ()):
+        there = [name] if learned is None else learned[number : number + 1]
+        if [name] != [*there]:
+            message = f"class {number} of {split} is {name!r}, and in training {[*there] or 'no class'}"
             remedy = "give all splits the classes of the training samples, in their order"
-            raise ConfigError("data", f"class {number} of {split} is {name!r}, and {meaning}", remedy=remedy)
+            raise ConfigError("data", message, remedy=remedy)
 
 
 @dataclass

@@ -274,9 +274,10 @@ class Layout:
         return frozenset((*(self.numbers if self.settings["standardize"] else ()), *targets))
 
     @property
-    def num_inputs(self) -> int:
-        """The number of inputs of a sample, if categories are one-hot."""
-        return len(self.numbers) + sum(map(len, self.categories.values()))
+    def input_shape(self) -> list[int] | None:
+        """The shape of a sample's input; None if inputs are a dict."""
+        num_inputs = len(self.numbers) + sum(map(len, self.categories.values()))
+        return [num_inputs] if self.is_one_hot else None
 
     @property
     def num_outputs(self) -> int:
@@ -322,16 +323,6 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
     return Layout(numbers, categories, tuple(targets), classes, frozenset(texts), settings), table
 
 
-def layout_of(node: DictConfig) -> Layout | None:
-    """Return the layout of a node `data`; None if a required key is missing, which the check of the config reports."""
-    from omegaconf import OmegaConf  # the training loop imports this module, but no config library
-
-    shapes = ("input_shape", "num_classes")
-    if any(OmegaConf.is_missing(node, key) for key in node):
-        return None
-    return read_layout({str(key): node[key] for key in node if key not in shapes})[0]
-
-
 def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple[str, ...] | None:
     """Return the classes of the target; None if the targets are numbers.
 
@@ -356,15 +347,15 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
     raise ConfigError("data.classes", message, remedy="true makes them classes, false numbers")
 
 
-def csv_input_shape(*, _parent_: DictConfig) -> list[int] | None:
-    """Return the shape of a sample's input of data=csv: see `Layout.num_inputs`; null if inputs are a dict."""
-    layout = layout_of(_parent_)
-    if layout is None or not layout.is_one_hot:
+def csv_setting(name: str, *, _parent_: DictConfig) -> list[int] | int | None:
+    """Return a property of the layout of data=csv.
+
+    It is null if a required key is missing, which the check of the config reports.
+    """
+    from omegaconf import OmegaConf  # the training loop imports this module, but no config library
+
+    if any(OmegaConf.is_missing(_parent_, key) for key in _parent_):
         return None
-    return [layout.num_inputs]
-
-
-def csv_num_outputs(*, _parent_: DictConfig) -> int | None:
-    """Return how many outputs a model needs for data=csv: see `Layout.num_outputs`."""
-    layout = layout_of(_parent_)
-    return None if layout is None else layout.num_outputs
+    shapes = ("input_shape", "num_classes")
+    layout, _ = read_layout({str(key): _parent_[key] for key in _parent_ if key not in shapes})
+    return getattr(layout, name)

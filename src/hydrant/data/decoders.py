@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import ConfigError
 from hydrant.files.user_files import check_regular
 from hydrant.imports.distribution import require_extra
 
@@ -158,27 +157,11 @@ def decoder_of(name: str, interpolation: str) -> Decoder:
     return decoders[name]()
 
 
-@contextmanager
-def _naming_file(path: str) -> Generator[None]:
-    """Raise errors of a decoder as DataError with the name of the file.
-
-    Raises:
-        DataError: anything but MemoryError was raised.
-    """
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:  # a decoder raises anything on damaged bytes
-        raise DataError(f"{path} cannot be read as an image: {error}") from error
-
-
 class _Whole:
     """Decodes all of an image by Pillow, as torchvision and timm do."""
 
     def open(self, path: str) -> Image:
-        with _naming_file(path):
-            return open_rgb(path)
+        return open_rgb(path)
 
     def for_training(self, transform: Any) -> Callable[[Any], Any]:
         return transform
@@ -217,7 +200,6 @@ class _Region:
 class _File:
     """An image file that is not decoded yet."""
 
-    path: str
     height: int
     width: int
     decode: Callable[[_Region, int], np.ndarray]
@@ -233,8 +215,7 @@ class _File:
 
         torch resizes bytes by the method of Pillow, at a third of its time; a byte may differ by 1, seldom by 2.
         """
-        with _naming_file(self.path):
-            pixels = np.ascontiguousarray(self.decode(region, region.reduction(size)))
+        pixels = np.ascontiguousarray(self.decode(region, region.reduction(size)))
         # This order of operations gives channels_last strides, which torch resizes fastest.
         images = torch.from_numpy(pixels[np.newaxis].transpose(0, 3, 1, 2))
         return interpolate(images, size, mode=interpolation, antialias=True)[0]
@@ -244,12 +225,11 @@ class _File:
 class _Reducing:
     """Decodes only as much as a crop needs, and resizes it by torch."""
 
-    read_header: Callable[[str, bytes], _File]
+    read_header: Callable[[bytes], _File]
     interpolation: str
 
     def open(self, path: str) -> _File:
-        with _naming_file(path):
-            return self.read_header(path, _content(path))
+        return self.read_header(_content(path))
 
     def for_training(self, transform: Any) -> Callable[[Any], Any]:
         from timm.data.transforms import MaybePILToTensor
@@ -307,7 +287,7 @@ def _content(path: str) -> bytes:
         return file.readall()
 
 
-def _by_pillow(path: str, content: bytes) -> _File:
+def _by_pillow(content: bytes) -> _File:
     from PIL import Image
 
     image = Image.open(io.BytesIO(content))  # reads the header only
@@ -318,26 +298,24 @@ def _by_pillow(path: str, content: bytes) -> _File:
         box = columns.start, rows.start, columns.stop, rows.stop
         return np.array(to_bytes(image).crop(box).convert("RGB"))
 
-    return _File(path, image.height, image.width, decode)
+    return _File(image.height, image.width, decode)
 
 
-def _by_simplejpeg(path: str, content: bytes) -> _File:
+def _by_simplejpeg(content: bytes) -> _File:
     """Open a JPEG of gray or color. Pillow opens other formats, CMYK, and what simplejpeg finds to be damaged."""
     import simplejpeg
 
     try:
         height, width, color_space, _ = simplejpeg.decode_jpeg_header(content)
     except ValueError:
-        return _by_pillow(path, content)
+        return _by_pillow(content)
     if color_space in ("CMYK", "YCCK"):
-        return _by_pillow(path, content)
+        return _by_pillow(content)
     size = int(height), int(width)
-    return _File(path, *size, partial(_with_simplejpeg, path, content, size))
+    return _File(*size, partial(_with_simplejpeg, content, size))
 
 
-def _with_simplejpeg(
-    path: str, content: bytes, size: tuple[int, int], region: _Region, reduction: int
-) -> np.ndarray:
+def _with_simplejpeg(content: bytes, size: tuple[int, int], region: _Region, reduction: int) -> np.ndarray:
     """Return the same pixels as Pillow, which also reads files with errors that can be ignored."""
     import simplejpeg
 
@@ -354,5 +332,5 @@ def _with_simplejpeg(
             strict=not shortened,  # the bytes of the other rows would be an error
         )
     except ValueError:
-        return _by_pillow(path, content).decode(region, reduction)
+        return _by_pillow(content).decode(region, reduction)
     return pixels[rows, columns]

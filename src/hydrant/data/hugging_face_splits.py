@@ -41,12 +41,9 @@ def load_splits(path: str, name: str | None, options: Mapping[str, Any]) -> Mapp
         is_general = isinstance(error, DatasetGenerationError)
         cause = (error.__cause__ or error) if is_general else error
         raise ConfigError("data.path", f"{path} cannot be loaded: {typed_line(cause)}") from error
-    if not isinstance(loaded, dict):
-        message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
-        raise ConfigError("data.path", message)
-    if isinstance(loaded, datasets.IterableDatasetDict):
-        message = "streaming=true gives samples in their order only"
-        raise ConfigError("data.options", message, remedy="leave it out, or use data=stream")
+    if not isinstance(loaded, datasets.DatasetDict):
+        message = f"{path} is a {type(loaded).__name__}, but a DatasetDict is needed"
+        raise ConfigError("data.path", message, remedy="leave out streaming=true, or use data=stream")
     return cast("Mapping[str, Any]", loaded)
 
 

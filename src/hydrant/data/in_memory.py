@@ -9,6 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -238,14 +239,9 @@ Copies = Callable[[Sequence[Tensor]], list[Tensor]]
 """Copies tensors from the host to a device, also if that is the host."""
 
 
-class DirectCopies:
-    """Copies to a device in the order of its other work."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.to(self._device, non_blocking=True, copy=True) for tensor in tensors]
+def _direct_copies(device: torch.device, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy to a device in the order of its other work."""
+    return [tensor.to(device, non_blocking=True, copy=True) for tensor in tensors]
 
 
 MAX_WAITING_BATCHES = 8
@@ -262,7 +258,6 @@ class SideStreamCopies:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._copy = DirectCopies(device)
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._ends: deque[torch.cuda.Event] = deque()  # of the work on each batch that may still wait
@@ -274,7 +269,7 @@ class SideStreamCopies:
         if len(self._ends) > MAX_WAITING_BATCHES:
             self._ends.popleft().synchronize()
         with torch.cuda.stream(self._stream):
-            copies = self._copy(tensors)
+            copies = _direct_copies(self._device, tensors)
         computing.wait_stream(self._stream)
         for copy in copies:
             copy.record_stream(computing)
@@ -283,4 +278,4 @@ class SideStreamCopies:
 
 def copies_to(device: torch.device) -> Copies:
     """Return the copies to a device that delay its other work least."""
-    return SideStreamCopies(device) if device.type == "cuda" else DirectCopies(device)
+    return SideStreamCopies(device) if device.type == "cuda" else partial(_direct_copies, device)

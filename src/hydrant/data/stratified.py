@@ -18,7 +18,8 @@ from hydrant.files.plain_values import RatioBelowOne, check_value
 def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted indices of the other samples and those of a part, which has the ratio `ratio` of each class.
 
-    The part depends only on the arguments. With a ratio of 0 it is empty.
+    The part depends only on the arguments: they are split like scikit-learn's `train_test_split(stratify=labels)`. With
+    a ratio of 0 it is empty.
 
     Args:
         labels: the class of each sample, from 0; shape (N,).
@@ -32,8 +33,18 @@ def cut_part(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.
     check_value(key, RatioBelowOne, ratio)
     if ratio == 0:
         return np.arange(len(labels)), np.arange(0)
-    rest, part = _stratified(labels, ratio, seed, key)
-    return np.sort(rest), np.sort(part)
+    sizes, rng = np.bincount(labels), np.random.RandomState(seed)
+    num_part = int(np.ceil(ratio * len(labels)))
+    if min(num_part, len(labels) - num_part) < len(sizes):
+        raise ConfigError(key, f"{ratio:g} leaves a class without samples")
+    rest_counts = _counts_per_class(sizes, len(labels) - num_part, rng)
+    part_counts = _counts_per_class(sizes - rest_counts, num_part, rng)
+    rest, part = list[np.ndarray](), list[np.ndarray]()
+    for label, (num_first, num_second) in enumerate(zip(rest_counts, part_counts, strict=True)):
+        shuffled = np.flatnonzero(labels == label)[rng.permutation(sizes[label])]
+        rest.append(shuffled[:num_first])
+        part.append(shuffled[num_first : num_first + num_second])
+    return np.sort(np.concatenate(rest)), np.sort(np.concatenate(part))
 
 
 def cut_val_and_test(
@@ -52,22 +63,6 @@ def cut_val_and_test(
         raise ConfigError("data.val_ratio", message, remedy="give less")
     train, val = cut_part(labels[rest], val_ratio / (1 - test_ratio), seed, "data.val_ratio")
     return rest[train], rest[val], test
-
-
-def _stratified(labels: np.ndarray, ratio: float, seed: int, key: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the rest and the part, split like scikit-learn's `train_test_split(stratify=labels)`."""
-    sizes, rng = np.bincount(labels), np.random.RandomState(seed)
-    num_part = int(np.ceil(ratio * len(labels)))
-    if min(num_part, len(labels) - num_part) < len(sizes):
-        raise ConfigError(key, f"{ratio:g} leaves a class without samples")
-    rest_counts = _counts_per_class(sizes, len(labels) - num_part, rng)
-    part_counts = _counts_per_class(sizes - rest_counts, num_part, rng)
-    rest, part = list[np.ndarray](), list[np.ndarray]()
-    for label, (num_first, num_second) in enumerate(zip(rest_counts, part_counts, strict=True)):
-        shuffled = np.flatnonzero(labels == label)[rng.permutation(sizes[label])]
-        rest.append(shuffled[:num_first])
-        part.append(shuffled[num_first : num_first + num_second])
-    return np.concatenate(rest), np.concatenate(part)
 
 
 def _counts_per_class(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:

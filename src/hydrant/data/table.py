@@ -17,7 +17,7 @@ from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.csv_file import Layout, Table, read_layout
 from hydrant.data.dataset import cut_rows, make_parts
 from hydrant.data.in_memory import InMemorySource
-from hydrant.errors import ConfigError, DataError, log, typed_line
+from hydrant.errors import ConfigError, log
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,7 @@ class Encoder:
             table.check_numbers(name)
             fill, std = self.scales.get(name, (0.0, 1.0))
             mean, std = (fill, std) if name in self.layout.standardized else (0.0, 1.0)
-            scaled = table.columns[name].scaled(fill, mean, std)
-            if len(wrong := np.flatnonzero(~np.isfinite(scaled))):
-                reason = f"standardized by {mean:g} and {std:g} it does not fit float32"
-                message = f"{table.place(int(wrong[0]), name)}: {reason}"
-                raise ConfigError("data.standardize", message, remedy="correct the cell")
-            numbers[:, place] = torch.from_numpy(scaled)
+            numbers[:, place] = torch.from_numpy(table.columns[name].scaled(fill, mean, std))
         return numbers
 
     def _codes(self, table: Table, name: str) -> Tensor:
@@ -158,10 +153,7 @@ def csv(
         DataError: a file cannot be read.
     """
     layout, table = read_layout(locals())
-    shapes = {
-        "input_shape": [layout.num_inputs] if layout.is_one_hot else None,
-        "num_classes": layout.num_outputs,
-    }
+    shapes = {"input_shape": layout.input_shape, "num_classes": layout.num_outputs}
     configured = {"input_shape": input_shape and list(input_shape), "num_classes": num_classes}
     for key, needed in shapes.items():
         if configured[key] != needed:
@@ -206,21 +198,11 @@ class _Lines:
         return dataclasses.replace(data, with_statistics_of=self.data)
 
     def data_as_learned(self, statistics: Mapping[str, Any]) -> Data:
-        """Return the splits, prepared as for the run that saved these statistics.
-
-        Raises:
-            DataError: they are of other columns.
-        """
-        try:
-            numbers, mean, std = tuple(statistics["numbers"]), statistics["mean"], statistics["std"]
-            categories = {str(name): tuple(texts) for name, texts in statistics["categories"]}
-            layout = dataclasses.replace(self.layout, numbers=numbers, categories=categories)
-            scales = {
-                name: (float(mean[name]), float(std[name])) for name in {*numbers, *layout.standardized}
-            }
-        except (LookupError, TypeError, ValueError) as error:
-            message = f"the statistics of the columns in the checkpoint do not fit ({typed_line(error)})"
-            raise DataError(message, remedy="set data as it was in training") from error
+        """Return the splits, prepared as for the run that saved these statistics."""
+        numbers, mean, std = tuple(statistics["numbers"]), statistics["mean"], statistics["std"]
+        categories = {str(name): tuple(texts) for name, texts in statistics["categories"]}
+        layout = dataclasses.replace(self.layout, numbers=numbers, categories=categories)
+        scales = {name: (float(mean[name]), float(std[name])) for name in {*numbers, *layout.standardized}}
         encoder = Encoder(layout, scales)
         whole = encoder.source(self.table)
 
@@ -232,7 +214,7 @@ class _Lines:
         has_test = "test" in self.tables or len(self.rows["test"])
         return Data(
             **make_parts(source, train="", val="", test="" if has_test else None, extra_val=extra_val),
-            input_shape=(layout.num_inputs,) if layout.is_one_hot else None,
+            input_shape=None if layout.input_shape is None else tuple(layout.input_shape),
             num_classes=None if layout.classes is None else len(layout.classes),
             class_names=layout.classes,
             reader=Reader(files=encoder.unlabelled, suffixes=_SUFFIXES, is_sample_per_file=False),

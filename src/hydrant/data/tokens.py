@@ -69,8 +69,6 @@ Sampling = Literal["windows", "contiguous", "documents"]
 IGNORED = -100
 """The target of a token whose next one belongs to another document, as `torch.nn.functional.cross_entropy` has it."""
 
-_MAX_COUNTED = 2**26  # tokens
-
 
 class TokenShards:
     """The tokens of several files in a row, as if they were one."""
@@ -121,23 +119,6 @@ class TokenShards:
         """Return where a token is, for messages."""
         number = bisect.bisect_right(self._first_tokens, position) - 1
         return f"token {position - self._first_tokens[number]:,} of {self.files[number].path}"
-
-    @functools.cached_property
-    def unigram_entropy(self) -> float:
-        """The entropy of the frequencies of the tokens, in nats a token.
-
-        If there are more than 2**26 tokens, those of 1,024 blocks that are spread evenly are counted.
-        """
-        num_blocks = 1 if self.num_tokens <= _MAX_COUNTED else 1024
-        size = min(self.num_tokens, _MAX_COUNTED) // num_blocks
-        starts = np.linspace(0, self.num_tokens - size, num_blocks).astype(np.int64)
-        counts = np.zeros(0, np.int64)
-        for start in starts.tolist():
-            of_block = np.bincount(self.read(start, size).astype(np.int64), minlength=len(counts))
-            of_block[: len(counts)] += counts
-            counts = of_block
-        ratios = counts[counts > 0] / counts.sum()
-        return float(-(ratios * np.log(ratios)).sum())
 
 
 @dataclass(frozen=True)
@@ -335,16 +316,6 @@ class TokenData(Data):
             return None
         known = self.vocabulary.token_bytes
         return (*known, *[0] * (self.vocab_size - len(known)))
-
-    @property
-    def unigram_entropy(self) -> float:
-        """The loss of a model that knows nothing but the frequencies of the training tokens, in nats a token."""
-        return self.tokens.unigram_entropy
-
-    @property
-    def has_tokenizer(self) -> bool:
-        """Whether `encode` and `decode` know the tokenizer of the files."""
-        return self.vocabulary is not None
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text.

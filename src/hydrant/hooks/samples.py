@@ -82,7 +82,7 @@ class TextSamples:
         Raises:
             ConfigError: they have none, or it is not.
         """
-        if not getattr(plan.data, "has_tokenizer", False):
+        if getattr(plan.data, "vocabulary", None) is None:
             message = "text_samples needs data that turn text into tokens and back"
             remedy = "write them by hydrant tokenize, with their tokens.json, or leave the hook out: hook=[]"
             raise ConfigError("data", message, remedy=remedy)

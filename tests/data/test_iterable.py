@@ -210,7 +210,6 @@ def test_a_stream_that_fails_is_named(items: Any, message: str, num_workers: int
 @pytest.mark.parametrize(
     ("train", "changes", "error", "message"),
     [
-        (5, {}, ConfigError, "data.train: a int cannot be iterated"),
         (iter([1]), {}, ConfigError, "data.train: a list_iterator cannot begin again"),
         (Numbers(), {"num_val_samples": None}, ConfigError, "data.num_val_samples: data.val is a Stateless"),
         (Numbers(), {"num_val_samples": 31}, ConfigError, "31 samples are needed, but data.val ends after 30"),

@@ -35,13 +35,10 @@ class IterableItems:
     If it has `state_dict` and `load_state_dict`, these give and restore the position.
 
     Raises:
-        ConfigError: it is not iterable, or is an iterator, which cannot begin again, without a state.
+        ConfigError: it is an iterator, which cannot begin again, without a state.
     """
 
     def __init__(self, items: Any, key: str) -> None:
-        if not hasattr(items, "__iter__"):
-            message = f"a {type(items).__name__} cannot be iterated; an object with __iter__ is needed"
-            raise ConfigError(key, message)
         self._items, self.key = items, key
         self.has_state = hasattr(items, "state_dict") and hasattr(items, "load_state_dict")
         if not self.has_state and isinstance(items, Iterator):

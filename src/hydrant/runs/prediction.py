@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -96,9 +97,12 @@ def check_not_read(out: Path, inputs: Inputs, plan: Plan) -> None:
     Raises:
         ConfigError: it is one of the given files, or of those that the settings of the data name.
     """
-    named = [value for value in flatten(plan.config["data"]).values() if isinstance(value, str)]
-    files = [path for path in (*inputs.files, *map(Path, named)) if path.is_file()]
-    if out.exists() and any(out.samefile(path) for path in files):
+    names = [
+        *inputs.files,
+        *(value for value in flatten(plan.config["data"]).values() if isinstance(value, str)),
+    ]
+    files = [name for name in names if os.path.isfile(name)]  # noqa: PTH113  # of any length
+    if out.exists() and any(map(out.samefile, files)):
         message = f"{out} holds samples, which the predictions would replace"
         raise ConfigError("--out", message, remedy="give another file")
 
@@ -130,11 +134,10 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
 def _kinds(plan: Plan, source: Source) -> str:
     """Return the kinds of numbers in the first sample of a source, for messages."""
     batch = next(iter(source.subset(range(1)).batches(plan.spec, 1)))
-    kinds = {torch.float16: "float", torch.bfloat16: "float", torch.float32: "float", torch.float64: "float",
-             torch.int8: "int", torch.int16: "int", torch.int32: "int", torch.int64: "int"}  # fmt: skip
-    return ", ".join(
-        kinds.get(t.dtype, str(t.dtype).removeprefix("torch.")) for t in tensors_of(batch.inputs)
+    kinds = (
+        str(tensor.dtype).removeprefix("torch.").rstrip("12345678") for tensor in tensors_of(batch.inputs)
     )
+    return ", ".join(kind.replace("bfloat", "float") for kind in kinds)
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:

@@ -6,13 +6,16 @@ hold. A sample of a NumPy file is read when it is needed, so the files may be la
 
 from __future__ import annotations
 
-import numpy as np
-import torch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+import torch
 from torch.utils.data import default_collate
+
 from hydrant.batch import Tensors, map_tensors
 from hydrant.checks import no_file, suggestion
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
@@ -21,9 +24,7 @@ from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
-from functools import cached_property
 from hydrant.files.user_files import check_regular
-
 
 T = TypeVar("T")
 

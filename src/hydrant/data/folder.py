@@ -171,7 +171,8 @@ def _scan(
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     paths = [path[len(str(folder)) + 1 :] for path in visible_files(folder, is_image_file)]
-    paths = sorted((path for path in paths if os.sep in path), key=_class_and_folder)
+    paths = [path for path in paths if os.sep in path]
+    paths.sort(key=lambda path: (path.partition(os.sep)[0], *os.path.split(path)))  # as torchvision does
     names = [path.partition(os.sep)[0] for path in paths]
     empty = [] if may_lack_images else sorted({*classes} - {*names})
     if empty or not classes:
@@ -180,11 +181,6 @@ def _scan(
     indices = {name: index for index, name in enumerate(classes)}
     targets = np.array([indices[name] for name in names], dtype=np.int64)
     return _Images(folder, np.array(list(map(os.fsencode, paths))), targets, decoder), tuple(classes)
-
-
-def _class_and_folder(path: str) -> tuple[str, ...]:
-    """Return by what images are ordered, as torchvision does."""
-    return path.partition(os.sep)[0], *os.path.split(path)
 
 
 def _timm_transform(**options: Any) -> Transform:

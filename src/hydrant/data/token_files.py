@@ -8,29 +8,31 @@ where somebody only looks at a config.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import fcntl
+import functools
 import glob
 import hashlib
+import inspect
 import json
 import os
 import shutil
-import numpy as np
-import ast
-import contextlib
-import functools
-import inspect
 import sysconfig
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from fnmatch import filter as matching
 from pathlib import Path
-from typing import Literal, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.atomic_write import remove, sync
 from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
 from hydrant.files.user_files import check_regular
-from fnmatch import filter as matching
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -407,10 +409,7 @@ def _corpus_files(
     if missing or not matches:
         return token_files(root, missing, dtype, key)  # it says what is missing
     tokens = {Path(root, name): corpus()[name] for names in matches.values() for name in names}
-    return tuple(
-        TokenFile(path, t.dtype, 4 * HEADER, len(t), in_memory=t)
-        for path, t in tokens.items()
-    )
+    return tuple(TokenFile(path, t.dtype, 4 * HEADER, len(t), in_memory=t) for path, t in tokens.items())
 
 
 def vocabulary_of(folder: Path) -> Vocabulary | None:

@@ -80,11 +80,12 @@ class DataIdentity:
         is_cut_from_train = (
             now.validated_by.get("data.val") is None or now.validated_by.get("folds") is not None
         )
-        changed = {"data_files": ", ".join(f"data.{key}" for key in files)}
+        changed = dict[str, str]()
         if self.samples:
             changed["samples"] = changed_statistics(self.samples, now.samples, "the number of samples")
         if self.statistics and now.statistics:
             changed["statistics"] = changed_statistics(self.statistics, now.statistics)
+        changed["data_files"] = ", ".join(f"data.{key}" for key in files)
         if self.class_names and now.class_names:
             names = (self.class_names, now.class_names)
             learned, present = (

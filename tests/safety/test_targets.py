@@ -42,7 +42,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchmetrics.utilities.imports.RequirementCache", "torchao.core.config.config_from_dict",
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.world.Parallel.wrap",
-        "hydrant.data.archive.pickle.loads", "hydrant.data.token_files.write_corpus",
+        "hydrant.data.workers.pickle.loads", "hydrant.data.token_files.write_corpus",
         "hydrant.data.token_files.write_tokens",
         "hydrant.trackers.wandb.WandbTracker.file", "hydrant.data.InMemorySource.subset",
     ],

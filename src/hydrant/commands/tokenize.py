@@ -15,7 +15,7 @@ from hydrant.config.command_line import Flags
 from hydrant.data.token_files import MAX_SHARD_TOKENS, new_folder, write_tokens
 from hydrant.errors import ConfigError, DataError
 from hydrant.files.plain_values import BetweenZeroAndOne, check_value
-from hydrant.files.user_files import visible_files
+from hydrant.files.user_files import encoding_error, visible_files
 from hydrant.terminal.console import show_activity, tell
 
 if TYPE_CHECKING:
@@ -46,17 +46,7 @@ class Part:
                 try:
                     yield decoder.decode(chunk, final=position + _CHUNK_BYTES >= self.end)
                 except UnicodeDecodeError as error:
-                    place = position + error.start
-                    line = _num_lines(self.path, place) + 1
-                    message = f"{self.path}: line {line:,} is no text in UTF-8 (byte {place:,} of the file)"
-                    raise DataError(message, remedy="convert it, or leave it out") from error
-
-
-def _num_lines(file: Path, size: int) -> int:
-    """Return the number of lines that end in the first `size` bytes of a file."""
-    with file.open("rb") as content:
-        chunks = (content.read(min(_CHUNK_BYTES, size - at)) for at in range(0, size, _CHUNK_BYTES))
-        return sum(chunk.count(b"\n") for chunk in chunks)
+                    raise DataError(encoding_error(self.path)) from error
 
 
 def main(arguments: Sequence[str]) -> int:

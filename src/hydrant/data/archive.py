@@ -5,10 +5,7 @@ Images in IDX files, plain or compressed by gzip: MNIST and the data sets that w
 
 import gzip
 import hashlib
-import http.client
 import os
-import pickle
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -22,20 +19,6 @@ from torch import Tensor
 
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.atomic_write import locked
-
-# The errors that torchvision raises for missing files, damaged files and failed downloads.
-_READ_ERRORS = (
-    RuntimeError,
-    OSError,
-    ValueError,
-    TypeError,
-    AssertionError,
-    EOFError,
-    LookupError,
-    pickle.UnpicklingError,
-    zlib.error,
-    http.client.HTTPException,
-)
 
 Samples = tuple[Tensor, Tensor]
 """Images, uint8 (N, C, H, W), and their classes, int64 (N,)."""
@@ -89,7 +72,9 @@ class Archive:
             if download and self._missing:
                 self._download()
             return self.open()
-        except _READ_ERRORS as error:
+        except HydrantError:
+            raise
+        except Exception as error:  # torchvision raises anything for a damaged file or a failed download
             raise self._explain(error, download) from error
 
     def _download(self) -> None:
@@ -125,7 +110,7 @@ class Archive:
     def _is_damaged(self, path: Path) -> bool:
         try:
             self.check(path)
-        except _READ_ERRORS:
+        except Exception:  # as above
             return True
         return False
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 import numpy as np
 
 from hydrant.checks import no_file, suggestion
-from hydrant.errors import ConfigError, DataError, first_line, shown, typed_line
-from hydrant.files.user_files import is_number
+from hydrant.errors import ConfigError, DataError, shown, typed_line
+from hydrant.files.user_files import encoding_error, is_number
 from hydrant.terminal.text import shell_line
 
 if TYPE_CHECKING:
@@ -196,18 +196,9 @@ def read_table(path: str, spelling: Spelling, key: str, texts: Collection[str] =
     try:
         return _read(file, spelling, frozenset(texts), status.st_mtime_ns, status.st_size)
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: {_encoding_error(file, error)}") from error
+        raise DataError(encoding_error(file)) from error
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
-
-
-def _encoding_error(file: Path, in_chunk: UnicodeDecodeError) -> str:
-    """Return the message about a file that is not in UTF-8: the error of a chunk of it knows no line."""
-    try:
-        file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as in_file:
-        return first_line(in_file)
-    return first_line(in_chunk)  # the file has changed meanwhile
 
 
 @lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -122,20 +122,6 @@ def to_tensor(image: Image) -> Tensor:
 _RESIZED_BY_TORCH = ("bilinear", "bicubic")
 _REDUCTIONS = (8, 4, 2)  # of JPEG's blocks of 8 x 8 pixels; libjpeg has no fast code for those in between
 _ROWS_OF_CONTEXT = 2  # below a row, which libjpeg needs to interpolate its color
-
-
-class Decoder(Protocol):
-    """Opens image files, and adapts timm's transforms to what it opens."""
-
-    def open(self, path: str) -> Any: ...
-
-    def for_training(self, transform: Any) -> Callable[[Any], Any]:
-        """Return a transform of opened files from timm's, which begins with a random crop."""
-        ...
-
-    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
-        """Return a transform of opened files from timm's, which begins by resizing."""
-        ...
 
 
 def decoder_of(name: str, interpolation: str) -> Decoder:
@@ -272,6 +258,10 @@ class _Resize:
         else:
             height, width = self.resize.get_params(file.shape_only, least, self.resize.longest)
         return file.resized(_Region(0, 0, file.height, file.width), (height, width), self.interpolation)
+
+
+Decoder = _Whole | _Reducing
+"""Opens image files, and adapts timm's transforms, which begin with a random crop or by resizing, to what it opens."""
 
 
 def _as_image(pixels: Tensor) -> Image:

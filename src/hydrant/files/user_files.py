@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hydrant.errors import log
+from hydrant.errors import first_line, log
 from hydrant.files.redaction import public
 
 
@@ -90,6 +90,17 @@ def read_marked(file: Path, errors: str = "strict") -> str:
         UnicodeDecodeError: it is not UTF-8, and `errors` is `strict`.
     """
     return file.read_text(encoding="utf-8", errors=errors).lstrip("\ufeff")
+
+
+def encoding_error(file: Path) -> str:
+    """Return the message about a file that is not in UTF-8, with the line: the error of a part of it knows none."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f"{file}: line {number}{first_line(error).removeprefix('line 1')}"
+    return f"{file} has changed while it was read"
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -180,9 +180,7 @@ def _offers(plan: Plan) -> str:
     """Return what the data of a run can read, for messages."""
     reader, splits = _reader(plan), f"its splits ({', '.join(plan.splits)})"
     offers = [f"tensors ({', '.join(TENSOR_FILES)})"] if reader.tensors else []
-    if reader.files is not None:
-        kinds = f"files ({', '.join(reader.suffixes)})" if reader.suffixes else "files"
-        offers.append(f"{kinds} and folders of them" if reader.is_sample_per_file else f"one of {kinds}")
+    offers += [f"files ({', '.join(reader.suffixes) or 'of any kind'})"] if reader.files else []
     remedy = "" if plan.data.reader else "; the argument reader of hydrant.data.Data gives it more"
     return f"it reads {', '.join([*offers, splits])}{remedy}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +16,13 @@ from hydrant.training.trainer import Plan, Trainer
 
 @dataclass(frozen=True)
 class _Stage:
-    pattern: re.Pattern[str]
-    end: int | None  # the first update that trains its weights; None: none
+    match: str
+    until: Any = None
+
+    def __post_init__(self) -> None:
+        re.compile(self.match)
+        if self.until is not None:
+            Duration.parse(self.until, "stages")
 
 
 class Freeze:
@@ -35,15 +41,15 @@ class Freeze:
     """
 
     def __init__(self, *, stages: Sequence[Any]) -> None:
-        self._rules = list[tuple[re.Pattern[str], Any]]()
+        self._stages = list[_Stage]()
         for stage in stages:
             try:
-                self._rules.append(_rule(**stage))
+                self._stages.append(_Stage(**stage))
             except (TypeError, re.error) as error:
                 message = f"{shown(stage)} is not a stage: {first_line(error)}"
                 raise ConfigError("stages", message, remedy="write {match: backbone, until: 2ep}") from error
-        self.every = [until for _, until in self._rules if until is not None]
-        self._stages: list[_Stage] = []
+        self.every = [stage.until for stage in self._stages if stage.until is not None]
+        self._ends: list[float] = []  # the first update that trains the weights of each stage
         self._trainable: list[str] = []  # the parameters that the model itself trains
 
     def check(self, plan: Plan) -> None:
@@ -58,16 +64,15 @@ class Freeze:
         if plan.optimizers.retains_graph:
             message = "weights cannot be frozen if optimizers follow single losses"
             raise ConfigError("stages", message, remedy="leave losses out")
-        self._stages = [
-            _Stage(pattern, None if until is None else plan.clock.updates(until, "stages"))
-            for pattern, until in self._rules
+        self._ends = [
+            math.inf if stage.until is None else plan.clock.updates(stage.until, "stages")
+            for stage in self._stages
         ]
         names = [name for name, p in plan.task.model.named_parameters() if p.requires_grad]
         for stage in self._stages:
-            if not any(map(stage.pattern.match, names)):
-                text = shown(stage.pattern.pattern)
-                hint = suggestion(stage.pattern.pattern, names, "Weights")
-                raise ConfigError("stages", f"{text} matches no trained weight", remedy=hint)
+            if not any(re.match(stage.match, name) for name in names):
+                hint = suggestion(stage.match, names, "Weights")
+                raise ConfigError("stages", f"{shown(stage.match)} matches no trained weight", remedy=hint)
 
     def on_start(self, trainer: Trainer) -> None:
         """Freeze the weights that are frozen at the update where the run starts or resumes."""
@@ -80,8 +85,9 @@ class Freeze:
 
     def _apply(self, trainer: Trainer, num_updates: int) -> None:
         parameters = dict(trainer.model.named_parameters())
+        stages = [s for s, end in zip(self._stages, self._ends, strict=True) if num_updates < end]
         for name in self._trainable:
-            parameters[name].requires_grad_(not self._freezes(name, num_updates))
+            parameters[name].requires_grad_(not any(re.match(stage.match, name) for stage in stages))
         # DDP reduces only those gradients that were needed when it was made.
         trainer.trained = trainer.plan.parallel.wrap_again(trainer.task)
         total = sum(parameters[name].numel() for name in self._trainable)
@@ -89,16 +95,3 @@ class Freeze:
         log.info(
             "from update %d: %s of %s weights are frozen", num_updates + 1, f"{num_frozen:,}", f"{total:,}"
         )
-
-    def _freezes(self, name: str, num_updates: int) -> bool:
-        return any(
-            (stage.end is None or num_updates < stage.end) and stage.pattern.match(name)
-            for stage in self._stages
-        )
-
-
-def _rule(*, match: str, until: Any = None) -> tuple[re.Pattern[str], Any]:
-    """Return a stage, whose keys are the arguments."""
-    if until is not None:
-        Duration.parse(until, "stages")
-    return re.compile(match), until

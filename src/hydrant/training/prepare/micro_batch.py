@@ -161,19 +161,18 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
         hooks=Hooks({}),
         profiler=NoProfiler(device, plan.clock),
     )
+    duration = Duration.parse(plan.config["duration"], "duration")
+    wanted = float(duration.amount) * _SECONDS_RATIO if duration.unit == "s" else 0.0
+    trial_seconds = min(max(wanted, _MIN_SECONDS), _MAX_SECONDS)
     try:
         with scratch_trainer(quiet) as trainer:
             try_compiled(trainer)
             trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
-            return {size: _seconds(trainer, starts[size], _trial_seconds(plan)) for size in sizes}
-    finally:
-        _release(plan)
-
-
-def _trial_seconds(plan: Plan) -> float:
-    duration = Duration.parse(plan.config["duration"], "duration")
-    wanted = float(duration.amount) * _SECONDS_RATIO if duration.unit == "s" else 0.0
-    return min(max(wanted, _MIN_SECONDS), _MAX_SECONDS)
+            return {size: _seconds(trainer, starts[size], trial_seconds) for size in sizes}
+    finally:  # the run begins as if it were the first
+        if isinstance(plan.train, IterableSource):
+            plan.train.items.rewind()
+        release_memory()
 
 
 def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
@@ -201,10 +200,3 @@ def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
         seconds = block(count)
     median = statistics.median(block(count) for _ in range(_NUM_BLOCKS))
     return of_rank_zero(float(f"{median:.6g}"))
-
-
-def _release(plan: Plan) -> None:
-    """Give back what the updates have used, so that the run begins as if it were the first."""
-    if isinstance(plan.train, IterableSource):
-        plan.train.items.rewind()
-    release_memory()

@@ -174,7 +174,9 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
     finite = {name: g for name, g in eager.gradients.items() if bool(g.isfinite().all())}
     norms = {name: float(as_real(g).double().norm()) for name, g in finite.items()}
     least = 1e-3 * max(norms.values(), default=0.0)  # small gradients carry the rounding of large ones
-    distances = {name: _distance(g, other.gradients.get(name)) for name, g in finite.items()}
+    distances = {
+        name: float(as_real(g - other.gradients.get(name, 0)).double().norm()) for name, g in finite.items()
+    }
     ratios = {name: distance / max(norms[name], least, _TINY) for name, distance in distances.items()}
     differing = [name for name, ratio in ratios.items() if not ratio <= min(_SINGLE * tolerance, _MAX_SINGLE)]
     if not differing and math.hypot(*distances.values()) > tolerance * math.hypot(*norms.values()):
@@ -184,8 +186,3 @@ def difference(eager: Gradients, other: Gradients, tolerance: float, between: st
         return None
     names = [f"{name} (by {ratios[name]:.2g} of its norm)" for name in differing] + sorted(missing)
     return f"the gradients differ between {between}: {first_few(names, _MAX_NAMES)}"
-
-
-def _distance(eager: Tensor, other: Tensor | None) -> float:
-    """Return the 2-norm of the difference; a gradient that is missing is 0."""
-    return float(as_real(eager if other is None else eager - other).double().norm())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import timm.scheduler
 import torch
-from lanes import plan_of
 from run_folders import assert_same_state, rows, training, training_rows
 from torch.optim import lr_scheduler
 from training_runs import Train, whole_and_resumed
@@ -64,17 +63,6 @@ def test_plateau_reduces_the_lr_warms_up_and_resumes(train: Train, monkeypatch: 
     assert '"values": {}' in (whole / "schedule.json").read_text(), "not known before training"
     assert rows(half) == rows(whole)
     assert_same_state(training(half), training(whole))
-
-
-@pytest.mark.parametrize(("mode", "is_wrong"), [("min", True), ("max", False), ("auto", False)])
-def test_a_mode_that_lowers_the_values_at_each_new_best_is_named(
-    mode: str, is_wrong: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan_of(["tracker=local", "scheduler=plateau", "scheduler.metric=val/accuracy", f"scheduler.mode={mode}"])
-    text = (
-        "scheduler.mode: min lowers the values while val/accuracy improves, whose best is its max; give auto"
-    )
-    assert (text in caplog.messages) == is_wrong
 
 
 def test_plateau_checks_its_arguments(train: Train, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,8 +82,8 @@ def test_a_continued_run_keeps_its_size(train: Train, capsys: pytest.CaptureFixt
 @pytest.mark.slow
 @pytest.mark.usefixtures("limited_model")
 def test_a_run_of_which_no_sample_fits_is_rejected(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = train(*LIMITED_RUN, "+model.train_limit=0", "micro_batch_size=auto", status=1)
-    message = "error: micro_batch_size=auto: not even one sample at a time fits (CUDA out of memory. Tried"
+    folder = train(*LIMITED_RUN, "+model.train_limit=0", "micro_batch_size=auto", status=2)
+    message = "error: model: fails in a trial of training, on inputs of shape [24, 1, 8, 8] "
     assert capsys.readouterr().err.splitlines()[-1].startswith(message)
     assert not (folder / "config.yaml").exists()
 

@@ -15,7 +15,6 @@ from torch import nn
 from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
-from hydrant.config.metric_keys import mode_of
 from hydrant.data import Data, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
@@ -299,9 +298,6 @@ def _check_best(
     for key, schedule in build_optimizers.flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):
             rehearsal.check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
-            if (better := mode_of(schedule.metric, config["task"])) not in (None, schedule.mode):
-                message = "%s.mode: %s lowers the values while %s improves, whose best is its %s; give auto"
-                log.warning(message, key, schedule.mode, schedule.metric, better)
             if config["eval_every"] is None:
                 raise ConfigError(
                     "eval_every", f"{key} waits for evaluations", remedy="give one, such as 1ep"

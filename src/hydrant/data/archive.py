@@ -128,92 +128,58 @@ def idx_tables() -> Mapping[str, Any]:
     return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class IdxImages:
-    """The images and classes of a published data set, in `folder`.
+def idx_archive(variant: str, root: Path) -> Archive:
+    """Return how to read the files of a published data set, and to download missing ones.
 
     Args:
         variant: a key of `classes` in archive.yaml.
         root: its files are there, below it where torchvision puts them, or, if neither has one, where a package of the
             distribution has them.
     """
+    import torchvision.datasets
 
-    variant: str
-    root: Path
+    name = next((name for name, key in idx_tables()["options"].items() if key == variant), "EMNIST")
+    split = variant.partition("emnist_")[2] if name == "EMNIST" else None
+    start, prefixes = ("", ("train", "t10k")) if split is None else (f"emnist-{split}-", ("train", "test"))
+    kinds = "images-idx3-ubyte", "labels-idx1-ubyte"
+    stems = [f"{start}{prefix}-{kind}" for prefix in prefixes for kind in kinds]
+    folders = [root, root / name / "raw", *_PACKAGED.get(variant, ())]
+    choices = [[_plain_or_zipped(folder / stem) for stem in stems] for folder in folders]
+    files = next((files for files in choices if any(map(Path.is_file, files))), choices[1])
+    dataset: Any = getattr(torchvision.datasets, name)
+    fetch = partial(dataset, download=True, **({} if split is None else {"split": split}))
 
-    @property
-    def _dataset(self) -> str:
-        """The name of torchvision's class."""
-        return next((name for name, key in idx_tables()["options"].items() if key == self.variant), "EMNIST")
-
-    @property
-    def _split(self) -> str | None:
-        """The part of EMNIST."""
-        return self.variant.partition("emnist_")[2] if self._dataset == "EMNIST" else None
-
-    @property
-    def _stems(self) -> list[str]:
-        """The names of the files without `.gz`: images and labels to train on, then those to validate on."""
-        prefixes = ("train", "t10k") if self._split is None else ("train", "test")
-        start = "" if self._split is None else f"emnist-{self._split}-"
-        kinds = "images-idx3-ubyte", "labels-idx1-ubyte"
-        return [f"{start}{prefix}-{kind}" for prefix in prefixes for kind in kinds]
-
-    @property
-    def _raw(self) -> str:
-        return f"{self._dataset}/raw"
-
-    @property
-    def files(self) -> list[Path]:
-        """The files, which may be missing, in the order of `_stems`."""
-        folders = [self.root, self.root / self._raw, *_PACKAGED.get(self.variant, ())]
-        choices = [[_plain_or_zipped(folder / stem) for stem in self._stems] for folder in folders]
-        return next((files for files in choices if any(map(Path.is_file, files))), choices[1])
-
-    def archive(self) -> Archive:
-        """Return how to read the files and to download missing ones."""
-        import torchvision.datasets
-
-        dataset: Any = getattr(torchvision.datasets, self._dataset)
-        options = {} if self._split is None else {"split": self._split}
-        fetch = partial(dataset, download=True, **options)
-        holds, name = f"these files or {self._raw}", self._dataset
-
-        def is_published(file: Path) -> bool:
-            return _published_as(file) == name
-
-        return Archive(name, self.root, self.files, read_idx, self._read, fetch, holds, is_published)
-
-    def _read(self) -> Images:
-        """Read the files.
-
-        Raises:
-            ConfigError: the files are those of another data set.
-        """
-        files = self.files
-        if self.root not in files[0].parents:
-            message = "%s is read from %s, because data.root has no file of it"
-            log.info(message, self._dataset, files[0].parent)
+    def read() -> Images:
+        if root not in files[0].parents:
+            log.info("%s is read from %s, because data.root has no file of it", name, files[0].parent)
         tensors = [read_idx(file) for file in files]
-        self._check_sums(files)
-        is_turned = self._split is not None  # rows and columns are exchanged
-        images = [images.transpose(1, 2) if is_turned else images for images in tensors[::2]]
+        if split is None:  # else their names tell what they are
+            _check_sums(files, name)
+        images = [images if split is None else images.transpose(1, 2) for images in tensors[::2]]
         images = [images.unsqueeze(1).contiguous() for images in images]
-        first_label = int(self._split == "letters")
-        labels = [labels.long() - first_label for labels in tensors[1::2]]
+        labels = [labels.long() - int(split == "letters") for labels in tensors[1::2]]
         train, val = zip(images, labels, strict=True)
-        return Images(train, val, tuple(idx_tables()["classes"][self.variant]))
+        return Images(train, val, tuple(idx_tables()["classes"][variant]))
 
-    def _check_sums(self, files: list[Path]) -> None:
-        if self._split is not None:  # their names tell
-            return
-        for file in files:
-            published = _published_as(file)
-            if published not in (None, self._dataset):
-                message = f"{file} is a file of {published} by its MD5 sum, not of {self._dataset}"
-                raise ConfigError("data", message, remedy=f"write data={idx_tables()['options'][published]}")
-            if published is None:
-                log.warning("%s is not the published file of %s: its MD5 sum differs", file, self._dataset)
+    def is_published(file: Path) -> bool:
+        return _published_as(file) == name
+
+    return Archive(name, root, files, read_idx, read, fetch, f"these files or {name}/raw", is_published)
+
+
+def _check_sums(files: Sequence[Path], name: str) -> None:
+    """Check by their MD5 sums that files are those of a data set, and warn if they are not published ones.
+
+    Raises:
+        ConfigError: they are those of another data set.
+    """
+    for file in files:
+        published = _published_as(file)
+        if published not in (None, name):
+            message = f"{file} is a file of {published} by its MD5 sum, not of {name}"
+            raise ConfigError("data", message, remedy=f"write data={idx_tables()['options'][published]}")
+        if published is None:
+            log.warning("%s is not the published file of %s: its MD5 sum differs", file, name)
 
 
 def _plain_or_zipped(file: Path) -> Path:

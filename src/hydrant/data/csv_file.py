@@ -121,10 +121,6 @@ class Table:
     lines: np.ndarray  # int64 (N,): the line of the file in which each row ends
     spelling: Spelling
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.lines)
-
     def place(self, row: int, column: str) -> str:
         """Return where a cell is, for messages."""
         return f"line {self.lines[row]} of {self.path}, column {column!r}"

@@ -66,7 +66,7 @@ class Encoder:
         numbers = self._numbers(table, layout.numbers)
         codes = [self._codes(table, name) for name in layout.categories]
         if not layout.is_one_hot:
-            categories = torch.stack(codes, dim=1) if codes else torch.zeros(table.num_rows, 0).long()
+            categories = torch.stack(codes, dim=1) if codes else torch.zeros(len(table.lines), 0).long()
             return {"numbers": numbers, "categories": categories}
         one_hot = [
             torch.nn.functional.one_hot(code, len(names) + 1)[:, 1:].float()
@@ -76,7 +76,7 @@ class Encoder:
 
     def _numbers(self, table: Table, names: Sequence[str]) -> Tensor:
         """Return columns of numbers, float32 (N, K), standardized if they are some of these."""
-        numbers = torch.zeros(table.num_rows, len(names))
+        numbers = torch.zeros(len(table.lines), len(names))
         for place, name in enumerate(names):
             table.check_numbers(name)
             fill, std = self.scales.get(name, (0.0, 1.0))
@@ -164,7 +164,7 @@ def csv(
     tables = {split: layout.read(file, f"data.{split}") for split, file in files.items() if file is not None}
     ratios = {"val": val_ratio, "test": test_ratio}
     ratios = {split: 0.0 if split in tables else ratio for split, ratio in ratios.items()}
-    rows = cut_rows(table.num_rows, ratios, split_seed)
+    rows = cut_rows(len(table.lines), ratios, split_seed)
     return _Lines(layout, table, rows, tables).data(range(len(rows["train"])))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data import base
-from hydrant.data.archive import Archive, IdxImages, Images, Samples
+from hydrant.data.archive import Archive, Images, Samples, idx_archive
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_part, cut_val_and_test
 from hydrant.errors import DataError
@@ -165,7 +165,7 @@ def mnist(
     The files, plain or `.gz`, are in `root` or in the folder below it where torchvision puts them. Pixels in 0..1 are
     normalized by `mean` and `std`; None: those of the pixels that train.
     """
-    archive = IdxImages(variant, Path(root)).archive()
+    archive = idx_archive(variant, Path(root))
     read = archive.read(download)
 
     def data_with(measured: Mapping[str, Sequence[float]]) -> base.Data:

@@ -59,7 +59,7 @@ def deny(command: str, number: int, filename: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(f"hydrant.commands.{command}.main", fail)
 
 
-@pytest.mark.parametrize("words", ["status", "log /home/other", "evaluate /home/../home/other/run"])
+@pytest.mark.parametrize("words", ["status", "log /home/other"])
 def test_a_folder_of_somebody_else_is_one_line(
     words: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -79,8 +79,7 @@ def test_a_folder_of_somebody_else_is_one_line(
     [
         ("evaluate run", errno.EACCES, "/data/images"),  # by code of the user
         ("train --cfg job", errno.EACCES, "outputs/run/summary.json"),
-        ("status run", errno.EPERM, "run"),  # by no owner
-        *[("status run", errno.EACCES, unnamed) for unnamed in (3, b"run", "", None)],
+        *[("status run", errno.EACCES, unnamed) for unnamed in (3, b"run", None)],
     ],
 )
 def test_other_refusals_of_the_system_keep_their_traceback(

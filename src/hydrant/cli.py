@@ -1,13 +1,12 @@
 """The command line: `hydrant <command> ...`. An error is one line on stderr; with `--json`, it is JSON."""
 
-import errno
 import os
 import pkgutil
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +14,7 @@ from typing import NoReturn
 from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import COMMANDS, RETIRED
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, concerns, log, typed_line
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, is_in_user_code, log, typed_line
 from hydrant.imports.lazy import paused_gc
 from hydrant.runs.log_setup import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
@@ -62,32 +61,16 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
-        # By pathlib, before Python 3.13.
-        if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
-            return _report(ConfigError("", f"{link} is a link to itself"))
-        if reason := _why_not_readable(error, *arguments):
+        runs_own_code = arguments[0] in COMMANDS and COMMANDS[arguments[0]].runs_own_code
+        is_own = not (runs_own_code and is_in_user_code(error))
+        if is_own and isinstance(error, PermissionError) and isinstance(error.filename, str):
             log.debug("%s may not read a path", arguments[0], exc_info=error)
+            reason = f"{error.filename}: {error.strerror}"
             return _report(ConfigError("", reason, remedy="ask its owner, or give another path"))
-        from hydrant.config.error_messages import HYDRA_ERRORS, explain
-
-        if not isinstance(error, HYDRA_ERRORS):
-            if not console.wants_json():
-                raise
-            traceback.print_exc()
-            return console.say_error(typed_line(error), 1)
-        return _report(explain(error))
-
-
-def _why_not_readable(error: Exception, command: str = "", *words: str) -> str:
-    """Return which path a command may not read, and why; "" if code of the user, or of a run, may have tried it."""
-    if not isinstance(error, PermissionError) or error.errno != errno.EACCES or command not in COMMANDS:
-        return ""
-    if not (isinstance(error.filename, str) and error.filename):
-        return ""
-    paths = [word for word in words if "=" not in word and not word.startswith("-")]
-    folders = [Path(folder) for word in paths for folder in (word, os.path.realpath(word))]
-    is_its_own = not COMMANDS[command].runs_own_code or any(concerns(error, folder) for folder in folders)
-    return f"{error.filename}: {error.strerror}" if is_its_own else ""
+        if not console.wants_json():
+            raise
+        traceback.print_exc()
+        return console.say_error(typed_line(error), 1)
 
 
 def _spelt_as_flags(arguments: list[str]) -> list[str]:
@@ -118,7 +101,7 @@ def _call(command: str, *arguments: str) -> int:
     with paused_gc():
         from hydrant.runs.log_setup import preserve_loggers
 
-        function = _function_of(command)
+        function = pkgutil.resolve_name(f"hydrant.commands.{command}:main")
     with preserve_loggers():
         status = function(list(arguments))
     return status if known.writes else status or console.answer_status()
@@ -145,34 +128,21 @@ def _allow_own_code(words: Sequence[str]) -> None:
         import_from_working_folder()
 
 
-def _function_of(command: str) -> Callable[[list[str]], int]:
-    return pkgutil.resolve_name(f"hydrant.commands.{command}:main")
-
-
 def _report(error: HydrantError) -> int:
     return console.say_error(str(error), error.exit_status, error.key, error.advice)
 
 
 def _complete(arguments: list[str]) -> int:
-    """Complete a word for the shell: most from the conf files, otherwise by Hydra."""
-    from hydrant.editor.completion import INSTALL, UNINSTALL_BASH, completions
+    """Complete the last word of the line for a shell, or print what installs this in a shell."""
+    from hydrant.editor.completion import SCRIPTS, completions, script_of
 
-    words = os.environ.get("COMP_LINE", "").split(" ")
-    started_as_hydrant = arguments[0] not in COMMANDS  # train.py passes the command itself
-    for shell, script in INSTALL.items():
-        if f"install={shell}" in arguments:
-            return _print(script)
-    if "uninstall=bash" in arguments:
-        return _print(UNINSTALL_BASH)
-    if started_as_hydrant and len(words) == 2:
-        return _print("\n".join(command for command in COMMANDS if command.startswith(words[1])))
-    if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[2:])):
-        return _print("\n".join(matches))
-    command = next(iter(words[1:]), "") if started_as_hydrant else arguments[0]
+    if scripts := [word for word in arguments if word in SCRIPTS]:
+        return _print(script_of(scripts[0]))
+    if (line := os.environ.get("COMP_LINE")) is None:
+        raise ConfigError("", f"-sc needs one of {', '.join(SCRIPTS)}", about="-sc")
+    words = line.split(" ")
+    command = arguments[0] if arguments[0] in COMMANDS else "".join(words[1:2])  # train.py passes it itself
+    matches = completions(words[2:]) if len(words) > 2 else list(COMMANDS)
     if words[-1].startswith("-") and command in COMMANDS:
-        return _print("\n".join(flag for flag in flags_of(command) if flag.startswith(words[-1])))
-    if words[1:2] and words[1] in COMMANDS:
-        os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
-    flags = arguments if started_as_hydrant else arguments[1:]
-    # Hydra's answer to bash has all words in one line, which other shells take for one word.
-    return _function_of("train")([flag.replace("query=bash", "query=fish") for flag in flags])
+        matches = flags_of(command)
+    return _print("\n".join(match for match in matches if match.startswith(words[-1])))

@@ -67,7 +67,7 @@ def test_a_key_is_shown_with_its_defaults(key: str, line: str, explain: Explain)
     ("word", "near"),
     [("optimizer=adm", "'adam'"), ("optimizer.momentun", "'optimizer.momentum'"), ("durationn", "'duration'"),
      ("hooks.freez", "unknown"), ("scheduller", "'scheduler'"), ("wandb_sweep.x", "unknown"),
-     ("max_epochs", "no key 'max_epochs'; write duration=<value>ep")],
+     ("max_epochs", "unknown group or key 'max_epochs'; write duration=<value>ep")],
 )  # fmt: skip
 def test_unknown_words_are_answered_with_near_ones(word: str, near: str, explain: Explain) -> None:
     assert near in explain(word, status=2)

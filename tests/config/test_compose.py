@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from hydrant.config import compose as compose_module
@@ -88,7 +89,9 @@ def test_what_an_experiment_sets_for_its_option_goes_with_it(
     compose_module._print.cache_clear()
     with composing(["experiment=mine", *words]) as composer:
         single = composer.compose(composer.words)
-        job = JobComposer(composer, composer.compose_sweep(["experiment=mine"])).compose(composer.words)
+        job = JobComposer(composer, composer.compose(["experiment=mine"], RunMode.MULTIRUN)).compose(
+            composer.words
+        )
     for config in (single, job):
         assert {key: OmegaConf.select(config, key) for key in expected} == expected
     printed = capsys.readouterr().err

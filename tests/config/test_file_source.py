@@ -19,7 +19,7 @@ from hydrant.config.compose import compose
 from hydrant.config.file_source import LimitedFileSource
 from hydrant.config.groups import conf_dir
 from hydrant.editor.completion import completions
-from hydrant.editor.option_files import read_option
+from hydrant.editor.json_schema import read_option
 from hydrant.errors import ConfigError
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.read_file import read_json, read_yaml
@@ -97,39 +97,42 @@ def test_a_file_that_is_no_config_is_named(
         assert re.match(f"{theirs}: {expected}", refused(*words))
 
 
-UNPLACED: dict[str, str] = {
-    "seed: 3\n": "",
-    "": "",
-    "# only a comment\n": "",
-    "# which?\n\n# @package _global_\nseed: 3\n": ", in place of line 3",
-    "# @package: _global_\nseed: 3\n": ", in place of line 1",
-    "defaults:\n  - override /optimizer: sgd\n": "",
-    "tracker:\n  project: mine\n": "",
-}
+UNPLACED = [
+    "seed: 3\n",
+    "",
+    "# which?\n\n# @package _global_\nseed: 3\n",
+    "# @package: _global_\nseed: 3\n",
+    "defaults:\n  - override /optimizer: sgd\nseed: 3\n",
+]
 
 
-@pytest.mark.parametrize(("text", "instead"), UNPLACED.items(), ids=range(len(UNPLACED)))
+@pytest.mark.parametrize("text", UNPLACED)
 @pytest.mark.parametrize("mark", ["", *slow("\ufeff")], ids=["", "BOM"])
-def test_an_experiment_without_its_place_is_named(
-    text: str, instead: str, mark: str, theirs: Path, refused: Refused
+def test_an_experiment_sets_the_keys_of_a_run_without_a_line_that_says_so(
+    text: str, mark: str, theirs: Path
 ) -> None:
     theirs.write_text(mark + text)
     theirs.with_name("other.yaml").write_bytes(b"duration: 3 # \xfc\n")  # is not chosen
-    needed = f"{theirs} needs the first line '# @package _global_'{instead}, which places its keys"
-    assert refused("preview") == f"experiment: {needed}"
-    theirs.write_text(f"{mark}# @package _global_\n{text.replace('@package', '')}")
-    assert cli.main(["preview", "experiment=theirs"]) == 0
+    expected = ["seed=3"] * ("seed" in text) + ["optimizer=sgd"] * ("sgd" in text)
+    assert compose(["experiment=theirs"]) == compose(expected)
+
+
+def test_a_hook_lies_at_its_name_without_a_line_that_says_so(workdir: Path) -> None:
+    file = workdir / "conf" / "hook" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: hydrant.hooks.Hook\n")
+    assert compose(["hook=mine"]).hooks == {"mine": {"_target_": "hydrant.hooks.Hook"}}
 
 
 IN_DEFAULTS = ", or in the defaults list of a config file: override /"
 CHOSEN_AS_KEYS: dict[str, str] = {
     "hook: []": f"hook: is a config group; choose an option of it: hook=[]{IN_DEFAULTS}hook: []",
     "hook: csv_log": f"hook: is a config group; choose an option of it: hook=csv_log{IN_DEFAULTS}hook: csv_log",
-    "hooks: [a, b]": "hooks: needs a mapping of keys to values, not the list in {file}; "
-    f"choose options: hook=[a,b]{IN_DEFAULTS}hook: [a,b]",
-    "optimizers: [a]": "optimizers: needs a mapping of keys to values, not the list in {file}",
-    "model: [mlp]": "model: needs a mapping of keys to values, not the list in {file}; "
-    f"choose options: model=<option>{IN_DEFAULTS}model: <option>",
+    **dict.fromkeys(
+        ("hooks: [a, b]", "optimizers: [a]", "model: [mlp]"),
+        "experiment/theirs.yaml gives a list to a key that holds a mapping; "
+        "choose options of a group in its defaults list: override /hook: [...]",
+    ),
     "optimizer: sgd": "optimizer: 'sgd' is not a config with a _target_; "
     f"choose an option: optimizer=sgd{IN_DEFAULTS}optimizer: sgd",
 }
@@ -140,7 +143,7 @@ def test_an_option_that_is_written_as_a_key_is_answered_with_the_defaults_list(
     text: str, expected: str, theirs: Path, refused: Refused
 ) -> None:
     theirs.write_text(f"# @package _global_\n{text}\n")
-    assert refused("preview") == expected.replace("{file}", str(theirs))
+    assert refused("preview") == expected
 
 
 @pytest.mark.parametrize(
@@ -160,41 +163,30 @@ def test_an_option_that_is_written_as_a_key_is_answered_with_the_defaults_list(
     ],
 )
 def test_an_option_may_have_the_name_of_a_number(name: str, theirs: Path, refused: Refused) -> None:
-    """The message has the override that chooses it."""
     theirs.with_name(f"{name}.yaml").write_text("# @package _global_\nseed: 7\n")
-    if name != "off":  # is text for Hydra
-        remedies = [
-            refused("preview", f"experiment={value}").rpartition("quote it: ")[2]
-            for value in (name, f"vit_fake,{name}")
-        ]
-        assert remedies == [f"\"experiment='{name}'\"", f"\"experiment=vit_fake,'{name}'\""]
     assert compose([f"experiment='{name}'"]).seed == 7
     theirs.write_text(f"# @package _global_\ndefaults:\n  - override /optimizer: {name}\n")
     theirs.parents[1].joinpath("optimizer").mkdir()
     theirs.parents[1].joinpath("optimizer", f"{name}.yaml").write_text("defaults: [adamw]\nlr: 0.5\n")
     if name not in ("null", "nan", "inf"):  # null chooses nothing; the others are text in YAML
         message = refused("preview")
-        assert "; put a name in quotes that YAML reads as" in message or "or 'off' with quotes" in message
+        assert "defaults: needs entries such as" in message or "or 'off' with quotes" in message
     theirs.write_text(f"# @package _global_\ndefaults:\n  - override /optimizer: '{name}'\n")
     assert compose(["experiment=theirs"]).optimizer.lr == 0.5
 
 
 def test_a_misspelt_place_is_named(theirs: Path, refused: Refused) -> None:
     theirs.write_text("# @package _global\nseed: 3\n")
-    assert refused("preview") == (
-        f"{theirs}: no place '_global' for @package; did you mean '_global_'? "
-        "Places: _global_, _group_, _here_, _name_"
-    )
+    assert refused("preview").startswith("_global: no such key")
 
 
 GRIDS = {
-    "hydra:\n  sweeper:\n    params:\n      seed: 0,1\n": "needs the first line '# @package _global_', which places...",
     "# @package _global_\nhydra:\n  sweeper:\n    params:\n      seed: 0,1\nduration: 3\n": "sets duration, which ...",
     "# @package _global_\ndefaults:\n  - override /optimizer: sgd\nhydra: {}\n": "sets optimizer, which does not ...",
 }
 
 
-@pytest.mark.parametrize(("text", "expected"), GRIDS.items(), ids=["place", "key", "option"])
+@pytest.mark.parametrize(("text", "expected"), GRIDS.items(), ids=["key", "option"])
 def test_what_a_grid_cannot_give_to_its_jobs_is_refused(
     text: str, expected: str, workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,10 +217,10 @@ def test_a_byte_order_mark_changes_nothing(theirs: Path, workdir: Path) -> None:
 def test_a_file_that_includes_itself_is_named(theirs: Path, refused: Refused) -> None:
     theirs.write_text("defaults: [theirs]\n")
     for words in (["train"], ["train", "--multirun", "seed=0,1"], ["preview"]):
-        assert refused(*words).startswith("defaults: experiment/theirs.yaml includes itself")
+        assert refused(*words).startswith("a config file includes itself, or ")
     theirs.write_text("defaults: [other]\n")
     theirs.with_name("other.yaml").write_text("defaults: [theirs]\n")
-    assert ".yaml includes itself, perhaps through another file" in refused("train")
+    assert refused("train").startswith("a config file includes itself, or ")
 
 
 def test_values_may_be_nested(workdir: Path) -> None:

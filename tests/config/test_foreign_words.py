@@ -11,7 +11,6 @@ import pytest
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.foreign_words import is_override, own_words, read_tables
 from hydrant.config.groups import options_with
 from hydrant.config.hydra_main import parse_flags
@@ -152,9 +151,9 @@ ADVISED = {
 
 def message(words: str) -> str:
     """Return the error of a command line."""
-    with pytest.raises((ConfigError, *HYDRA_ERRORS)) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(compose(parse_flags(shlex.split(words)).overrides))
-    return str(explain(caught.value))
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(("foreign", "own"), ASKED.items(), ids=ASKED)
@@ -188,9 +187,9 @@ def test_a_key_that_a_part_of_the_model_lacks_is_not_moved() -> None:
     ],
 )
 def test_a_part_is_answered_with_its_form(words: str, end: str) -> None:
-    with pytest.raises((ConfigError, *HYDRA_ERRORS)) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(compose(shlex.split(words)))
-    answer = str(explain(caught.value))
+    answer = str(caught.value)
     assert answer.endswith(end)
     for example in re.findall(r"'(\+.*)'$", answer):
         check(compose([example]))
@@ -251,14 +250,16 @@ def test_a_key_that_exists_here_is_never_called_foreign() -> None:
 @pytest.mark.parametrize(
     ("words", "end"),
     [
-        ("optimizer.maximize=true", ". To add it, write +optimizer.maximize=<value>"),
+        ("optimizer.maximize=true", ". If its _target_ takes it, write +optimizer.maximize=<value>"),
         ("compile.dynamic=true", "no such key. compile=default has it"),
         ("optimizer.momentum=0.9", ". optimizer=normuon or rmsprop or scion or sgd or torch_muon have it"),
         ("tracker=local tracker.project=x", "no such key. tracker=trackio or wandb have it"),
-        ("model.depth=3", "Keys of model: dropout, hidden, input_shape, num_classes"),
+        ("model.depth=3", "num_classes. If its _target_ takes it, write +model.depth=<value>"),
     ],
 )
-def test_a_key_of_another_option_is_added_only_where_the_target_takes_it(words: str, end: str) -> None:
+def test_a_key_of_a_part_is_answered_with_the_options_that_have_it_or_how_to_add_it(
+    words: str, end: str
+) -> None:
     assert message(words).endswith(end)
 
 

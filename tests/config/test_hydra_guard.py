@@ -17,8 +17,8 @@ OS = "os.system, command: touch called"
 @pytest.mark.parametrize(
     ("experiment", "key"),
     [
-        (f"hydra:\n  callbacks:\n    x: {TARGET}", "hydra.callbacks.x._target_"),
-        (f"schedules:\n  x: {TARGET}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks.x"),
+        (f"hydra:\n  callbacks:\n    x: {TARGET}", "hydra.callbacks"),
+        (f"schedules:\n  x: {TARGET}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks"),
         (f"hydra:\n  sweeper: {{sampler: {{_target_: optuna.logging.{OS}}}}}", "hydra.sweeper"),
         (
             "hydra:\n  job_logging: {handlers: {file: {class: logging.FileHandler, filename: own.py}}}",
@@ -38,12 +38,12 @@ OS = "os.system, command: touch called"
         ("x: {A: b}\nhydra:\n  job: {env_set: '${x}'}", "hydra.job.env_set: needs a mapping"),
         (
             "hydra:\n  callbacks: {x: {_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}",
-            "hydra.callbacks.x._target_",
+            "hydra.callbacks",
         ),
         *slow(
             ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
             (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}",
-             "hydra.callbacks.x._target_"),
+             "hydra.callbacks"),
             ("hydra:\n  sweeper: {storage: {_target_: optuna.storages.RedisStorage}}", "hydra.sweeper"),
             ("hydra:\n  job: {name: ../own}", "hydra.job.name"),
             (

@@ -17,8 +17,7 @@ from hydrant.config.hydra_main import parse_flags
         (["--", "seed=1"], [], ["seed=1"]),
         (["-m", "--", "seed=1"], ["multirun"], ["seed=1"]),
         (["seed=1", "--cfg", "job", "--resolve", "~optimizer.lr"], ["cfg", "resolve"], ["seed=1", "~optimizer.lr"]),
-        (["seed=1", "--info", "searchpath", "seed=2"], ["info"], ["seed=1", "seed=2"]),
-        (["seed=1", "--info"], ["info"], ["seed=1"]),
+        (["seed=1", "--info", "seed=2"], ["info"], ["seed=1", "seed=2"]),
         ([], [], []),
     ],
     ids=str,
@@ -37,7 +36,7 @@ def test_flags_and_overrides_come_in_any_order(
     [
         (("--cfg", "job", "--package", "optimizer", "optimizer=sgd"), "# @package optimizer\n_target_: "),
         (("--cfg", "job", "-p", "seed", "seed=7"), "7\n"),
-        (("-i", "defaults"), "scheduler"),
+        (("-i",), "scheduler"),
     ],
 )
 def test_hydra_prints_what_the_flags_ask_for(

@@ -282,19 +282,9 @@ def configs(request: pytest.FixtureRequest) -> None:
 
 @line("`--info`")
 def information(request: pytest.FixtureRequest) -> None:
-    def info(*words: str) -> str:
-        return printed(request, "--info", *words)
-
-    assert re.search(
-        r"^optimizer/sgd +optimizer +\w+ +train", info("defaults", "optimizer=sgd"), re.MULTILINE
-    )
-    assert "\n    optimizer: sgd\n" in info("defaults-tree", "optimizer=sgd")
-    assert f"hydrant://{ROOT / 'conf'}" in info("searchpath")
-    assert "HydrantSearchPath" in info("plugins")
-    assert "\nseed: 0\n" in info("config")
-    assert {"Plugins", "Config search path", "Defaults tree", "Defaults list", "Config"} <= set(
-        info().splitlines()
-    )
+    text = printed(request, "--info", "optimizer=sgd")
+    assert re.search(r"^optimizer/sgd +optimizer +train$", text, re.MULTILINE)
+    assert f"hydrant://{ROOT / 'conf'}" in text
 
 
 @line("`--config-dir <folder>`")
@@ -316,9 +306,9 @@ def primary(request: pytest.FixtureRequest) -> None:
 @line("`-sc install=bash`")
 def completion(request: pytest.FixtureRequest) -> None:
     assert "compdef _hydrant hydrant" in printed(request, "-sc", "install=zsh")
-    request.getfixturevalue("monkeypatch").setenv("COMP_LINE", "hydrant optimizer.be")
-    assert "optimizer.betas" in printed(request, "-sc", "query=fish")
-    assert "-sc needs install=<shell>" in printed(request, "-sc", "install=tcsh", status=2)
+    assert "-sc needs one of install=bash" in printed(request, "-sc", "install=tcsh", status=2)
+    request.getfixturevalue("monkeypatch").setenv("COMP_LINE", "hydrant train optimizer.be")
+    assert "optimizer.betas" in printed(request, "-sc", "query=bash")
 
 
 @line("`--hydra-help`")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hydrant.config.groups import conf_dir
-from hydrant.editor.option_files import read_option
+from hydrant.editor.json_schema import read_option
 from hydrant.safety.targets import locate
 
 OPTIONS = [

@@ -44,12 +44,18 @@ def test_a_config_file_may_list_options(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("tracker=[]", "tracker: needs one or more options, not []; write tracker=[wandb,tensorboard]"),
+        (
+            "tracker=[]",
+            "tracker: needs one or more options, each once, not []; write tracker=[wandb,tensorboard]",
+        ),
         (
             "tracker=[1,local]",
-            "tracker: needs one or more options, not [1,local]; write tracker=[wandb,tensorboard]",
+            "tracker: needs one or more options, each once, not [1,local]; write tracker=[wandb,tensorboard]",
         ),
-        ("tracker=[local,local]", "tracker: ['local', 'local'] names an option twice; name each once"),
+        (
+            "tracker=[local,local]",
+            "tracker: needs one or more options, each once, not [local,local]",
+        ),
         ("optimizer=[adamw,sgd]", "optimizer: no option ['adamw', 'sgd']"),
     ],
 )

@@ -146,13 +146,3 @@ def test_the_user_must_consent_to_allow_targets_of_a_file(
     assert cli.main(["evaluate", str(run), "seed=1"]) == 2
     assert "requests to run code of 'consented_part'" in capsys.readouterr().err
     assert cli.main(["evaluate", str(run), "allow_targets=[consented_part]"]) == 0
-
-
-def test_a_module_of_a_package_in_this_folder_is_named_with_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_study").mkdir()
-    (tmp_path / "my_study" / "mine.py").write_text("raise SystemExit('imported')")
-    with pytest.raises(ConfigError, match=r"Did you mean my_study\.mine\.Net\?$"):
-        check_targets({"model": {"_target_": "mine.Net"}, "allow_targets": []})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from hydrant.config.command_line import with_limits
@@ -25,15 +26,18 @@ class SharingComposer(Composer):
     tests/config/test_job_composer.py compares such configs with those that Hydra composes.
     """
 
-    def compose(self, overrides: Iterable[str], *, sends_results: bool = True) -> DictConfig:
+    def compose(
+        self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, *, sends_results: bool = True
+    ) -> DictConfig:
         words = list(overrides)
         folders = {element.path for element in self.loader.get_search_path().get_path()}
-        if self.name == ENTRY and folders == _HYDRANTS and not any("hydra" in word for word in words):
+        is_run = mode == RunMode.RUN and self.name == ENTRY
+        if is_run and folders == _HYDRANTS and not any("hydra" in word for word in words):
             try:
                 return self._compose_shared(words)
             except Exception:  # what is wrong is said below
                 pass
-        return super().compose(words, sends_results=sends_results)
+        return super().compose(words, mode, sends_results=sends_results)
 
     def _compose_shared(self, words: list[str]) -> DictConfig:
         if not _jobs:

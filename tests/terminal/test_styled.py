@@ -25,7 +25,7 @@ def command(words):
     print({"torch", "hydra", "rich"} & sys.modules.keys())
     return 0
 
-cli._function_of = lambda name: command
+cli.pkgutil.resolve_name = lambda name: command
 cli.main(["train"])
 """
 

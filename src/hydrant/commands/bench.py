@@ -24,7 +24,6 @@ from hydrant.commands.isolated import check_num_updates, run_isolated
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose, uncompiled
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.atomic_write import write_json
@@ -494,8 +493,8 @@ def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
 def _cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:
     try:
         return CellResult(labels, check(compose(overrides)))
-    except (HydrantError, *HYDRA_ERRORS) as error:
-        return CellResult(labels, {}, [Measurement(error=str(explain(error)), is_refused=True)])
+    except HydrantError as error:
+        return CellResult(labels, {}, [Measurement(error=str(error), is_refused=True)])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,9 +14,6 @@ def main(arguments: Sequence[str]) -> int:
     """Print pages and return the exit status."""
     _, words = Flags("docs").split(arguments)
     pages = page_files()
-    if not pages:
-        remedy = "install Hydrant from its wheel or its repository"
-        raise ConfigError("", "this installation has no pages", remedy=remedy)
     names = [_name_of(word, pages) for word in words]
     if words and None not in names:
         texts = dict(_text_of(word, name, pages) for word, name in zip(words, names, strict=True) if name)

@@ -1,19 +1,21 @@
 """`explain`: print the files of conf folders, which explain every option and key, or the lines of one key."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from hydrant.checks import check_known, unknown_name
+from hydrant.checks import check_known, suggestion
 from hydrant.config import groups as config_groups
 from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
-from hydrant.editor.option_files import Key, first_comment, read_option
-from hydrant.errors import ConfigError, first_line
+from hydrant.config.schema import TrainConfig
+from hydrant.config.signatures import type_hints_of
+from hydrant.editor.json_schema import Key, first_comment, known, read_option
+from hydrant.errors import ConfigError, shown
+from hydrant.files.plain_values import describe
 from hydrant.files.user_files import read_marked
+from hydrant.records.answers import Explain, Explained, ExplainedFile, ExplainedKey
 from hydrant.terminal.console import emit, tell
 from hydrant.terminal.text import align_columns
 
@@ -25,52 +27,30 @@ _PLACED = {"hooks": "hook", "trackers": "tracker"}
 """Keys that hold options by name, and the group of these options."""
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """What is known about a word: files, the options of a group, or a key in the options that have it."""
-
-    files: Sequence[Path] = ()
-    group: str = ""
-    options: Mapping[str, str] = field(default_factory=dict[str, str])  # the first comment of each
-    keys: Sequence[tuple[str, str, Key]] = ()  # option, path and key
-
-    def text(self) -> str:
-        """Return it as lines."""
-        parts = [f"# {path}\n{_text(path)}" for path in self.files]
-        if self.options:
-            rows = [[f"{self.group}={name}", comment] for name, comment in self.options.items()]
-            first = f"{self.group}={next(iter(self.options))}"
-            parts.append("\n".join(_columns(rows)))
-            parts.append(f"hydrant explain {first} prints the file of an option.")
-        if self.keys:
-            rows = [
-                [option, f"{path}: {key.default_text}", f"# {key.comment}" * bool(key.comment)]
-                for option, path, key in self.keys
-            ]
-            parts.append("\n".join(line.strip() for line in _columns(rows)))
-        return "\n\n".join(parts)
-
-    def plain(self) -> dict[str, Any]:
-        """Return it in plain types."""
-        keys = [
-            {"option": option, "key": path, "default": key.default, "comment": key.comment}
-            for option, path, key in self.keys
-        ]
-        files = [{"file": str(path), "text": _text(path)} for path in self.files]
-        return {"files": files, "options": dict(self.options), "keys": keys}
-
-
 def main(arguments: Sequence[str]) -> int:
     """Explain options, groups and keys, and return the exit status."""
     _, words = Flags("explain").split(arguments)
     groups = _groups()
-    try:
-        explained = {word: _explained(word, groups) for word in words or [_PRIMARY]}
-    except yaml.YAMLError as error:
-        raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
-    content = {"explained": {word: answer.plain() for word, answer in explained.items()}}
-    tell("\n\n".join(answer.text() for answer in explained.values()), content, emit)
+    explained = {word: _explained(word, groups) for word in words or [_PRIMARY]}
+    tell("\n\n".join(_lines(*item) for item in explained.items()), Explain(explained), emit)
     return 0
+
+
+def _lines(word: str, explained: Explained) -> str:
+    parts = [f"# {file.file}\n{file.text}" for file in explained.files]
+    if explained.options:
+        rows = [[f"{word}={name}", comment] for name, comment in explained.options.items()]
+        parts.append("\n".join(_columns(rows)))
+        parts.append(f"hydrant explain {rows[0][0]} prints the file of an option.")
+    if explained.keys:
+        defaults = [k.default if isinstance(k.default, str) else shown(k.default) for k in explained.keys]
+        needs = [f"({key.needs})" * bool(key.needs) for key in explained.keys]
+        rows = [
+            [key.option, f"{key.key}: {default}", f"# {key.comment} {needed}".rstrip(" #")]
+            for key, default, needed in zip(explained.keys, defaults, needs, strict=True)
+        ]
+        parts.append("\n".join(line.strip() for line in _columns(rows)))
+    return "\n\n".join(parts)
 
 
 def _groups() -> dict[str, list[str]]:
@@ -78,20 +58,22 @@ def _groups() -> dict[str, list[str]]:
     return config_groups.group_options() | {_WANDB_SWEEPS: sorted(path.stem for path in files)}
 
 
-def _explained(word: str, groups: dict[str, list[str]]) -> _Explained:
+def _explained(word: str, groups: dict[str, list[str]]) -> Explained:
     group, equals, option = word.partition("=")
     if word == _PRIMARY:
-        return _Explained([config_groups.option_path("", _PRIMARY)])
+        return _files([config_groups.option_path("", _PRIMARY)])
     if group not in groups or "." in group:
-        return _Explained(keys=_key(group, groups))
+        return Explained([], {}, _key(group, groups))
     if not equals:
-        comments = {
-            name: first_comment(_text(config_groups.option_path(group, name))) for name in groups[group]
-        }
-        without_examples = {name: comment.partition("    ")[0] for name, comment in comments.items()}
-        return _Explained(group=group, options=without_examples)
+        texts = {name: _text(config_groups.option_path(group, name)) for name in groups[group]}
+        comments = {name: first_comment(text).partition("    ")[0] for name, text in texts.items()}
+        return Explained([], comments, [])
     check_known("", f"{group} option", option, groups[group])
-    return _Explained(list(_with_bases(group, option)))
+    return _files(_with_bases(group, option))
+
+
+def _files(paths: Iterable[Path]) -> Explained:
+    return Explained([ExplainedFile(str(path), _text(path)) for path in paths], {}, [])
 
 
 def _text(path: Path) -> str:
@@ -107,35 +89,44 @@ def _with_bases(group: str, option: str) -> Iterator[Path]:
             yield from _with_bases(group, name)
 
 
-def _key(key: str, groups: dict[str, list[str]]) -> list[tuple[str, str, Key]]:
-    """Return a key in each option of its group that has it, as option, path and key.
+def _key(key: str, groups: dict[str, list[str]]) -> list[ExplainedKey]:
+    """Return a key in each option of its group that has it.
 
     Raises:
         ConfigError: no option has it.
     """
     top, _, inner = key.partition(".")
+    group, name = top, ""
     if top in _PLACED:
+        group = _PLACED[top]
         name, _, inner = inner.partition(".")
-        files = {f"{_PLACED[top]}={name}": (_PLACED[top], name)} if name in groups[_PLACED[top]] else {}
-    else:
-        files = {f"{top}={name}": (top, name) for name in groups.get(top, [])} or {"": ("", _PRIMARY)}
-    keys = {option: read_option(*file).keys for option, file in files.items()}
-    path = inner if "" not in files else key
-    rows = [(option, key, inside) for option in keys if (inside := _inner(keys[option], path))]
-    if (
-        not rows
-        and key == top
-        and (having := [group for group in groups if config_groups.options_with(group, top)])
-    ):
+    names = [option for option in groups.get(group, []) if name in ("", option)]
+    files = {f"{group}={option}": read_option(group, option) for option in names}
+    path, owner = inner, None
+    if not files and top not in _PLACED:
+        files, path, owner = {"": read_option("", _PRIMARY)}, key, TrainConfig
+    rows = [
+        ExplainedKey(option, key, inside.default, inside.comment, _needs(owner or known(file.target), path))
+        for option, file in files.items()
+        if (inside := _inner(file.keys, path))
+    ]
+    if rows:
+        return rows
+    if key == top and (having := [group for group in groups if config_groups.options_with(group, top)]):
         return [row for group in having for row in _key(f"{group}.{top}", groups)]
-    if not rows and (words := own_words(key, "<value>")):
-        raise ConfigError("", f"no key {key!r}", remedy=words)
-    if not rows:
-        known = [f"{top}.{name}" for of_option in keys.values() for name in of_option if name[0] != "_"]
-        raise unknown_name(
-            "", "group or key", key, dict.fromkeys(known) if "" not in files else [*keys[""], *groups]
-        )
-    return rows
+    names = [name for file in files.values() for name in file.keys if name[0] != "_"]
+    options = [*names, *groups] if owner else [f"{top}.{name}" for name in names]
+    remedy = own_words(key, "<value>") or suggestion(key, options)
+    raise ConfigError("", f"unknown group or key {key!r}", remedy=remedy)
+
+
+def _needs(owner: Any, path: str) -> str:
+    """Return what a key needs by the type hint of an argument or a field of `owner`; "" if that is not known."""
+    name, _, rest = path.partition(".")
+    hint = type_hints_of(owner).get(name, Any) if owner else Any
+    if rest:
+        return _needs(hint, rest) if is_dataclass(hint) else ""
+    return "" if hint is Any else describe(hint)
 
 
 def _inner(keys: Mapping[str, Key], path: str) -> Key | None:

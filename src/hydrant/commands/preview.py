@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose
+from hydrant.records.answers import Cost, ParameterGroup
 from hydrant.terminal.console import answer, say, wants_json
 from hydrant.terminal.text import number
 
@@ -60,16 +61,7 @@ def points(text: str) -> float:
     return math.inf if text == "all" else int(text)
 
 
-class _Cost(NamedTuple):
-    """What a run and the sweep that it is the first of cost on this machine."""
-
-    seconds_per_update: float
-    cpu_seconds: float
-    times_faster_in_fp32: float | None
-    cpu_seconds_of_sweep: float
-
-
-def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
+def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> Cost:
     """Make two updates of each kind of job on this machine, and return what the second one and all of a run cost.
 
     With bfloat16 on a CPU without its instructions, two updates of precision=fp32 are timed too.
@@ -104,12 +96,11 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> _Cost:
     if plan.precision.uses_bf16 and not has_bfloat16(plan.world.device):
         in_fp32 = prepare(check(compose([*jobs[0], "precision=fp32"])), is_preview=True)
         ratio = seconds / second_of_two(in_fp32)[0]
-    return _Cost(seconds, cpu_seconds, ratio, total)
+    return Cost(seconds, cpu_seconds, ratio, total)
 
 
-def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
+def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
     """Return the plan in plain types, with so many points of each schedule at most."""
-    from hydrant.optimizers.kernels import arguments_of
     from hydrant.training.profiling.costs import count_parameters
 
     clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
@@ -117,16 +108,6 @@ def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
     num_points = int(min(max_points, clock.total_updates))
     updates = [n * last // max(num_points - 1, 1) for n in range(num_points)]
     sizes = spec.batch_sizes
-    groups = [
-        {
-            "group": f"{name}.{group_idx}",
-            "name": group.get("name", "-"),
-            "num_parameters": sum(p.numel() for p in group["params"]),
-            "values": _numbers(group, arguments_of(entry.optimizer)),
-        }
-        for name, entry in plan.optimizers.entries.items()
-        for group_idx, group in enumerate(entry.optimizer.param_groups)
-    ]
     return {
         "total_updates": clock.total_updates,
         "is_assumed": bool(clock.unmeasured_sizes),
@@ -140,15 +121,14 @@ def _plain(plan: Plan, cost: _Cost, max_points: float) -> dict[str, Any]:
         "weights_gib": sum(p.numel() * p.element_size() for p in parameters) / _GIB,
         "gradients_gib": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad) / _GIB,
         "warnings": [plan.uncounted] if plan.uncounted else [],
-        "time": cost._asdict(),
-        "groups": groups,
+        "time": cost,
+        "groups": _groups(plan),
         "updates": updates,
         "schedules": plan.schedule_values(updates),
     }
 
 
 def _print_plan(plan: Plan) -> None:
-    from hydrant.optimizers.kernels import arguments_of
     from hydrant.runs.summary_lines import batch_sizes_text
     from hydrant.training.profiling.costs import count_parameters
 
@@ -169,15 +149,12 @@ def _print_plan(plan: Plan) -> None:
     say(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
     if plan.uncounted:
         say(f"             {plan.uncounted}")
-    for name, entry in plan.optimizers.entries.items():
-        for group_idx, group in enumerate(entry.optimizer.param_groups):
-            count = sum(p.numel() for p in group["params"])
-            numbers = _numbers(group, arguments_of(entry.optimizer)).items()
-            text = f"{count:,} parameters; {', '.join(f'{k} {v:g}' for k, v in numbers)}"
-            say(f"group        {name}.{group_idx} ({group.get('name', '-')}): {text}")
+    for group in _groups(plan):
+        values = ", ".join(f"{name} {value:g}" for name, value in group.values.items())
+        say(f"group        {group.group} ({group.name}): {group.num_parameters:,} parameters; {values}")
 
 
-def _print_time(cost: _Cost, num_jobs: int) -> None:
+def _print_time(cost: Cost, num_jobs: int) -> None:
     seconds, sweep = number(cost.seconds_per_update), number(cost.cpu_seconds_of_sweep)
     say(f"time         {seconds} s an update here, by the second of two")
     say(f"             {number(cost.cpu_seconds)} s of processor time for a run's updates")
@@ -210,7 +187,17 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
             say(f"{'' if n else 'schedule':<12} {line}")
 
 
-def _numbers(group: Mapping[str, Any], arguments: Collection[str]) -> dict[str, float]:
-    """Return the numeric fields of a param group that are arguments of its optimizer."""
-    numbers = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return {k: v for k, v in numbers.items() if k in arguments}
+def _groups(plan: Plan) -> list[ParameterGroup]:
+    """Return the param groups, each with its numbers that are arguments of its optimizer."""
+    from hydrant.optimizers.kernels import arguments_of
+
+    groups = list[ParameterGroup]()
+    for name, entry in plan.optimizers.entries.items():
+        arguments = arguments_of(entry.optimizer)
+        for group_idx, group in enumerate(entry.optimizer.param_groups):
+            count = sum(p.numel() for p in group["params"])
+            numbers = {
+                key: group[key] for key in group if key in arguments and type(group[key]) in (int, float)
+            }
+            groups.append(ParameterGroup(f"{name}.{group_idx}", group.get("name", "-"), count, numbers))
+    return groups

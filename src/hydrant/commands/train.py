@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import Composer, JobComposer, composing
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.hydra_main import parse_flags, primary_of, prints
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
 from hydrant.imports.lazy import paused_gc
@@ -182,15 +181,12 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
 def _compose_job(arguments: Sequence[str]) -> tuple[Job | None, dict[str, str]]:
     """Return the job of these overrides, None if the command only prints something, and the variables that it sets."""
     flags = parse_flags(arguments)
-    try:
-        with composing(flags.overrides, primary_of(flags)) as composer:
-            if prints(flags):
-                _show(flags, composer)
-                return None, {}
-            config = composer.compose_command(is_sweep=flags.multirun)
-            if config.hydra.mode != RunMode.MULTIRUN:
-                return _job(config)[:2]
-    except HYDRA_ERRORS as error:
-        raise explain(error) from None  # Hydra's own errors cannot be pickled for other ranks
+    with composing(flags.overrides, primary_of(flags)) as composer:
+        if prints(flags):
+            _show(flags, composer)
+            return None, {}
+        config = composer.compose_command(is_sweep=flags.multirun)
+        if config.hydra.mode != RunMode.MULTIRUN:
+            return _job(config)[:2]
     remedy = ": python train.py --multirun parallel.num_processes=2 ..."
     raise ConfigError("", "a sweep starts the ranks of its jobs itself", remedy=remedy)

@@ -4,14 +4,14 @@ import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from typing import Any, Literal
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.clock import Duration
 from hydrant.config import schema
-from hydrant.config.error_messages import explain_interpolation, unknown_key
-from hydrant.config.flat import flatten
+from hydrant.config.error_messages import explain, unknown_key
 from hydrant.config.groups import check_placed, in_defaults
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
 from hydrant.config.signatures import check_signatures
@@ -49,7 +49,6 @@ def check(config: DictConfig) -> dict[str, Any]:
             message = f"{first_line(error)}, which the record of a run cannot hold"
             raise ConfigError(key, message, remedy="give another value") from error
     _check_values(resolved)
-    _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
     resolve_plateaus(resolved)
@@ -61,10 +60,11 @@ def check(config: DictConfig) -> dict[str, Any]:
 def _plain(config: DictConfig) -> dict[str, Any]:
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-    except Exception:  # of any resolver; a missing value is the first thing to say
-        _check_complete(OmegaConf.to_container(config, resolve=False))
-        with explain_interpolation(config):
-            plain = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        _check_complete(
+            OmegaConf.to_container(config, resolve=False)
+        )  # a missing value is the first thing to say
+        raise explain(error) from error
     _check_complete(plain)
     for key, value in leaves(plain):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
@@ -108,8 +108,10 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
-    _check_batch_sizes(resolved["global_batch_size"])
-    _check_folds(resolved["folds"], resolved["fold"])
+    for begin in sizes if isinstance(sizes := resolved["global_batch_size"], dict) else ():
+        Duration.parse(begin, "global_batch_size")
+    if resolved["fold"] >= (folds := resolved["folds"] or 1):
+        raise ConfigError("fold", needs=f"a number below folds={folds}", got=resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
         message = "makes results depend on timing, which deterministic=true excludes"
         raise ConfigError("cudnn_benchmark", message, remedy="use cudnn_benchmark=auto")
@@ -124,6 +126,12 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
         _check_part(key, node, f"+tracker@{key}=<option>, see --help", is_partial=True)
     for name, node in resolved["hooks"].items():
         _check_part(f"hooks.{name}", node, "hook=<option>, see --help")
+    metrics = resolved["task"].get("metrics")
+    for name, node in metrics.items() if isinstance(metrics, dict) else ():
+        if isinstance(node, str):
+            key = f"task.metrics.{name}"
+            example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
+            _check_part(key, node, shlex.quote(f"+{key}={example}"))
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."
@@ -133,45 +141,14 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
         _check_optimizer(prefix, settings)
 
 
-def _check_batch_sizes(sizes: int | Literal["all"] | Mapping[str, int]) -> None:
-    if sizes == "all":
-        return
-    for key, size in flatten({"global_batch_size": sizes}).items():
-        if isinstance(size, Mapping) or size <= 0:
-            raise ConfigError(key, needs="a number above 0", got=size)
-    for begin in sizes if isinstance(sizes, Mapping) else ():
-        Duration.parse(begin, "global_batch_size")
-
-
-def _check_folds(folds: int | None, fold: int) -> None:
-    if folds is None and fold != 0:
-        raise ConfigError("folds", f"fold={fold} is one of several", remedy="give their number: folds=5")
-    if folds is not None and fold >= folds:
-        raise ConfigError("fold", needs=f"a number from 0 to {folds - 1} (folds={folds})", got=fold)
-
-
-def _check_metrics(metrics: Any) -> None:
-    """Refuse a metric that is only a name, because a metric is a part with arguments of its own."""
-    for name, node in metrics.items() if isinstance(metrics, dict) else ():
-        if isinstance(node, str):
-            key = f"task.metrics.{name}"
-            example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
-            message = f"{shown(node)} is not a config with a _target_"
-            raise ConfigError(key, message, remedy=f"write for example {shlex.quote(f'+{key}={example}')}")
-
-
 def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the named optimizers. Settings that one of them omits are those of the top level."""
     completed: dict[str, dict[str, Any]] = {}
     for name, node in resolved["optimizers"].items():
-        if not name.isidentifier():
-            raise ConfigError(
-                f"optimizers.{name}", "is not a valid name", remedy="use letters, digits and '_'"
-            )
+        if not name.isidentifier() or name == "main":  # that of a run that names none
+            remedy = "use letters, digits and '_', but not main"
+            raise ConfigError(f"optimizers.{name}", "is not a valid name", remedy=remedy)
         check_value(f"optimizers.{name}", dict[str, Any], node)
-        if name == "main":
-            message = "main is reserved for the optimizer of a run that names none"
-            raise ConfigError("optimizers.main", message, remedy="choose another name")
         settings = {"parts": None, "losses": None} | node
         for key in hints_of(schema.OptimizerSettings):
             common = resolved[key]

@@ -109,11 +109,10 @@ def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
 
 
 def _checked(group: str, names: Any, text: str) -> list[str]:
-    if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or not names or len(set(names)) < len(names):
         remedy = f"write {group}=[wandb,tensorboard]"
-        raise ConfigError(group, f"needs one or more options, not {text}", remedy=remedy)
-    if len(set(names)) < len(names):
-        raise ConfigError(group, f"{shown(names)} names an option twice", remedy="name each once")
+        raise ConfigError(group, f"needs one or more options, each once, not {text}", remedy=remedy)
     return names
 
 
@@ -246,28 +245,24 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError(name, "no such key", remedy=_abridged(words))
         override = _parse(parser, text)
         group = override.key_or_group
-        if group == "hooks":
-            raise ConfigError(
-                group, remedy=f"choose options of the group hook, such as hook={quoted(_abridged(value))}"
-            )
         if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
             _check_options(override, options.get(group, []))
 
 
 def _parse(parser: OverridesParser, text: str) -> Override:
     key, _, value = text.partition("=")
-    name, too_deep = key.lstrip("+~"), f"is nested more than {MAX_DEPTH} levels deep"
+    name, depth = key.lstrip("+~"), MAX_DEPTH + 1
     try:
         override = parser.parse_override(text)
         depth = key.count(".") + _depth(override.value())
-    except RecursionError as error:
-        raise ConfigError(name, too_deep) from error
+    except RecursionError:
+        override = None
     except (HydraException, ValueError) as error:  # ValueError: a number of 5,000 digits
         remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
         message = f"{_abridged(value)!r} cannot be parsed ({_abridged(first_line(error))})"
         raise ConfigError(name, message, remedy=remedy) from error
-    if depth > MAX_DEPTH:
-        raise ConfigError(name, too_deep)
+    if override is None or depth > MAX_DEPTH:
+        raise ConfigError(name, f"is nested more than {MAX_DEPTH} levels deep")
     return override
 
 
@@ -280,13 +275,22 @@ def check_grid(overrides: Iterable[Override]) -> None:
     last = {override.get_key_element().lstrip("+~"): override for override in overrides}
     num_jobs = 1
     for key, override in last.items():
-        if override.is_sweep_override():
-            num_jobs *= _check_sweep(key, override)
-            if num_jobs > MAX_JOBS:
-                message = f"{_value_text(override)} makes more than {MAX_JOBS:,} jobs"
-                raise ConfigError(
-                    key, message, remedy="give fewer values, or train parts of the grid one by one"
-                )
+        if not override.is_sweep_override():
+            continue
+        if not override.is_discrete_sweep():
+            remedy = f"write {key}=0.1,0.2 or {key}=range(1,4)"
+            raise ConfigError(key, "a grid needs a list of values", remedy=remedy)
+        if key == "sweep":
+            remedy = "write the values of the other one: sweep=optimizers seed=0,1"
+            raise ConfigError(key, "takes one grid", remedy=remedy)
+        values = swept_values(key, override)
+        if not values:
+            raise ConfigError(key, f"{_value_text(override)} contains no value, so there is nothing to run")
+        num_jobs *= len(values[: MAX_JOBS + 1])
+        if num_jobs > MAX_JOBS:
+            message = f"{_value_text(override)} makes more than {MAX_JOBS:,} jobs"
+            remedy = "give fewer values, or train parts of the grid one by one"
+            raise ConfigError(key, message, remedy=remedy)
 
 
 def swept_values(key: str, override: Override) -> Sequence[Any]:
@@ -301,24 +305,6 @@ def swept_values(key: str, override: Override) -> Sequence[Any]:
         return values if isinstance(values, range) else list(islice(values, MAX_JOBS + 1))
     except (HydraException, ValueError, ArithmeticError) as error:
         raise ConfigError(key, f"{_value_text(override)} has no values ({first_line(error)})") from error
-
-
-def _check_sweep(key: str, override: Override) -> int:
-    """Check an override with several values and return their number."""
-    if not override.is_discrete_sweep():
-        raise ConfigError(
-            key, "a grid needs a list of values", remedy=f"write {key}=0.1,0.2 or {key}=range(1,4)"
-        )
-    if not (values := swept_values(key, override)):
-        raise ConfigError(key, f"{_value_text(override)} contains no value, so there is nothing to run")
-    if key == "sweep":
-        raise ConfigError(
-            key, "takes one grid", remedy="write the values of the other one: sweep=optimizers seed=0,1"
-        )
-    if key == "name":
-        message = "is the folder of the whole sweep, so it takes one value"
-        raise ConfigError(key, message, remedy="seed=0,1 trains several runs")
-    return len(values[: MAX_JOBS + 1])
 
 
 def _value_text(override: Override) -> str:
@@ -350,20 +336,5 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
         is_list = isinstance(option, list) and group in LISTED_GROUPS
         for name in option if is_list else [option]:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
-                words = not isinstance(name, list) and _quoted(override, options)
-                words = words or own_option(group, str(name), options)
-                remedy = words or suggestion(str(name), options)
+                remedy = own_option(group, str(name), options) or suggestion(str(name), options)
                 raise ConfigError(group, f"no option {shown(name)}", remedy=remedy)
-
-
-def _quoted(override: Override, options: Sequence[str]) -> str:
-    """Return how to choose options whose names Hydra reads as a number, true, false or null; "" if there are none."""
-
-    def quote(match: re.Match[str]) -> str:
-        is_text = match[0] not in options or isinstance(parser.parse_override(f"x={match[0]}").value(), str)
-        return match[0] if is_text else f"'{match[0]}'"
-
-    parser = OverridesParser.create()
-    key, _, value = str(override.input_line).partition("=")
-    quoted = re.sub(r"[^,\[\] ]+", quote, value)
-    return "" if quoted == value else f'to choose the option of that name, quote it: "{key}={quoted}"'

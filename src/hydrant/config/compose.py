@@ -34,7 +34,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, with_limits
-from hydrant.config.error_messages import explain_unchecked
+from hydrant.config.error_messages import BUILTIN_ERRORS, explained
 from hydrant.config.groups import conf_dir, option_fields, options_with, user_conf_dir
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.config.job_folders import register_resolvers
@@ -173,7 +173,7 @@ class Composer:
     def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
         """Return a config as Hydra composes it, without what an experiment sets for options that others replace."""
         words = list(overrides)
-        with explain_unchecked():
+        with explained(*BUILTIN_ERRORS):
             config = self.loader.load_configuration(self.name, words, mode)
             choices = config.hydra.runtime.choices
             if choices.get("experiment") is None:
@@ -185,48 +185,42 @@ class Composer:
             with replacing(replaced, [*self.words, *words]):
                 return self.loader.load_configuration(self.name, words, mode)
 
-    def compose(self, overrides: Iterable[str], *, sends_results: bool = True) -> DictConfig:
-        """Return the checked config of a run, with the node `hydra`.
+    def compose(
+        self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, *, sends_results: bool = True
+    ) -> DictConfig:
+        """Return the checked config of a run or a sweep, with the node `hydra`.
 
         Args:
             overrides: one option each.
+            mode: of a sweep, a key with several values has its default.
             sends_results: also check who receives the results.
 
         Raises:
-            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+            ConfigError: It cannot be composed.
         """
-        config = self.load(overrides, RunMode.RUN)
+        config = self.load(overrides, mode)
         check_hydra_node(config, self.words)
         if sends_results:
             check_receiver(config, self.words)
-        config.hydra.mode = config.hydra.mode or RunMode.RUN
-        return config
-
-    def compose_sweep(self, overrides: Iterable[str]) -> DictConfig:
-        """Return the checked config of a sweep, in which a key with several values has its default.
-
-        Raises:
-            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
-        """
-        config = self.load(overrides, RunMode.MULTIRUN)
-        check_hydra_node(config, self.words)
-        check_receiver(config, self.words)
+        config.hydra.mode = config.hydra.mode or (mode if mode == RunMode.RUN else None)
         return config
 
     def compose_command(self, *, is_sweep: bool) -> DictConfig:
         """Return the config of a command: that of a sweep if it has --multirun, or a config file says so.
 
         Raises:
-            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+            ConfigError: It cannot be composed.
         """
         if is_sweep or "hydra.mode=MULTIRUN" in self.words:
-            return self.compose_sweep([*self.words, "hydra.mode=MULTIRUN"])
+            return self.compose([*self.words, "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
         if any(override.is_sweep_override() for override in self.parse(self.words)):
-            config = self.compose_sweep(self.words)  # a run, composed below, refuses several values
+            config = self.compose(
+                self.words, RunMode.MULTIRUN
+            )  # a run, composed below, refuses several values
             if config.hydra.mode == RunMode.MULTIRUN:
                 return config
         config = self.compose(self.words)
-        return self.compose_sweep(self.words) if config.hydra.mode == RunMode.MULTIRUN else config
+        return self.compose(self.words, RunMode.MULTIRUN) if config.hydra.mode == RunMode.MULTIRUN else config
 
     def parse(self, overrides: Sequence[str]) -> list[Override]:
         """Return parsed overrides, of which `glob(*)` knows the options.
@@ -234,7 +228,7 @@ class Composer:
         Raises:
             ConfigError: One of them cannot be parsed.
         """
-        with explain_unchecked():
+        with explained(*BUILTIN_ERRORS):
             return OverridesParser.create(config_loader=self.loader).parse_overrides(list(overrides))
 
 
@@ -255,7 +249,7 @@ def composing(words: Sequence[str] = (), primary: Primary | None = None) -> Gene
         token = config_dir.set(primary.last_folder)
         try:
             folder = str(primary.folder.absolute())
-            with hydra.initialize_config_dir(config_dir=folder, job_name=ENTRY, **_VERSION_BASE):
+            with explained(), hydra.initialize_config_dir(config_dir=folder, job_name=ENTRY, **_VERSION_BASE):
                 yield Composer(primary.name, words)
         finally:
             config_dir.reset(token)
@@ -269,7 +263,7 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
     `allow_targets`.
 
     Raises:
-        HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
+        ConfigError: The config cannot be composed.
     """
     check_overrides(overrides)
     with composing(overrides if from_user is None else from_user) as composer:
@@ -280,7 +274,7 @@ def compose_run(overrides: Sequence[str]) -> DictConfig:
     """Return the config that `train` would run with these overrides, with the node `hydra`.
 
     Raises:
-        HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
+        ConfigError: The config cannot be composed.
     """
     check_overrides(overrides)
     with composing(overrides) as composer:
@@ -355,7 +349,7 @@ class JobComposer:
         """Return the checked config of a job, with the node `hydra`.
 
         Raises:
-            HydrantError, or one of `HYDRA_ERRORS`: It cannot be composed.
+            ConfigError: It cannot be composed.
         """
         new = [word for word in words if word not in self._overrides]
         check_overrides(new)
@@ -407,17 +401,15 @@ def _apply(config: DictConfig, overrides: Iterable[Override]) -> None:
     for override in overrides:
         key, value = override.key_or_group, override.value()
         present = OmegaConf.select(config, key, throw_on_missing=False)
+        parent, _, name = key.rpartition(".")
+        node = present if present is None else OmegaConf.select(config, parent) if parent else config
         if override.type == OverrideType.CHANGE:
             OmegaConf.update(config, key, value, merge=True)
         elif override.type == OverrideType.FORCE_ADD or (
             override.type == OverrideType.ADD and (present is None or isinstance(value, dict | list))
         ):
             OmegaConf.update(config, key, value, merge=True, force_add=True)
-        elif override.type == OverrideType.DEL and value is None and present is not None:
-            parent, _, name = key.rpartition(".")
-            node = OmegaConf.select(config, parent) if parent else config
-            if not isinstance(node, DictConfig):
-                raise _UnlikeOthers
+        elif override.type == OverrideType.DEL and value is None and isinstance(node, DictConfig):
             with open_dict(config):
                 del node[name]
         else:

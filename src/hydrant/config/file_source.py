@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.checks import suggestion
 from hydrant.config.command_line import SCHEME, expand_defaults, with_limits
 from hydrant.config.compose import take_replaced
+from hydrant.config.groups import place_of
 from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.read_file import check_plain
@@ -24,8 +24,6 @@ _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, 
            ArithmeticError)  # fmt: skip
 """The errors of reading and parsing. The built-in ones come from scalars that do not fit their tag, such as `!!int
 x`."""
-
-PACKAGE_KEYWORDS = ("_global_", "_group_", "_name_", "_here_")
 
 
 class LimitedFileSource(ConfigSource):
@@ -55,7 +53,7 @@ class LimitedFileSource(ConfigSource):
             if content and "defaults" in content:
                 content["defaults"] = expand_defaults(content["defaults"])
             _limit_search_path(content)
-            package = _package(text)
+            package = _package(text) or place_of(config_path)
             config = OmegaConf.create(content or {})
         except _ERRORS as error:
             raise ConfigError("", f"{file}: {reason_of(error)}") from error
@@ -107,11 +105,7 @@ def _check(content: Any) -> None:
     chosen = dict[str, Any]()
     for entry in defaults:
         if not _is_default(entry):
-            is_other = isinstance(entry, dict) and any(
-                isinstance(name, int | float) for name in entry.values()
-            )
-            remedy = "; put a name in quotes that YAML reads as a number, true or false" if is_other else ""
-            raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}{remedy}")
+            raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}")
         group, option = next(iter(entry.items())) if isinstance(entry, dict) else ("", None)
         if group.startswith("override ") and group in chosen:  # Hydra would take the first one
             message = f"chooses {shown(chosen[group])} and {shown(option)}; keep one"
@@ -123,7 +117,7 @@ def _package(text: str) -> str | None:
     """Return what a header `# @package` says. A header is in the lines before the first other one.
 
     Raises:
-        ValueError: It begins like a keyword of Hydra and is none, such as `_global`, or it says several things.
+        ValueError: It says nothing, or several things.
     """
     package = None
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -133,9 +127,6 @@ def _package(text: str) -> str | None:
         if len(values) != 1:
             raise ValueError(f"{'Too many components' if values else 'Expected a value'} in {line!r}")
         package = values[0] if name == "package" else package
-    first = (package or "").partition(".")[0]
-    if first.startswith("_") and first not in PACKAGE_KEYWORDS:
-        raise ValueError(f"no place {first!r} for @package{suggestion(first, PACKAGE_KEYWORDS, 'Places')}")
     return package
 
 

@@ -1,20 +1,20 @@
 """Find the conf folders and the options of the config groups, and describe three special kinds of options.
 
-The first line of a file may place its keys elsewhere than below the name of the group. Of a grid in conf/sweep, only
+The keys of some groups lie elsewhere than below the name of the group. Of a grid in conf/sweep, only
 the settings of Hydra reach the sweep. A group may hold an object that the user passes from Python.
 """
 
 import functools
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import yaml
 
-from hydrant.config.schema import GROUPS, TrainConfig
+from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
+from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.user_files import read_marked
 
 
@@ -127,23 +127,42 @@ def option_fields(group: str, option: str) -> dict[str, Any]:
 
 
 def content_of(file: Path) -> dict[str, Any]:
-    """Return what is in a config file; nothing if there is no such file."""
-    return (file.is_file() and yaml.safe_load(read_marked(file, errors="replace"))) or {}
+    """Return what is in a config file; nothing if there is no such file.
+
+    Raises:
+        ConfigError: it is no YAML.
+    """
+    try:
+        return (file.is_file() and load_config(read_marked(file, errors="replace"))) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError("", f"{file} is no YAML ({reason_of(error)})") from error
 
 
-_PLACES = {"experiment": "_global_", "debug": "_global_", "sweep": "_global_", "hook": "hooks.<name>"}
-"""Group -> what `# @package` says in the files of its options."""
-_LINE = re.compile(r"^[ \t]*#[ \t]*@[ \t]*package\b.*$", re.MULTILINE)
+_PLACES = {"experiment": "_global_", "debug": "_global_", "sweep": "_global_", "hook": "hooks.{name}"}
+"""Group -> where the keys of its options lie, unless `# @package` in the file of an option says it."""
+
+
+def place_of(config_path: str) -> str | None:
+    """Return where the keys of an option such as `hook/mine` lie, if that is not below the name of its group.
+
+    >>> place_of("hook/freeze"), place_of("model/mlp")
+    ('hooks.freeze', None)
+    """
+    group, _, name = config_path.removesuffix(".yaml").rpartition("/")
+    place = _PLACES.get(group.partition("/")[0])
+    return place and place.format(name=name)
 
 
 def check_placed(config: Mapping[str, Any]) -> None:
-    """Check that every option of these groups has placed its keys.
+    """Check that no value stands at the name of a group whose options place their keys elsewhere.
 
     Raises:
-        ConfigError: Names the file and its first line.
+        ConfigError: Names the group.
     """
     for group in _PLACES.keys() & config.keys():
-        raise misplaced(group, config[group])
+        chosen = config[group] if isinstance(config[group], str | list) else "<option>"
+        remedy = f"choose an option of it: {in_defaults(group, chosen)}"
+        raise ConfigError(group, "is a config group", remedy=remedy)
 
 
 def check_grid_file(name: str | None) -> None:
@@ -162,19 +181,6 @@ def check_grid_file(name: str | None) -> None:
         raise ConfigError("sweep", message, remedy=remedy)
 
 
-def misplaced(group: str, keys: Any) -> ConfigError:
-    """Return the error for an option of one of these groups whose keys lie below the name of the group."""
-    texts = _texts(keys) if isinstance(keys, Mapping) else {}
-    files = {file: _texts(content_of(file)) for file in _unplaced_files(group)}
-    likely = [file for file in files if files[file].keys() <= texts.keys()]
-    if likely:  # several may have the same keys
-        return unplaced(group, max(likely, key=lambda file: len(files[file].items() & texts.items())))
-    chosen = keys if isinstance(keys, str | list) else "<option>"
-    return ConfigError(
-        group, "is a config group", remedy=f"choose an option of it: {in_defaults(group, chosen)}"
-    )
-
-
 def in_defaults(group: str, options: Any) -> str:
     """Return how to choose options of a group, on the command line and in a config file.
 
@@ -183,53 +189,6 @@ def in_defaults(group: str, options: Any) -> str:
     """
     text = f"[{','.join(map(str, options))}]" if isinstance(options, list) else str(options)
     return f"{group}={text}, or in the defaults list of a config file: override /{group}: {text}"
-
-
-def listed(name: str) -> ConfigError | None:
-    """Return the error for an option such as `experiment/mine` that gives a list to a key that holds a mapping."""
-    group, _, option = name.rpartition("/")
-    file = option_path(group, option)
-    for key, value in content_of(file).items():
-        hint = get_type_hints(TrainConfig).get(key)
-        if isinstance(value, list) and (key in GROUPS or (get_origin(hint) or hint) is dict):
-            chosen = {"hooks": in_defaults("hook", value)}.get(key, in_defaults(key, "<option>"))
-            remedy = f"choose options: {chosen}" if key in (*GROUPS, "hooks") else ""
-            return ConfigError(
-                key, f"needs a mapping of keys to values, not the list in {file}", remedy=remedy
-            )
-    return None
-
-
-def unplaced(group: str, file: Path) -> ConfigError:
-    """Return the error for an option whose file lacks the line that places its keys."""
-    line = f"# @package {_PLACES[group].replace('<name>', file.stem)}"
-    text = read_marked(file, errors="replace")
-    present = _LINE.search(text)
-    instead = f", in place of line {text.count(chr(10), 0, present.start()) + 1}" if present else ""
-    return ConfigError(group, f"{file} needs the first line '{line}'{instead}, which places its keys")
-
-
-def unplaced_option(name: str) -> ConfigError | None:
-    """Return the error for an option such as `experiment/mine` if its file needs that line and lacks it."""
-    group = name.partition("/")[0]
-    files = _unplaced_files(group) if group in _PLACES else []
-    file = next((file for file in files if str(file).endswith(f"/{name}.yaml")), None)
-    return file and unplaced(group, file)
-
-
-def _unplaced_files(group: str) -> list[Path]:
-    files = (file for folder in conf_dirs() for file in sorted((folder / group).rglob("*.yaml")))
-    return [file for file in files if _lacks_line(file)]
-
-
-def _lacks_line(file: Path) -> bool:
-    """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
-    text = read_marked(file, errors="replace") if file.is_file() else "# @package _"
-    return not re.match(r"\s*#+[ \t]*@package[ \t]+\S", text)
-
-
-def _texts(content: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in content.items() if key != "defaults"}
 
 
 PASSED_PREFIX = "hydrant.training.passed_"

@@ -35,6 +35,13 @@ _WHY_NO_PLUGIN = {
     "launcher": ("it composes each config again when its job starts", "use local, ray or slurm"),
     "sweeper": ("it cannot check, stop and resume the runs of a sweep", "use grid, optuna or study"),
 }
+_REFUSED = {
+    "output_subdir": "needs null: the run writes .hydra/ itself, without secrets",
+    "job.chdir": "is not possible: the paths of a config begin in the folder of the command; leave it out",
+    "callbacks": "Hydra's callbacks are not called; choose or write a hook: hook=<option>",
+}
+"""Keys of the `hydra` node that have no effect here: why, and what to do."""
+
 _VARIABLES = ("TORCH_LOGS",)
 """The environment variables that a config file may set, because their values name no code."""
 
@@ -74,17 +81,12 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
     trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
     _check_job(hydra.get("job", {}), words)
-    if hydra.get("output_subdir") is not None:
-        message = "needs null: the run writes .hydra/ itself, without secrets"
-        raise ConfigError("hydra.output_subdir", message)
-    if (hydra.get("job") or {}).get("chdir"):
-        message = "is not possible: the paths of a config begin in the folder of the command"
-        raise ConfigError("hydra.job.chdir", message, remedy="leave it out")
-    if callbacks := hydra.get("callbacks"):
-        key = next((key for key, _ in _called_values(callbacks, "hydra.callbacks")), "hydra.callbacks")
-        raise ConfigError(
-            key, "Hydra's callbacks are not called", remedy="choose or write a hook: hook=<option>"
-        )
+    refused = {name: hydra.get(name) for name in _REFUSED} | {
+        "job.chdir": (hydra.get("job") or {}).get("chdir")
+    }
+    for name in filter(refused.get, _REFUSED):
+        reason, _, remedy = _REFUSED[name].partition("; ")
+        raise ConfigError(f"hydra.{name}", reason, remedy=remedy)
     for name, allowed in _ALLOWED.items():
         values = _called_values(hydra.get(name), f"hydra.{name}", has_references=allowed is not _LOGGING)
         for key, value in values:

@@ -1,6 +1,6 @@
 """The command line of `train`: the flags of Hydra that work with Hydrant, and the overrides.
 
-What `train` prints instead of training: --cfg, --info and the completion for a shell.
+What `train` prints instead of training: --cfg and --info.
 """
 
 from argparse import Namespace
@@ -10,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import hydra
-from hydra.core.default_element import GroupDefault
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.plugins.completion_plugin import CompletionPlugin
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
@@ -21,9 +18,7 @@ from hydrant.config.command_line import Flags, check_overrides, expand_lists, un
 from hydrant.config.compose import ENTRY, Composer, Primary, without_hydra
 from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
-
-_TOPICS = ("config", "defaults", "defaults-tree", "plugins", "searchpath")
-"""What `--info` prints about a config."""
+from hydrant.terminal.text import align_columns
 
 
 def train_flags() -> Flags:
@@ -32,16 +27,16 @@ def train_flags() -> Flags:
     flags.set_defaults(help=False, hydra_help=False)  # `hydrant.cli` prints the help
     flags.add_argument("--version", action="version", version=f"Hydra {hydra.__version__}")
     flags.add_argument("overrides", nargs="*")
-    flags.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    modes = flags.add_mutually_exclusive_group()
+    modes.add_argument("--run", "-r", action="store_true")
+    modes.add_argument("--multirun", "-m", action="store_true")
+    modes.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    modes.add_argument("--info", "-i", action="store_true")
     flags.add_argument("--resolve", action="store_true")
     flags.add_argument("--package", "-p")
-    flags.add_argument("--run", "-r", action="store_true")
-    flags.add_argument("--multirun", "-m", action="store_true")
-    flags.add_argument("--shell-completion", "-sc", action="store_true")
     flags.add_argument("--config-path", "-cp")
     flags.add_argument("--config-name", "-cn")
     flags.add_argument("--config-dir", "-cd")
-    flags.add_argument("--info", "-i", nargs="?", const="all", choices=["all", *_TOPICS])
     return flags
 
 
@@ -85,44 +80,20 @@ def prints(flags: Namespace) -> bool:
     """Return whether the command only prints something.
 
     Raises:
-        ConfigError: The flags exclude each other.
+        ConfigError: A flag lacks the one that it belongs to.
     """
-    chosen = [f"--{name.replace('_', '-')}" for name in ("run", "multirun", "cfg", "info", "shell_completion")
-              if getattr(flags, name)]  # fmt: skip
-    if len(chosen) > 1:
-        raise ConfigError("", f"{' and '.join(chosen)} exclude each other", remedy="give one")
     if flags.resolve and not flags.cfg:
         raise ConfigError("--resolve", "belongs to --cfg", remedy=": --cfg job --resolve")
-    return not {"--run", "--multirun"}.issuperset(chosen)
-
-
-_COMPLETION = ("install", "uninstall", "query")
+    return bool(flags.cfg or flags.info)
 
 
 def show(flags: Namespace, composer: Composer) -> None:
     """Print what the flags of a `train` command ask for."""
-    if flags.shell_completion:
-        _complete(flags.overrides, composer)
-    elif flags.cfg is not None:
+    if flags.cfg is not None:
         print(_config_text(flags, composer.compose(flags.overrides)), end="")
     else:
-        for line in _info(flags.info, composer, flags.overrides):
+        for line in _info(composer, flags.overrides):
             print(line)
-
-
-def _complete(words: list[str], composer: Composer) -> None:
-    """Print the completion of a command line, or how a shell installs it: `-sc install=fish`."""
-    kinds = cast("list[type[CompletionPlugin]]", Plugins.instance().discover(CompletionPlugin))
-    shells = {kind.provides(): kind for kind in kinds}
-    verb, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
-    if verb not in _COMPLETION or shell not in shells:
-        needed = " or ".join(f"{name}=<shell>" for name in _COMPLETION)
-        raise ConfigError("", f"-sc needs {needed}; shells: {', '.join(sorted(shells))}")
-    plugin = shells[shell](composer.loader)
-    if verb == "query":
-        plugin.query(composer.name)
-    else:
-        {"install": plugin.install, "uninstall": plugin.uninstall}[verb]()
 
 
 def _config_text(flags: Namespace, config: DictConfig) -> str:
@@ -145,44 +116,13 @@ def _config_text(flags: Namespace, config: DictConfig) -> str:
     return f"{'' if package is None else f'# @package {package}'}\n{OmegaConf.to_yaml(shown)}".lstrip("\n")
 
 
-def _info(topic: str, composer: Composer, words: list[str]) -> Iterator[str]:
-    """Yield the lines of `--info <topic>`."""
-    is_wanted = _TOPICS if topic == "all" else (topic,)
-    if topic == "all":
-        yield f"Hydra {hydra.__version__}"
-    if "plugins" in is_wanted:
-        yield from _section("Plugins", [[kind.__name__] for kind in Plugins.instance().discover()])
-    config = composer.compose(words)
-    if "searchpath" in is_wanted:
-        sources = config.hydra.runtime.config_sources
-        rows = [[source.provider, f"{source.schema}://{source.path}"] for source in sources]
-        yield from _section("Config search path", [["Provider", "Search path"], *rows])
-    defaults = composer.loader.compute_defaults_list(composer.name, words, RunMode.RUN)
-    if "defaults-tree" in is_wanted:
-        yield from _section("Defaults tree", [[line] for line in _tree(defaults.defaults_tree, 0)])
-    if "defaults" in is_wanted:
-        rows = [
-            [d.config_path or "", d.package or "", str(bool(d.is_self)), d.parent or ""]
-            for d in defaults.defaults
-        ]
-        yield from _section("Defaults list", [["Config path", "Package", "_self_", "Parent"], *rows])
-    if "config" in is_wanted:
-        yield from _section("Config", [[OmegaConf.to_yaml(without_hydra(config))]])
-
-
-def _section(title: str, rows: list[list[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    yield from (f"\n{title}", "-" * len(title))
-    for row in rows:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
-
-
-def _tree(node: Any, depth: int) -> Iterator[str]:
-    """Yield a line for each config in a tree of defaults lists."""
-    default = getattr(node, "node", node)
-    text = default.get_config_path()
-    if isinstance(default, GroupDefault):
-        text = f"{default.get_override_key()}: {default.get_name() or 'null'}"
-    yield f"{'  ' * depth}{text}"
-    for child in getattr(node, "children", None) or ():
-        yield from _tree(child, depth + 1)
+def _info(composer: Composer, words: list[str]) -> Iterator[str]:
+    """Yield the folders that Hydra searches, and the config files that it composes, each with where it places its
+    keys and which file includes it."""
+    yield "Config search path"
+    for source in composer.compose(words).hydra.runtime.config_sources:
+        yield f"  {source.provider:<14}{source.schema}://{source.path}"
+    defaults = composer.loader.compute_defaults_list(composer.name, words, RunMode.RUN).defaults
+    rows = [[d.config_path or "", d.package or "", d.parent or ""] for d in defaults]
+    lines = align_columns([["file", "package", "included by"], *rows], {0, 1, 2})
+    yield from ("", "Defaults list", *map(str.rstrip, lines))

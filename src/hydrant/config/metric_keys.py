@@ -16,12 +16,10 @@ Mode = Literal["max", "min"]
 
 _LOWER = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "mape", "wer", "cer", "fid", "kid", "distance",
           "divergence", "seconds", "memory"}  # fmt: skip
-_HIGHER = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
-           "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice", "kappa", "mcc", "r2", "score",
-           "correlation", "bleu", "rouge", "psnr", "ssim"}  # fmt: skip
 _SHARES = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
            "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice"}  # fmt: skip
 _CORRELATIONS = {"kappa", "mcc", "correlation"}
+_HIGHER = {*_SHARES, *_CORRELATIONS, "r2", "score", "bleu", "rouge", "psnr", "ssim"}
 _LOGGED_WITH = {"train": ("log_every", "10"), **dict.fromkeys(("val", "val_ema"), ("eval_every", "1ep")),
                 **dict.fromkeys(("test", "test_ema"), ("test_at_end", "true"))}  # fmt: skip
 """The key that decides whether a split has metrics, and a value with which it has."""

@@ -61,7 +61,7 @@ class TrainConfig(OptimizerSettings):
     notes: str | None
     seed: NotNegativeInt
     duration: Any
-    global_batch_size: int | Literal["all"] | dict[str, int]
+    global_batch_size: PositiveInt | Literal["all"] | dict[str, PositiveInt]
     micro_batch_size: PositiveInt | Literal["auto"] | None
     eval_batch_size: PositiveInt
     log_every: Any
@@ -117,18 +117,11 @@ class NamedOptimizer(OptimizerSettings):
     losses: list[str] | None
 
 
-_MAX_NAME_BYTES = 255
-"""The longest file name on the file systems of Linux and macOS."""
-
-
 def check_name(name: str) -> None:
     """Raise ConfigError if a run folder cannot have this name."""
     if not re.fullmatch(r"[^\W_][\w.-]*", name):
         remedy = "use letters, digits, '.', '_' and '-', and a letter or digit first"
         raise ConfigError("name", f"{name!r} is not a valid folder name", remedy=remedy)
-    if (num_bytes := len(name.encode())) > _MAX_NAME_BYTES:
-        message = f"has {num_bytes} bytes, and a folder name has at most {_MAX_NAME_BYTES}"
-        raise ConfigError("name", message, remedy="give a shorter one")
 
 
 INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_every")

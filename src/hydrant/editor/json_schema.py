@@ -4,23 +4,106 @@ Names of keys are checked where the target's arguments are known. Every value ma
 a node with a `_target_`.
 """
 
+from __future__ import annotations
+
 import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from hydrant.config import schema
 from hydrant.config.command_line import PLURALS
-from hydrant.config.groups import group_options
-from hydrant.config.signatures import type_hints_of
-from hydrant.editor.option_files import Key, OptionFile, read_option
+from hydrant.config.groups import content_of, group_options, option_path
+from hydrant.config.signatures import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
+from hydrant.files.bounded_yaml import MarkingLoader
 from hydrant.files.plain_values import is_torch_class, limits_of
+from hydrant.files.user_files import read_marked
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a file: its default, the comment after it, and the keys of the mapping that it holds, if any."""
+
+    default: Any = None
+    comment: str = ""
+    inner: Mapping[str, Key] = field(default_factory=dict["str", "Key"])
+
+
+@dataclass(frozen=True)
+class OptionFile:
+    """An option of a group, or the primary config. `keys` include those of the files in its defaults list."""
+
+    name: str
+    comment: str  # the first line that is not `@package`
+    keys: Mapping[str, Key]
+
+    @property
+    def target(self) -> str | None:
+        """The `_target_`, if it is known."""
+        target = self.keys["_target_"].default if "_target_" in self.keys else None
+        return target if isinstance(target, str) and target != "???" else None
+
+
+def read_option(group: str, name: str) -> OptionFile:
+    """Read an option from the user's conf folder or, if it is not there, from Hydrant's. `group` is "" for train.yaml.
+
+    Raises:
+        OSError: there is no such file.
+        ConfigError: it is no YAML.
+    """
+    return _read(option_path(group, name), group, name)
+
+
+def _read(path: Path, group: str, name: str) -> OptionFile:
+    text, content = read_marked(path), content_of(path)
+    own_keys = _keys(yaml.compose(text, MarkingLoader), content, text.splitlines())
+    keys = dict[str, Key]()
+    for item in content.get("defaults", []):
+        keys |= _included(group, item)
+    own_keys.pop("defaults", None)
+    return OptionFile(name, first_comment(text), keys | own_keys)
+
+
+def first_comment(text: str) -> str:
+    """Return the first comment line of a file that is not `@package`."""
+    comments = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+    return next((line for line in comments if line and not line.startswith("@package")), "")
+
+
+def _included(group: str, item: Any) -> dict[str, Key]:
+    """Return the keys that an entry of a defaults list adds to an option of this group."""
+    [(path, value)] = item.items() if isinstance(item, dict) else [(item, None)]
+    if "@" in path:  # it is placed at a key
+        return {path.partition("@")[2].partition(".")[0]: Key()}
+    if value is not None or path == "_self_" or path.startswith("/") or not group:
+        return {}
+    return dict(read_option(group, path).keys)
+
+
+def _keys(node: yaml.Node | None, content: Any, lines: list[str]) -> dict[str, Key]:
+    """Return the keys of a mapping node, whose value is `content`."""
+    if not isinstance(node, yaml.MappingNode):
+        return {}
+    keys = dict[str, Key]()
+    for key_node, value_node in node.value:
+        key, place = key_node.value, key_node.end_mark
+        if value_node.start_mark.line == place.line:
+            place = value_node.end_mark  # of a value in the same line
+        rest = lines[place.line][place.column :] if place.line < len(lines) else ""
+        _, mark, comment = rest.partition("#")
+        value = content.get(key)
+        keys[str(key)] = Key(value, comment.strip() if mark else "", _keys(value_node, value, lines))
+    return keys
+
 
 Schema = dict[str, Any]
 
@@ -31,21 +114,10 @@ _GLOBAL_GROUPS = ("experiment", "debug", "sweep")
 
 _ANYWHERE: Schema = {
     "anyOf": [
-        {
-            "type": "string",
-            "pattern": r"\$\{",
-            "description": "an interpolation, such as ${data.num_classes}",
-        },
+        {"type": "string", "pattern": r"\$\{", "description": "an interpolation, as ${data.num_classes}"},
         {"type": "string", "const": "???", "description": "must be given"},
         {"type": "object", "required": ["_target_"], "description": "an object that a _target_ creates"},
     ]
-}
-_HYDRA_KEYS: Schema = {
-    "_target_": {"type": "string", "description": "the class or function to call"},
-    "_partial_": {"type": "boolean", "description": "true: the run adds arguments later"},
-    "_args_": {"type": "array", "description": "arguments by position"},
-    "_recursive_": {"type": "boolean"},
-    "_convert_": {"enum": ["none", "partial", "object", "all"]},
 }
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 _LIMITS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
@@ -57,9 +129,9 @@ def json_schemas() -> dict[str, Schema]:
     The options are those of the user's and of Hydrant's conf folder.
 
     Raises:
-        OSError, yaml.YAMLError: a file cannot be read.
+        OSError, ConfigError: a file cannot be read.
     """
-    _known.cache_clear()  # the working folder, and whom the user trusts, may have changed
+    known.cache_clear()  # the working folder, and whom the user trusts, may have changed
     groups = {
         group: [read_option(group, name) for name in names]
         for group, names in group_options().items()
@@ -162,7 +234,7 @@ def _properties(option: OptionFile) -> Schema:
 def _key_schemas(keys: Mapping[str, Key], target: str | None) -> Schema:
     hints = _hints(target)
     schemas = {name: _described(_of_key(key, hints.get(name, Any)), key) for name, key in keys.items()}
-    return _HYDRA_KEYS | schemas | {name: _HYDRA_KEYS[name] for name in _HYDRA_KEYS}
+    return schemas | {name: _plain(hint) for name, hint in HYDRA_KEYS.items()}
 
 
 def _of_key(key: Key, hint: Any) -> Schema:
@@ -176,7 +248,7 @@ def _of_key(key: Key, hint: Any) -> Schema:
 
 def _of_target(target: str | None) -> list[Schema]:
     """Return a schema for each argument of a target that is known; arguments that no file has are among them."""
-    callable_ = _known(target)
+    callable_ = known(target)
     if callable_ is None:
         return []
     hints = _hints(target)
@@ -185,13 +257,13 @@ def _of_target(target: str | None) -> list[Schema]:
 
 def _takes_only_its_arguments(target: str | None) -> bool:
     """Whether a target is known and refuses arguments that it does not name."""
-    callable_ = _known(target)
+    callable_ = known(target)
     kinds = [] if callable_ is None else [p.kind for p in _parameters(callable_).values()]
     return callable_ is not None and bool(kinds) and inspect.Parameter.VAR_KEYWORD not in kinds
 
 
 @cache
-def _known(target: str | None) -> Any:
+def known(target: str | None) -> Any:
     """Return the object of a target that a config may call anyway; None for others, which are not imported."""
     if target is None:
         return None
@@ -214,7 +286,7 @@ def _parameters(callable_: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def _hints(target: str | None) -> Mapping[str, Any]:
-    callable_ = _known(target)
+    callable_ = known(target)
     return {} if callable_ is None else type_hints_of(callable_)
 
 

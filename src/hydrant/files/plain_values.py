@@ -20,6 +20,7 @@ _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
     bool: ("true or false", "true or false"),
     str: ("a string", "strings"),
     type(None): ("null", "null"),
+    Any: ("any value", "any values"),
 }
 """The names of plain types in messages, in singular and plural."""
 

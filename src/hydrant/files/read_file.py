@@ -23,6 +23,10 @@ _MAX_YAML_BYTES = 1 << 20  # parsed in a second
 _MAX_BITS = 64  # of a whole number, which seeds may have
 
 
+_ERRORS = (ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""Of parsing. The last four are for values that do not fit their tag in YAML."""
+
+
 def read_bytes(file: Path, remedy: str = "", limit: float = math.inf) -> bytes | None:
     """Return the content of a file; None if there is none.
 
@@ -60,14 +64,14 @@ def read_json(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) ->
 
 def read_yaml(file: Path, kind: type[T], remedy: str = "", fields: Any = Any) -> T | None:
     """Return the content of a YAML file; None if there is none. Arguments and errors are those of `read_json`."""
-    return _read(file, _parse_yaml, kind, remedy, _MAX_YAML_BYTES, fields)
-
-
-def _parse_yaml(text: bytes) -> Any:
-    try:
-        return yaml.load(text.decode("utf-8-sig"), PlainLoader)
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:  # of PyYAML's conversions
-        raise ValueError("a value does not fit its tag") from error
+    return _read(
+        file,
+        lambda text: yaml.load(text.decode("utf-8-sig"), PlainLoader),
+        kind,
+        remedy,
+        _MAX_YAML_BYTES,
+        fields,
+    )
 
 
 def _read(
@@ -81,7 +85,7 @@ def _read(
         check_plain(content)
         check_type(content, fields)
         return check_type(content, kind)
-    except (ValueError, yaml.YAMLError) as error:
+    except _ERRORS as error:
         raise RecordError(f"{file} is damaged ({reason_of(error)})", remedy=remedy) from error
 
 

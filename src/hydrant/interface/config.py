@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import begin_run
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import check_value
@@ -98,10 +97,7 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     with HYDRA_LOCK, process_settings():  # which restores the variable
         if conf is not None:
             os.environ["HYDRANT_CONF"] = str(conf)
-        try:
-            return Config(compose_run(overrides))
-        except HYDRA_ERRORS as error:
-            raise explain(error) from None  # the message says all that Hydra's does
+        return Config(compose_run(overrides))
 
 
 def _frozen(value: Any) -> Any:

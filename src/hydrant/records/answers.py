@@ -267,12 +267,14 @@ class ExplainedKey(Answer):
 
     Attributes:
         option: The option that has the key; empty for the config itself.
+        needs: What values it takes, such as `a number from 0 to 1`; empty if no type hint says it.
     """
 
     option: str
     key: str
     default: Any
     comment: str
+    needs: str
 
 
 class Explained(Answer):

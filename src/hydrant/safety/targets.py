@@ -14,11 +14,10 @@ import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from hydrant.checks import nearest
-from hydrant.errors import ConfigError, quoted, shown, typed_line
+from hydrant.errors import ConfigError, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports.distribution import extra_of, install_command
 from hydrant.imports.lazy import paused_gc
@@ -163,21 +162,14 @@ def _builds_a_model(target: Any) -> bool:
 
 
 def _not_allowed(key: str, target: object) -> ConfigError:
-    package = str(target).partition(".")[0]
-    trust_it = ". If this folder is your project, trust it once: hydrant trust" * could_be_trusted(package)
+    is_here = could_be_trusted(str(target).partition(".")[0])
+    trust_it = ". If this folder is your project, trust it once: hydrant trust" * is_here
     return ConfigError(
         f"{key}._target_",
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
         f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets",
-        remedy="If you trust it, add its package: 'allow_targets=[my_package]'"
-        f"{trust_it}{_with_its_package(str(target), package)}",
+        remedy=f"If you trust it, add its package: 'allow_targets=[my_package]'{trust_it}",
     )
-
-
-def _with_its_package(target: str, module: str) -> str:
-    """Return the suggestion for a module that lies in a folder of the working folder; "" if there is none."""
-    modules = sorted(Path().glob(f"*/{module}.py")) if module.isidentifier() else []
-    return f". Did you mean {quoted(f'{modules[0].parent.name}.{target}')}?" if len(modules) == 1 else ""
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -231,7 +223,7 @@ def locate(path: str, key: str) -> Any:
         ConfigError: It does not exist, cannot be imported or is not callable. Suggests the nearest name.
     """
     head, *rest = path.split(".")
-    target = _import(head, path, key)
+    target = _import(head, key)
     if target is None:
         extra = extra_of(head)
         remedy = (
@@ -244,7 +236,7 @@ def locate(path: str, key: str) -> Any:
         name, owner = ".".join((head, *rest[: depth - 1])), target
         target = getattr(owner, part, None)
         if target is None and isinstance(owner, types.ModuleType):
-            target = _import(f"{name}.{part}", path, key)
+            target = _import(f"{name}.{part}", key)
         if target is None:
             close = nearest(part, dir(owner))
             remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "is it spelt right?"
@@ -254,15 +246,13 @@ def locate(path: str, key: str) -> Any:
     return target
 
 
-def _import(name: str, path: str, key: str) -> Any:
+def _import(name: str, key: str) -> Any:
     """Import and return the module `name`; None if it does not exist."""
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            return None
-        raise ConfigError(key, f"{path} needs {error.name!r}, which is not installed") from error
     except Exception as error:  # the import of a user's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            return None
         raise ConfigError(key, f"{name} cannot be imported: {typed_line(error)}") from error
 
 

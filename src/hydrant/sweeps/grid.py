@@ -12,13 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
-from hydrant.config.error_messages import HYDRA_ERRORS, as_config_error, explain
+from hydrant.config.error_messages import as_config_error, explained
 from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import class_of, is_basic_launcher
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.config.signatures import check_arguments
-from hydrant.errors import ConfigError, JobFailed, RecordError
+from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
@@ -175,13 +175,13 @@ class GridSweeper:
                     raise ConfigError("", message, remedy="give each value once")
                 composed[job.folder] = job
                 preflight.check_same_config(job.config, job.folder)
-            except (ConfigError, *HYDRA_ERRORS) as raised:
-                error = explain(raised)
+            except HydrantError as error:
                 faults.append(
                     (error if isinstance(error, ConfigError) else ConfigError("", str(error)), words)
                 )
         return list(composed.values()), faults
 
+    @explained()
     def _compose(self, words: Sequence[str], number: int, subdir: str | None = None) -> SweepJob:
         config = self._composer.compose(words)
         for key in config.hydra.sweeper.get("params") or {}:

@@ -22,7 +22,6 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
@@ -301,22 +300,14 @@ VERSION = 1
 FLAG = "--json"
 
 
-@dataclass
-class _Asked:
-    """A command that was called with `--json`."""
-
-    command: str
-    stdout: TextIO
-
-
-_asked: list[_Asked] = []  # one, if this process runs such a command
+_asked: list[tuple[str, TextIO]] = []  # the command and its stdout, if it was called with `--json`
 
 
 @contextlib.contextmanager
 def json_output(command: str) -> Generator[None]:
     """Let a command print JSON: `answer` on stdout, `say_error` on stderr; all other output goes to stderr."""
     with stdout_kept() as stdout:
-        _asked.append(_Asked(command, stdout))
+        _asked.append((command, stdout))
         urgent_texts.append(lambda signum: error_line(urgent_text(signum), 128 + signum))
         try:
             yield
@@ -334,9 +325,9 @@ def answer(content: Any) -> None:
     """Print the answer of a command that `wants_json`: a record, or a mapping with its fields."""
     from msgspec import to_builtins
 
-    asked = _asked[-1]
+    command, stdout = _asked[-1]
     fields = to_builtins(content, enc_hook=_builtin)
-    print(json_line({"version": VERSION, "command": asked.command, **fields}), file=asked.stdout, flush=True)
+    print(json_line({"version": VERSION, "command": command, **fields}), file=stdout, flush=True)
 
 
 def _builtin(value: Any) -> Any:
@@ -354,7 +345,7 @@ def tell(text: str, content: Any, show: Callable[[str], None] = say) -> None:
 
 def answer_status() -> int:
     """Return the exit status of a command whose result is what it prints: not 0 if it could not be printed."""
-    return output_status(_asked[-1].stdout if _asked else None)
+    return output_status(_asked[-1][1] if _asked else None)
 
 
 def say_error(message: str, exit_status: int, key: str = "", remedy: str = "") -> int:

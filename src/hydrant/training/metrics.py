@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import AllReduce, Batch, Outcome
-from hydrant.config.user_errors import place
-from hydrant.errors import ConfigError, log, shown, typed_line
+from hydrant.errors import ConfigError, log, place, shown, typed_line
 from hydrant.training.profiling.costs import synchronize
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import as_real, is_inexact, tensors_of
-from hydrant.config.user_errors import is_in_user_code
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
-from hydrant.errors import HydrantError, NonFiniteError, log
+from hydrant.errors import HydrantError, NonFiniteError, is_in_user_code, log
 from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics

@@ -6,7 +6,7 @@ import pytest
 from studies import protocol_of
 
 from hydrant.config.groups import conf_dir
-from hydrant.editor.option_files import read_option
+from hydrant.editor.json_schema import read_option
 from hydrant.errors import ConfigError
 from hydrant.sweeps.study.contenders import split_contender
 from hydrant.sweeps.study.ranges import CPU, RUNS, UPDATES, WALL, declared_range, read_budget, read_range

@@ -64,12 +64,10 @@ def package_name(root: Path) -> str:
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         remedy = "use the letters a to z, digits and '_', and a letter first"
         raise ConfigError("", f"{folder!r} cannot be the name of a package", remedy=remedy)
-    if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
-        message = f"{name!r} is the name of another folder in a project"
-        raise ConfigError("", message, remedy="choose another name")
-    if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
-        message = f"{name!r} is the name of a package that is installed already"
-        raise ConfigError("", message, remedy="choose another name")
+    is_installed = name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve())
+    if is_installed or name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
+        owner = "a package that is installed already" if is_installed else "another folder in a project"
+        raise ConfigError("", f"{name!r} is the name of {owner}", remedy="choose another name")
     return name
 
 

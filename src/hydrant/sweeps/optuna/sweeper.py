@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.job_folders import shortened
 from hydrant.config.metric_keys import check_logged, defines, unknown_mode
 from hydrant.errors import ConfigError
@@ -147,10 +146,7 @@ class OptunaSweeper(GridSweeper):
         """
         labels = redacted([f"{key.lstrip('+')}={_short(value)}" for key, value in sorted(params.items())])
         slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *labels]))
-        try:
-            job = self._compose(overrides, number, shortened(slug, 120))
-        except HYDRA_ERRORS as error:
-            raise ConfigError("", str(explain(error))) from error
+        job = self._compose(overrides, number, shortened(slug, 120))
         return self.sweep.add(job, number)
 
 

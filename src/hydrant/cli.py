@@ -61,6 +61,9 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
+        # By pathlib, before Python 3.13.
+        if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
+            return _report(ConfigError("", f"{link} is a link to itself"))
         runs_own_code = arguments[0] in COMMANDS and COMMANDS[arguments[0]].runs_own_code
         is_own = not (runs_own_code and is_in_user_code(error))
         if is_own and isinstance(error, PermissionError) and isinstance(error.filename, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -189,43 +189,54 @@ def mnist(
     return replace(measured_on(images), with_statistics_of=measured_on_part)
 
 
-def _cifar(name: str) -> Callable[..., base.Data]:
-    """Return what returns a data set of CIFAR (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels.
+def cifar10(
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    download: bool,
+    val_ratio: float,
+    split_seed: int,
+    mean: Sequence[float],
+    std: Sequence[Positive],
+    augment: Augment | None,
+) -> base.Data:
+    """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
 
-    Pixels in 0..1 are normalized per channel by `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 of
-    CIFAR-10 is the mean of the standard deviations of single images.)
+    Pixels in 0..1 are normalized per channel by `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 is the
+    mean of the standard deviations of single images.)
     """
-
-    def data_set(
-        *,
-        root: str,
-        input_shape: Sequence[int],
-        num_classes: int,
-        download: bool,
-        val_ratio: float,
-        split_seed: int,
-        mean: Sequence[float],
-        std: Sequence[Positive],
-        augment: Augment | None,
-    ) -> base.Data:
-        import torchvision.datasets
-
-        archive = _cifar_archive(name, Path(root), getattr(torchvision.datasets, name.replace("-", "")))
-        data = _build(archive, archive.read(download), augment, mean, std)
-        return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
-
-    return data_set
+    archive = _cifar_archive("CIFAR-10", Path(root))
+    data = _build(archive, archive.read(download), augment, mean, std)
+    return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
-cifar10 = _cifar("CIFAR-10")
-"""Return CIFAR-10, from `root/cifar-10-batches-py`."""
-cifar100 = _cifar("CIFAR-100")
-"""Return CIFAR-100 with its 100 fine labels, from `root/cifar-100-python`."""
+def cifar100(
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    download: bool,
+    val_ratio: float,
+    split_seed: int,
+    mean: Sequence[float],
+    std: Sequence[Positive],
+    augment: Augment | None,
+) -> base.Data:
+    """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
+
+    Pixels in 0..1 are normalized per channel by `mean` and `std`.
+    """
+    archive = _cifar_archive("CIFAR-100", Path(root))
+    data = _build(archive, archive.read(download), augment, mean, std)
+    return _cut_val(base.check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
-def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
+def _cifar_archive(name: str, root: Path) -> Archive:
+    import torchvision.datasets
     from torchvision.datasets.utils import calculate_md5
 
+    dataset: Any = getattr(torchvision.datasets, name.replace("-", ""))
     files = [*dataset.train_list, *dataset.test_list, (dataset.meta["filename"], dataset.meta["md5"])]
     md5s = {root / dataset.base_folder / file: md5 for file, md5 in files}
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Generator, Hashable, Iterator, Sequence
+import pickle
+from collections.abc import Generator, Hashable, Sequence
 from contextlib import ExitStack, contextmanager
-from types import CellType, CodeType, FunctionType, MethodType, NoneType
+from types import CellType, CodeType, FunctionType, NoneType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,21 +24,28 @@ from hydrant.training.stack.optimizer import ELEMENTWISE
 from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Plan, Trainer
 
-_SCALARS = (NoneType, bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+_SCALARS = (NoneType, bool, int, float, complex, str, torch.dtype, torch.device)
 _PER_LANE = {"_parameters", "_buffers", "_modules", "training", "state", "param_groups", "defaults"}
 """Attributes of a module or an optimizer that every lane has itself, or that are the same at the start."""
 
 
-class HiddenContents:
-    """The content of what the parts of a task hide.
+class HiddenContents(pickle.Pickler):
+    """The content of what the parts of a task hide, as pickle takes it apart.
 
     Args:
         task: its modules, parameters and buffers are known, so the content of others does not include them.
     """
 
     def __init__(self, task: nn.Module) -> None:
-        known = [*task.modules(), *task.parameters(), *task.buffers()]
-        self._seen: dict[int, tuple[int, Any]] = {id(part): (n, part) for n, part in enumerate(known)}
+        self._digest, self._kept = hashlib.sha256(), list[Hashable]()
+        self._known = {
+            id(part): n for n, part in enumerate((*task.modules(), *task.parameters(), *task.buffers()))
+        }
+        super().__init__(self, 5, buffer_callback=lambda buffer: self.write(buffer.raw()))
+
+    def write(self, data: Any) -> None:
+        """Take a part of the pickled content."""
+        self._digest.update(data)
 
     def of(self, owner: nn.Module | torch.optim.Optimizer) -> dict[str, Hashable]:
         """Return the hidden attributes of a module or an optimizer, as values that are equal if their content is.
@@ -56,37 +63,38 @@ class HiddenContents:
         return {name: self._content(value) for name, value in (hidden | hooks).items()}
 
     def _content(self, value: Any) -> Hashable:
-        """Return a value that is equal for equal contents: a hash, and the classes and functions within."""
-        digest, kept, todo = hashlib.sha256(), list[Hashable](), [value]
-        while todo:  # no recursion, for which a chain of objects may be too long
-            value = todo.pop()
-            data: Any = b""
-            if isinstance(value, type | CodeType):
-                kept.append(value)
-                token = "kept"
-            elif isinstance(value, bytes):
-                token, data = f"bytes {len(value)}", value
-            elif isinstance(value, _SCALARS):
-                text = repr(value)  # NaN is not equal to itself
-                token = f"{type(value)} {len(text)} {text}"
-            elif id(value) in self._seen:
-                token = f"seen {self._seen[id(value)][0]}"
-            else:
-                self._seen[id(value)] = len(self._seen), value  # kept, so that no other object gets its id
-                if isinstance(value, Tensor) and value.layout is torch.strided:
-                    token = f"{value.dtype} {[*value.shape]}"
-                    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-                elif type(value) is np.ndarray and not value.dtype.hasobject:
-                    token = f"{value.dtype} {value.shape}"
-                    data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-                else:
-                    parts = _parts(value)
-                    kept.append(type(value))
-                    token = f"parts {len(parts)}"
-                    todo += reversed(parts)
-            digest.update(f"{token};".encode())
-            digest.update(data)
-        return digest.hexdigest(), *kept
+        """Return a hash of a value, and the classes and code within."""
+        self._digest, self._kept = hashlib.sha256(), []
+        try:
+            self.dump(value)
+        except RecursionError as error:
+            raise CannotStack("a part of it holds a chain of objects that is too long to compare") from error
+        return self._digest.hexdigest(), *self._kept
+
+    def persistent_id(self, obj: Any) -> Hashable:
+        """Return what stands for a value in the hash; None: what it consists of."""
+        if isinstance(obj, type | CodeType):
+            self._kept.append(obj)
+            return "kept"
+        if isinstance(obj, _SCALARS):
+            return f"{type(obj)} {obj!r}"  # NaN is not equal to itself
+        return f"known {self._known[id(obj)]}" if id(obj) in self._known else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return what an object consists of; nothing if it cannot be known, as that of a lock."""
+        if isinstance(obj, Tensor) and obj.layout is torch.strided:
+            data = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            return tuple, ((obj.dtype, *obj.shape, data),)
+        if isinstance(obj, FunctionType):
+            return tuple, ((obj.__code__, obj.__defaults__, obj.__kwdefaults__, obj.__closure__, vars(obj)),)
+        if isinstance(obj, CellType):
+            return tuple, ((obj.cell_contents,) if obj != CellType() else (),)
+        try:
+            reduced: Any = obj.__reduce_ex__(5)
+        except Exception as error:  # of the user's class
+            log.debug("the content of a %s is not known: %s", type(obj).__name__, error)
+            reduced = "not known"
+        return (tuple, ((reduced,),)) if isinstance(reduced, str) else reduced
 
 
 def check_hidden(tasks: Sequence[nn.Module]) -> None:
@@ -102,28 +110,6 @@ def check_hidden(tasks: Sequence[nn.Module]) -> None:
             if any(other.get(name) != first for other in hidden):
                 where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"
                 raise CannotStack(f"the content of {where} differs between the runs")
-
-
-def _parts(value: Any) -> Sequence[Any]:
-    """Return what an object consists of; nothing if it cannot be known, as that of a lock."""
-    if type(value) in (list, tuple):
-        return value
-    if type(value) is dict:
-        return [part for item in value.items() for part in item]
-    if isinstance(value, FunctionType):
-        return [value.__code__, value.__defaults__, value.__kwdefaults__, value.__closure__, vars(value)]
-    if isinstance(value, MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, CellType):
-        return [value.cell_contents] if value != CellType() else []
-    try:
-        reduced: Any = value.__reduce_ex__(4)  # as pickle takes it apart
-    except Exception as error:  # of the user's class
-        log.debug("the content of a %s is not known: %s", type(value).__name__, error)
-        return []
-    if isinstance(reduced, str):
-        return [reduced]
-    return [list(part) if isinstance(part, Iterator) else part for part in reduced]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
 _NUM_TRIED = 3  # updates: the first makes the states of the optimizers, the second traces their steps

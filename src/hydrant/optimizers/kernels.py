@@ -137,42 +137,12 @@ def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
                 kept["mu_product"] = product.cpu()
 
 
-FusedCall = Callable[..., None]
-"""`call(gradients, **numbers)`: applies a gradient for each weight; `numbers` replace those of the group, by the
-argument that a kernel has for them."""
-
-_ARGUMENTS = {"betas.0": "beta1", "betas.1": "beta2"}
-"""The arguments of the kernels whose names differ from the fields of a group."""
-
-
-def argument_of(field: str) -> str:
-    """Return the argument of the kernels for a field such as `lr` or `betas.0`."""
-    return _ARGUMENTS.get(field, field)
+_States = Sequence[Mapping[str, Tensor]]
 
 
 def has_fused_call(optimizer: Optimizer) -> bool:
-    """Return whether `fused_call` knows the kernel of an optimizer, and all its groups use it."""
+    """Return whether `step_fused` knows the kernel of an optimizer, and all its groups use it."""
     return type(optimizer) in _CALLS and all(group.get("fused") for group in optimizer.param_groups)
-
-
-def fused_call(
-    optimizer: Optimizer,
-    group: Mapping[str, Any],
-    weights: Sequence[Tensor],
-    states: Sequence[Mapping[str, Tensor]],
-) -> FusedCall:
-    """Return the call of the kernel that updates weights. The caller counts the steps before.
-
-    Args:
-        optimizer: of a class that `has_fused_call`.
-        group: its param group with the numbers.
-        weights: of one dtype, on one device.
-        states: of the weights.
-
-    Raises:
-        KeyError: a state lacks a tensor.
-    """
-    return _CALLS[type(optimizer)](group, weights, states)
 
 
 def step_fused(optimizer: Optimizer) -> bool:
@@ -183,16 +153,18 @@ def step_fused(optimizer: Optimizer) -> bool:
     """
     if not has_fused_call(optimizer):
         return False
-    calls = list[tuple[FusedCall, list[Tensor], _States]]()
+    calls = list[tuple[partial[None], list[Tensor], _States]]()
     for group in optimizer.param_groups:
         weights: list[Tensor] = group["params"]
+        if not weights:
+            continue
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         is_one_kind = all(weight.is_cpu for weight in weights) and len({w.dtype for w in weights}) == 1
         if not is_one_kind or len(gradients) < len(weights):
             return False
         states = [optimizer.state.get(weight, {}) for weight in weights]
         try:
-            calls.append((fused_call(optimizer, group, weights, states), gradients, states))
+            calls.append((_CALLS[type(optimizer)](group, weights, states), gradients, states))
         except KeyError:  # such as a momentum that was 0 before
             return False
     with torch.no_grad():
@@ -203,10 +175,7 @@ def step_fused(optimizer: Optimizer) -> bool:
     return True
 
 
-_States = Sequence[Mapping[str, Tensor]]
-
-
-def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
+def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
     kernel: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_  # pyright: ignore
     return partial(
         kernel,
@@ -222,7 +191,7 @@ def _adam(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) 
     )
 
 
-def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
+def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
     kernel: Any = torch._fused_sgd_  # pyright: ignore
     return partial(
         kernel,
@@ -233,7 +202,7 @@ def _sgd(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -
     )
 
 
-def _adagrad(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> FusedCall:
+def _adagrad(group: Mapping[str, Any], weights: Sequence[Tensor], states: _States) -> partial[None]:
     kernel: Any = torch._fused_adagrad_  # pyright: ignore
     return partial(
         kernel,
@@ -244,7 +213,7 @@ def _adagrad(group: Mapping[str, Any], weights: Sequence[Tensor], states: _State
     )
 
 
-_CALLS: Mapping[type[Optimizer], Callable[[Mapping[str, Any], Sequence[Tensor], _States], FusedCall]] = {
+_CALLS: Mapping[type[Optimizer], Callable[..., partial[None]]] = {
     Adam: _adam,
     AdamW: _adam,
     SGD: _sgd,

@@ -14,7 +14,7 @@ from hydrant.batch import widened
 from hydrant.errors import log, typed_line
 from hydrant.optimizers.clipping import norm_ratio
 from hydrant.optimizers.ema import ModelAverage
-from hydrant.optimizers.kernels import FusedCall, argument_of, fused_call, has_fused_call
+from hydrant.optimizers.kernels import has_fused_call, step_fused
 from hydrant.optimizers.scheduled_fields import metric_prefix, set_field
 from hydrant.training.compile.base import unwrap_step
 from hydrant.training.compile.compiled_step import optimizer_name
@@ -74,8 +74,7 @@ class StackedOptimizer:
         self._differing = list(map(_differing, groups))
         self._copy_numbers = stack_lanes.LaneNumbers(self._device)
         is_fused = self._is_flat and has_fused_call(first) and self._device.type == "cpu"
-        self._rows = self._make_rows() if is_fused else []
-        self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
+        self._rows = self._of_rows() if is_fused else []
         self._program = None if is_fused else self._traced(numbers)
         for slot in (slot for slots in self._slots for slot in slots):
             slot.show()
@@ -106,29 +105,28 @@ class StackedOptimizer:
 
     # ---- row by row
 
-    def _make_rows(self) -> list[list[FusedCall]]:
-        """Return the call of the fused kernel for each group of weights, and for each lane in it."""
-        rows = list[list[FusedCall]]()
-        for position, slots in enumerate(self._slots):
-            for slot in slots:
-                num_lanes = len(slot.values)
-                states = [{key: value[n] for key, value in slot.state.items()} for n in range(num_lanes)]
-                groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
-                values = zip(groups, slot.values.unbind(), states, strict=True)
-                rows.append(
-                    [fused_call(self._optimizers[0], group, [row], [state]) for group, row, state in values]
-                )
-        return rows
+    def _of_rows(self) -> list[Optimizer]:
+        """Return an optimizer of each lane whose weights are the rows of the slots, for its fused kernel."""
+        optimizers = list[Optimizer]()
+        for n, optimizer in enumerate(self._optimizers):
+            groups, state = list[dict[str, Any]](), dict[Any, Any]()
+            for group, slots in zip(optimizer.param_groups, self._slots, strict=True):
+                groups.append({**group, "params": [slot.values[n] for slot in slots]})
+                for row, slot in zip(groups[-1]["params"], slots, strict=True):
+                    state[row] = {key: value[n] for key, value in slot.state.items()}
+            optimizers.append(_shadow(optimizer, groups, state))
+        return optimizers
 
     def _step_rows(self, numbers: Numbers) -> None:
-        gradients = [gradient for group in self._gradients() for gradient in group]
-        scheduled = [numbers[n] for n, slots in enumerate(self._slots) if slots]
-        for count in self._counts:
-            count.add_(1)
-        for calls, gradient, fields in zip(self._rows, gradients, scheduled, strict=True):
-            arguments = [argument_of(field) for field in fields]
-            for call, row, *values in zip(calls, gradient.unbind(), *fields.values(), strict=True):
-                call([row], **dict(zip(arguments, values, strict=True)))
+        gradients = self._gradients()
+        for n, optimizer in enumerate(self._rows):
+            for group, of_group, fields in zip(optimizer.param_groups, gradients, numbers, strict=True):
+                for row, gradient in zip(group["params"], of_group, strict=True):
+                    row.grad = gradient[n]
+                for field, values in fields.items():
+                    set_field(group, field, values[n])
+            is_done = step_fused(optimizer)
+            assert is_done
 
     # ---- one program for all lanes
 

@@ -88,7 +88,7 @@ _ANY_VALUE = ("seed", "name", "claim", "tags", "notes", "init_from", "init_stric
 _ANY_GROUPS = ("scheduler.", "schedules.")
 """Groups in which the lanes may differ in any key."""
 
-_DURATIONS_OF_AVERAGES = ("averaging.start_after", "averaging.start", "averaging.every")
+_DURATIONS_OF_AVERAGES = ("averaging.start", "averaging.every")  # also averaging.start_after
 
 _FRACTIONS = ("averaging.", "optimizer.", "optimizers.", "task.", "model.", "param_groups.")
 """Groups in which the lanes may differ in fractions."""
@@ -109,9 +109,7 @@ def _without_fractions(key: str, value: Any) -> Any:
     """Return the values that must be equal in the lanes of a stack; `...` for a value that may differ."""
     if key in _ANY_VALUE:
         return None if value is None and key.startswith("max_grad") else ...
-    if key.startswith(_ANY_GROUPS):
-        return ...
-    if key in _DURATIONS_OF_AVERAGES:
+    if key.startswith(_ANY_GROUPS + _DURATIONS_OF_AVERAGES):
         return ...
     if key.startswith(_FRACTIONS):
         if isinstance(value, list):

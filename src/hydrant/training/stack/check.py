@@ -3,8 +3,8 @@
 import dataclasses
 import hashlib
 import pickle
-from collections.abc import Generator, Hashable, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Hashable, Sequence
+from contextlib import ExitStack
 from types import CellType, CodeType, FunctionType, NoneType
 from typing import Any
 
@@ -17,7 +17,7 @@ from hydrant.errors import log
 from hydrant.schedules import Plateau
 from hydrant.training.compile.base import Eager
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.micro_batch import build_scratch
+from hydrant.training.prepare.micro_batch import scratch_trainer
 from hydrant.training.stack.forward import plain_attributes
 from hydrant.training.stack.lanes import CannotStack, flat_numbers, named_tensors
 from hydrant.training.stack.optimizer import ELEMENTWISE
@@ -198,32 +198,33 @@ def try_lanes(plans: Sequence[Plan]) -> int:
         CannotStack: they cannot be trained together, or are trained otherwise than alone.
     """
     check_hidden([plan.task for plan in plans])
-    with plans[0].world.process_group(), _trainers(plans) as trainers:
+    with ExitStack() as opened:
+        # The task is compiled when the stack begins.
+        eager = [dataclasses.replace(plan, compilation=Eager(plan.world)) for plan in plans]
+        trainers = [opened.enter_context(scratch_trainer(plan)) for plan in eager]
         half = len(trainers) // 2
-        stacked, alone = trainers[:half], trainers[half:]
-        stack = Stack(stacked)
-        size = stack.bytes_per_lane()
-        before = [_flat(trainer) for trainer in trainers]
+        stack, alone = Stack(trainers[:half]), trainers[half:]
+        size, before = stack.bytes_per_lane(), [_flat(trainer) for trainer in trainers]
         for _ in range(min(_NUM_TRIED, plans[0].clock.total_updates)):
             stack.update(measure=True)
             for trainer in alone:
                 make_update(trainer, measure=True)
         stack.sync()
+        losses = [trainer.meter.read()["loss"] for trainer in trainers]
         changes = [_flat(trainer) - start for trainer, start in zip(trainers, before, strict=True)]
-        for n, (one, other) in enumerate(zip(stacked, alone, strict=True)):
-            _compare_losses(one, other)
-            distance, size_of_change = (changes[n] - changes[half + n]).norm(), changes[half + n].norm()
-            if not bool(distance <= _CHANGE_TOLERANCE * size_of_change):
-                raise CannotStack(f"{type(other.model).__name__} is not changed as it is alone")
+        tolerance = _ROUNDED_LOSS_TOLERANCE if plans[0].precision.is_reduced else _LOSS_TOLERANCE
+        for n in range(half):
+            loss, expected, change = losses[n], losses[half + n], changes[half + n]
+            is_near = abs(loss - expected) <= tolerance * max(abs(expected), 1e-3)  # not if one is NaN
+            if not is_near or not bool((changes[n] - change).norm() <= _CHANGE_TOLERANCE * change.norm()):
+                what = (
+                    "its weights differ" if is_near else f"its loss is {loss:.6g} instead of {expected:.6g}"
+                )
+                message = f"after {_NUM_TRIED} updates, {what}"
+                raise CannotStack(
+                    f"{type(stack.lanes[n].model).__name__} does not train as it does alone: {message}"
+                )
     return size
-
-
-def _compare_losses(stacked: Trainer, alone: Trainer) -> None:
-    one, other = (trainer.meter.read()["loss"] for trainer in (stacked, alone))
-    tolerance = _ROUNDED_LOSS_TOLERANCE if alone.plan.precision.is_reduced else _LOSS_TOLERANCE
-    if not abs(one - other) <= tolerance * max(abs(other), 1e-3):  # also if one is NaN
-        message = f"its loss would be {one:.6g} instead of {other:.6g} after {_NUM_TRIED} updates"
-        raise CannotStack(f"{type(alone.model).__name__} does not train as it does alone: {message}")
 
 
 @torch.no_grad()
@@ -232,17 +233,6 @@ def _flat(trainer: Trainer) -> Tensor:
     return torch.cat(
         [as_real(tensor).reshape(-1).double() for tensor in named_tensors(trainer.task).values()]
     )
-
-
-@contextmanager
-def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
-    with ExitStack() as stack:
-        trainers = list[Trainer]()
-        for plan in plans:
-            eager = dataclasses.replace(plan, compilation=Eager(plan.world))  # compiled when the stack begins
-            trainers.append(build_scratch(eager))
-            stack.callback(trainers[-1].close)
-        yield trainers
 
 
 def _module_signature(module: nn.Module, hidden: HiddenContents) -> Hashable:

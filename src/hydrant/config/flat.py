@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 import yaml
 from omegaconf import Container, OmegaConf
 
-from hydrant.config.schema import INTERVALS
+from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.files.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
@@ -80,6 +80,29 @@ def is_neutral(key: str) -> bool:
     (True, True, False)
     """
     return key in _NEUTRAL or (f"{key}.".startswith(_NEUTRAL_GROUPS) and key not in _NOT_NEUTRAL)
+
+
+def unasked_differences(configs: Sequence[Mapping[str, Any]], asked: Collection[str]) -> dict[str, list[Any]]:
+    """Return the keys that all flat configs have, and in which they differ although nobody asked: with their values.
+
+    Such as the default of a weight decay, which another optimizer changes too. Keys that repeat a run, or change no
+    result, are left out.
+
+    >>> unasked_differences([{"lr": 1, "wd": 0.1}, {"lr": 2, "wd": 0}], asked=["lr"])
+    {'wd': [0.1, 0]}
+    """
+    differing = dict[str, list[Any]]()
+    for key in sorted(set[str].intersection(*map(set[str], configs)) if configs else ()):
+        values = [config[key] for config in configs]
+        is_idle = all(is_idle_interval(key, config) for config in configs)
+        is_left_out = is_idle or is_neutral(key) or is_after_training(key) or key.endswith("_target_")
+        if (
+            not is_left_out
+            and key not in (*asked, *REPETITIONS)
+            and any(value != values[0] for value in values)
+        ):
+            differing[key] = values
+    return differing
 
 
 def _key_orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:

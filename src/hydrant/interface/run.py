@@ -122,13 +122,10 @@ class Run:
             ConfigError: as `model`; the run was trained with data or a task that must be passed again; or there is
                 no such split.
         """
-        saved = self._open(weights)
-        chosen = saved.split(split, "split")
-        from hydrant.interface.process import unchanged_process
-        from hydrant.runs.load import evaluate_saved
+        with self._saved(weights) as saved:
+            from hydrant.runs.load import evaluate_saved
 
-        with unchanged_process():
-            return evaluate_saved(saved, chosen)
+            return evaluate_saved(saved, saved.split(split, "split"))
 
     @known_arguments
     def predict(
@@ -152,11 +149,9 @@ class Run:
             ConfigError: as `evaluate`; or the data of the run cannot read the inputs.
             DataError: a file is damaged.
         """
-        saved = self._open(weights)
-        from hydrant.interface.predictions import collect
-        from hydrant.interface.process import unchanged_process
+        with self._saved(weights) as saved:
+            from hydrant.interface.predictions import collect
 
-        with unchanged_process():
             return collect(saved, inputs, batch_size, probabilities=probabilities)
 
     @contextlib.contextmanager
@@ -168,22 +163,23 @@ class Run:
         Raises:
             ConfigError: as `evaluate`.
         """
-        saved = self._open("last")
-        from hydrant.interface.process import unchanged_process
-        from hydrant.training.checkpoint.content import SavedCheckpoint
-        from hydrant.training.prepare.micro_batch import scratch_trainer
-        from hydrant.training.train_state import restore, saved_state
+        with self._saved("last") as saved:
+            from hydrant.training.checkpoint.content import SavedCheckpoint
+            from hydrant.training.prepare.micro_batch import scratch_trainer
+            from hydrant.training.train_state import restore, saved_state
 
-        content = SavedCheckpoint(saved.checkpoint)
-        with unchanged_process(), scratch_trainer(saved.plan, saved_state(content)) as trainer:
-            restore(trainer, content)
-            yield trainer
+            content = SavedCheckpoint(saved.checkpoint)
+            with scratch_trainer(saved.plan, saved_state(content)) as trainer:
+                restore(trainer, content)
+                yield trainer
 
-    def _open(self, weights: str) -> SavedRun:
+    @contextlib.contextmanager
+    def _saved(self, weights: str) -> Generator[SavedRun]:
+        """Yield the saved run. What then changes in the process is restored."""
         with self._opening(weights) as arguments:
             from hydrant.runs.load import open_run
 
-            return open_run(overrides=(), **arguments)
+            yield open_run(overrides=(), **arguments)
 
     @contextlib.contextmanager
     def _opening(self, weights: str) -> Generator[dict[str, Any]]:

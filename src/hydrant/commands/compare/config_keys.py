@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
-from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral
-from hydrant.config.schema import INTERVALS, REPETITIONS
+from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral, unasked_differences
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
@@ -65,7 +65,12 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if len(values) < 2 or is_neutral(key) or is_after_training(key) or _is_idle(key, begun):
+        if (
+            len(values) < 2
+            or is_neutral(key)
+            or is_after_training(key)
+            or all(is_idle_interval(key, run.config) for run in begun)
+        ):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
@@ -80,20 +85,11 @@ def differing_settings(groups: Sequence[Sequence[Run]], by: Sequence[str]) -> di
     begun = [[run for run in runs if run.state != RunStatus.MISSING] for runs in groups]
     begun = [runs for runs in begun if runs]
     first = [runs[0] for runs in begun]
-    settings: dict[str, list[str]] = {}
-    for key in sorted(set[str].intersection(*(set(run.config) for run in first)) if first else ()):
-        values = list(dict.fromkeys(label(run, key) for run in first))
-        is_setting = not (key in (*by, *REPETITIONS) or is_neutral(key) or is_after_training(key))
-        is_setting = is_setting and not key.endswith("_target_") and not _is_idle(key, first)
-        is_alike_in_each = all(len({label(run, key) for run in runs}) == 1 for runs in begun)
-        if is_setting and len(values) > 1 and is_alike_in_each:
-            settings[key] = values
-    return settings
-
-
-def _is_idle(key: str, runs: Sequence[Run]) -> bool:
-    """Return whether a key is an interval that changes no result."""
-    return key in INTERVALS and all(is_idle_interval(key, run.config) for run in runs)
+    return {
+        key: list(dict.fromkeys(label(run, key) for run in first))
+        for key in unasked_differences([run.config for run in first], by)
+        if all(len({label(run, key) for run in runs}) == 1 for runs in begun)
+    }
 
 
 def is_data_key(key: str) -> bool:
@@ -111,6 +107,11 @@ def label(run: Run, key: str) -> str:
     needed = _NEEDED_BY.get(key, "")
     is_idle = not run.config.get(needed, True)  # the config of a missing run is partial
     return "-" if is_idle or key not in run.config else as_text(run.config[key])
+
+
+def setting_of(run: Run, keys: Sequence[str]) -> str:
+    """Return the values of keys in words: `optimizer=adamw seed=0`; `all runs` without keys."""
+    return " ".join(f"{key}={label(run, key)}" for key in keys) or "all runs"
 
 
 def as_text(value: Any) -> str:

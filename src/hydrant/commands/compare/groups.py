@@ -9,7 +9,13 @@ from functools import cache
 
 import numpy as np
 
-from hydrant.commands.compare.config_keys import effective_repetitions, label, label_order, repetition
+from hydrant.commands.compare.config_keys import (
+    effective_repetitions,
+    label,
+    label_order,
+    repetition,
+    setting_of,
+)
 from hydrant.commands.compare.run import REPEAT, FloatArray, Run
 from hydrant.commands.compare.statistics import UNBOUNDED, Bounds, Difference, Estimate, estimate
 from hydrant.config import metric_keys
@@ -195,8 +201,7 @@ def _table(runs: Sequence[Run], varied: Sequence[str], seed_keys: Sequence[str],
     table: dict[str, dict[str, Run]] = {}
     for run in runs:
         if metric.has_result(run):
-            cell = name_of({key: label(run, key) for key in varied})
-            table.setdefault(cell, {})[seed_of(run, seed_keys)] = run
+            table.setdefault(setting_of(run, varied), {})[seed_of(run, seed_keys)] = run
     return table
 
 

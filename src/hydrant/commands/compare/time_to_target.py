@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydrant.commands.compare.config_keys import label, repetition
+from hydrant.commands.compare.config_keys import repetition, setting_of
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.training.early_stopping import Target
 
@@ -121,15 +121,11 @@ def profiles(
         # by submission, workload and study: the times of the trials
         submissions: dict[str, dict[str, dict[str, list[float]]]] = {}
         for run in (run for run in runs if run.state != REPEAT):
-            workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
-            studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
+            workloads = submissions.setdefault(setting_of(run, submission_keys), {})
+            studies = workloads.setdefault(setting_of(run, workload_keys), {})
             studies.setdefault(repetition(run), []).append(times[run.name][unit])
         by_unit[unit] = profile({
             submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
             for submission, workloads in submissions.items()
         })  # fmt: skip
     return by_unit
-
-
-def _joined_labels(run: Run, keys: Sequence[str]) -> str:
-    return " ".join(f"{key}={label(run, key)}" for key in keys) or "all"

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides, swept_values
 from hydrant.config.compose import JobComposer
-from hydrant.config.flat import flatten, is_after_training, is_neutral
+from hydrant.config.flat import is_neutral
 from hydrant.config.groups import group_options
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, quoted, shown
@@ -75,31 +75,6 @@ def _short_names(contenders: Sequence[Sequence[str]]) -> list[str]:
     if is_option and all(len(words) == 1 for words in unshared):
         return [words[0].partition("=")[2] for words in unshared]
     return [" ".join(words or every) or "defaults" for words, every in zip(unshared, contenders, strict=True)]
-
-
-def also_differing(
-    configs: Mapping[str, Mapping[str, Any]], asked: Collection[str]
-) -> dict[str, dict[str, str]]:
-    """Return the keys that all contenders have, and in which they differ although nobody asked: with their values.
-
-    Such as the default of a weight decay, which another optimizer changes too.
-
-    Args:
-        configs: of each contender.
-        asked: keys of overrides and of the tuning.
-
-    >>> configs = {"adamw": {"optimizer": {"lr": 1, "wd": 0.01}}, "sgd": {"optimizer": {"lr": 2, "wd": 0}}}
-    >>> also_differing(configs, ["optimizer.lr"])
-    {'optimizer.wd': {'adamw': '0.01', 'sgd': '0'}}
-    """
-    flat = {name: flatten(config) for name, config in configs.items()}
-    shared = set[str].intersection(*(set(values) for values in flat.values())) if flat else set[str]()
-    texts = {key: {name: shown(values[key]) for name, values in flat.items()} for key in sorted(shared)}
-    return {
-        key: values for key, values in texts.items()
-        if len(set(values.values())) > 1 and key not in (*asked, *REPETITIONS)
-        and not (is_neutral(key) or is_after_training(key) or key.endswith("_target_"))
-    }  # fmt: skip
 
 
 def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:

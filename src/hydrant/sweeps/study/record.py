@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from hydrant.config.flat import flatten
+from hydrant.config.flat import flatten, unasked_differences
 from hydrant.config.metric_keys import bounds_of
 from hydrant.errors import ConfigError, shown
 from hydrant.files.atomic_write import replace_file, write_json
@@ -17,7 +17,7 @@ from hydrant.records.files import StudyFile
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.sweeps.study import report
 from hydrant.sweeps.study.answer import RESULT, read_study
-from hydrant.sweeps.study.contenders import also_differing, key_of
+from hydrant.sweeps.study.contenders import key_of
 from hydrant.sweeps.study.protocol import Protocol
 from hydrant.sweeps.study.ranges import CPU, WALL, first_settings
 from hydrant.sweeps.study.rounds import FreshSeeds, Tuned, Tuning
@@ -235,9 +235,9 @@ class Record:
             if len({metric.partition("/")[0] for metric in metrics}) == 1:
                 same = "the same one chose the settings and judges them, with other seeds"
                 texts.append(f"Another split: {same}.")
-        differing = also_differing(self._configs(), [*self.protocol.keys, *self._given_keys()])
-        for key, values in differing.items():
-            pairs = ", ".join(f"{name} {value}" for name, value in values.items())
+        configs, asked = self._configs(), [*self.protocol.keys, *self._given_keys()]
+        for key, values in unasked_differences([*map(flatten, configs.values())], asked).items():
+            pairs = ", ".join(f"{name} {shown(value)}" for name, value in zip(configs, values, strict=True))
             texts.append(f"Equal values of {key}, in which they differ too: {pairs}.")
         texts.append("Other data, models, durations and batch sizes.")
         return texts

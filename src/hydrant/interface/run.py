@@ -226,12 +226,10 @@ def load_run(
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
     """Return the objects that were given, by config group. A pair of data sets becomes a `Data`."""
-    match data:
-        case (train, val):
-            from hydrant.data import Data, dataset_source
+    if isinstance(data, tuple):
+        from hydrant.data import Data, dataset_source
 
-            data = Data(dataset_source(train), dataset_source(val))
-        case _:
-            pass
+        train, val = map(dataset_source, data)
+        data = Data(train, val)
     objects = {"model": model, "data": data, "task": task}
     return {group: value for group, value in objects.items() if value is not None}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.errors import ConfigError, Interrupted, recorded_error, why_no_folder
+from hydrant.errors import ConfigError, Interrupted, recorded_error
 from hydrant.interface.arguments import known_arguments
 from hydrant.interface.config import Config
 from hydrant.interface.run import Run, passed_objects
@@ -75,14 +75,10 @@ def train(
 
 
 def _execute(job: Job) -> RunResult:
-    """Make the run folder and execute the job. Remove the folder if the job is refused."""
+    """Execute the job. Remove its new folder if it is refused."""
     from hydrant.runs.execute import execute
 
     new_folders = missing_folders(job.folder)
-    try:
-        job.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("folder", f"{why_no_folder(job.folder, error)}", remedy="give another") from error
     result = execute(job)
     if result.status == RunStatus.REFUSED:
         remove_if_empty(new_folders)

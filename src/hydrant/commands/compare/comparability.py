@@ -29,14 +29,14 @@ class ComparisonWarning:
 
 
 def find_warnings(
-    runs: Sequence[Run], groups: Sequence[Group], other_keys: Sequence[str], metric: Metric,
-    of_effects: Sequence[str] = (),
+    runs: Sequence[Run], groups: Sequence[Group], metric: Metric, of_effects: Sequence[str],
+    times: Mapping[str, Mapping[str, float]],
 ) -> list[ComparisonWarning]:  # fmt: skip
     """Return the warnings about runs and groups.
 
     Args:
-        other_keys: those that differ between runs but form no groups.
         of_effects: what the effects of a factorial leave out.
+        times: to the target, by run and unit.
     """
     warnings = [*_excluded(runs), *_conditions(runs, metric), *_unbalanced(groups, of_effects)]
     if twice := [run for run in runs if run.is_read_twice]:
@@ -45,7 +45,7 @@ def find_warnings(
     missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
     if missing:
         warnings.append(("results", f"no run with {_listed(missing, _MAX_NAMES)}"))
-    warnings += [*_ended_by_hooks(runs, metric), *_without_result(runs, metric)]
+    warnings += [*_ended_by_hooks(runs, metric), *_without_result(runs, metric), *_unknown_times(runs, times)]
     return [ComparisonWarning(about, text) for about, text in warnings]
 
 
@@ -124,13 +124,13 @@ def _reason(run: Run, metric: Metric) -> str:
     return f"finished without {metric.name}"
 
 
-def find_unknown_times(
-    runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]
-) -> list[ComparisonWarning]:
-    """Return a warning for each unit without an AlgoPerf score, because a run reached the target at an unknown time."""
-    text = "no AlgoPerf score in {}, because it is unknown when these runs reached the target: {}"
-    unknown = {unit: [r for r in runs if times and math.isnan(times[r.name][unit])] for unit in UNITS}
-    return [ComparisonWarning("target", text.format(u, _names(of, runs))) for u, of in unknown.items() if of]
+def _unknown_times(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> _Texts:
+    """Yield the units without an AlgoPerf score, because a run reached the target at an unknown time."""
+    timed = [run for run in runs if run.name in times]
+    for unit in UNITS:
+        if unknown := [run for run in timed if math.isnan(times[run.name][unit])]:
+            text = f"no AlgoPerf score in {unit}, because it is unknown when these runs reached the target"
+            yield "target", f"{text}: {_names(unknown, timed)}"
 
 
 def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> _Texts:

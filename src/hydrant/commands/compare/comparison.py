@@ -7,12 +7,11 @@ from functools import cached_property
 
 from hydrant.checks import check_known
 from hydrant.commands.compare import ranking, studied
-from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
+from hydrant.commands.compare.comparability import ComparisonWarning, find_warnings
 from hydrant.commands.compare.config_keys import differing_keys, mark_uncounted, repetitions_of
 from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs, missing_cells
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import SEVERAL, Run
-from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
 from hydrant.commands.compare.verdicts import tuning
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
@@ -62,11 +61,6 @@ class Comparison:
     @property
     def metric(self) -> Metric:
         return self.terms.metric
-
-    @property
-    def lead(self) -> Difference | None:
-        """The winner minus the runner-up."""
-        return self.winner and self.runner_up and ranking.difference(self.winner, self.runner_up)
 
     @cached_property
     def group_times(self) -> Mapping[str, GroupTime]:
@@ -135,11 +129,11 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     verdict = of_one_quantity(answer, counted, terms.metric)
     verdict = of_one_quantity(verdict, tested, validation) if over else verdict
     times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
-    warnings = find_warnings(tested, groups, other_keys, asked, factorial.left_out if factorial else ())
+    warnings = find_warnings(tested, groups, asked, factorial.left_out if factorial else (), times)
     return Comparison(
-        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline,
-        warnings + find_unknown_times(choice.runs, times), *missing_cells(groups), times, choice, verdicts,
-        studied.limited(verdict, study, asked.name), factorial if verdict is answer else None, study,
+        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings,
+        *missing_cells(groups), times, choice, verdicts, studied.limited(verdict, study, asked.name),
+        factorial if verdict is answer else None, study,
     )  # fmt: skip
 
 

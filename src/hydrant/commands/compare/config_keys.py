@@ -65,12 +65,8 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if (
-            len(values) < 2
-            or is_neutral(key)
-            or is_after_training(key)
-            or all(is_idle_interval(key, run.config) for run in begun)
-        ):
+        is_idle = all(is_idle_interval(key, run.config) for run in begun)
+        if len(values) < 2 or is_idle or is_neutral(key) or is_after_training(key):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)

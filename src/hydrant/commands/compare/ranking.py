@@ -165,9 +165,6 @@ def choose_best(
     """
     if not over:
         return Choice(runs, metric, {})
-    if shared := [key for key in over if key in by]:
-        message = f"{shared[0]} is in --by, so it forms groups"
-        raise ConfigError("--best-over", message, remedy="name a key whose best value each group takes")
     if validation.is_test:
         raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
     counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]

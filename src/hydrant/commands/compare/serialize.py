@@ -7,9 +7,8 @@ from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.ranking import passed_over
 from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.sections import FIGURES, RUNS, Section, objectives, run_to_dict, sections_of
+from hydrant.commands.compare.sections import FIGURES, RUNS, objectives, run_to_dict, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
@@ -34,17 +33,12 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "mode": c.metric.mode,
             "confidence": CONFIDENCE,
             "interval": "Student's t",
-            "test": "t-test, paired where there are pairs, corrected by Holm",
             "verdict": asdict(c.verdict),
             "study": c.study and asdict(c.study),
             "factorial": c.factorial and _factorial(c.factorial),
             "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
             "winner": c.winner and c.winner.name,
-            "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
-            "runner_up": c.runner_up and c.runner_up.name,
-            "lead": c.lead and asdict(c.lead),
             "baseline": c.baseline and c.baseline.name,
-            "is_baseline_given": c.question.baseline is not None,
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c) for group in c.groups],
             "num_samples": _num_samples(c.runs),
@@ -53,7 +47,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "objectives": [asdict(objective) for objective in objectives(c.runs)],
             "profiles": {unit: asdict(profile) for unit, profile in c.profiles.items()},
             "verdicts": asdict(c.verdicts),
-            "sections": [_section(section) for section in sections_of(c) if section.name != RUNS],
+            "sections": [asdict(section) for section in sections_of(c) if section.name != RUNS],
         }
     )
 
@@ -92,12 +86,6 @@ def _factorial(factorial: Factorial) -> dict[str, Any]:
             change = row.pop(field)
             row |= {key: change[key] for key in ("num_pairs", "mean", "low", "high", "p", "p_holm")}
     return plain
-
-
-def _section(section: Section) -> dict[str, Any]:
-    fields = ("name", "caption", "titles", "rows", "num_labels", "best", "ranks")
-    tables = [{field: getattr(table, field) for field in fields} for table in section.tables]
-    return {"name": section.name, "title": section.title, "sentences": section.sentences, "tables": tables}
 
 
 def _group(group: Group, comparison: Comparison) -> dict[str, Any]:

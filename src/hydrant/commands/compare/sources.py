@@ -5,7 +5,6 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +90,7 @@ def _read_run(folder: Path) -> Run:
 
 
 def read_runs(
-    words: Sequence[str],
-    by: Sequence[str] = (),
-    tell: Callable[[str], None] = notice,
+    words: Sequence[str], by: Sequence[str] = (), tell: Callable[[str], None] = notice
 ) -> list[Run]:
     """Read the runs of all words, each once; named after their folders if these names differ.
 
@@ -104,7 +101,11 @@ def read_runs(
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _with_short_names(_read(words, partial(_read_same_question, by=by, tell=tell)))
+    runs = _read(words, by, tell)
+    names = [run.title or Path(run.name).name for run in runs]
+    if len(set(names)) < len(runs):
+        return runs
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def read_runs_by_path(words: Sequence[str]) -> list[Run]:
@@ -113,32 +114,21 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _read(words, partial(_read_word, tell=notice))
+    return _read(words, None, notice)
 
 
-def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
+def _read(words: Sequence[str], by: Sequence[str] | None, tell: Callable[[str], None]) -> list[Run]:
     if not words:
         example = run_folder.newest_folders("hydrant compare multirun/lr_study")
         raise ConfigError("RUNS", remedy=f"give run folders, sweeps or globs{example}")
-    runs = {run.name: run for word in words for run in read_word(word)}
+    runs = {run.name: run for word in words for run in _read_word(word, by, tell)}
     if not runs:
         remedy = "give run folders, which hold config.yaml"
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}", remedy=remedy)
     return _without_copies(list(runs.values()))
 
 
-def _read_same_question(word: str, by: Sequence[str], tell: Callable[[str], None]) -> Sequence[Run]:
-    runs, folder = _read_word(word, tell), Path(word)
-    is_job_or_sweep = run_folder.is_run_folder(folder) or (folder / run_folder.SWEEP_PLAN).exists()
-    if is_job_or_sweep or not folder.is_dir():
-        return runs
-    kept, left_out = same_question(runs, by)
-    if left_out:
-        tell(f"{left_out}; hydrant compare {shlex.quote(f'{folder}/*')} compares all runs of {word}")
-    return kept
-
-
-def _read_word(word: str, tell: Callable[[str], None]) -> Sequence[Run]:
+def _read_word(word: str, by: Sequence[str] | None, tell: Callable[[str], None]) -> Sequence[Run]:
     if word.startswith(WANDB_PREFIX):
         from hydrant.commands.compare.wandb_source import read_wandb_runs  # uses the W&B SDK
 
@@ -147,7 +137,14 @@ def _read_word(word: str, tell: Callable[[str], None]) -> Sequence[Run]:
     if not paths:
         remedy = near_folders(Path(word)) or "give run folders, sweeps or globs of them"
         raise ConfigError("RUNS", f"{word!r} is not a folder", remedy=remedy)
-    return [run for path in paths for run in _read_below(path, tell)]
+    runs, folder = [run for path in paths for run in _read_below(path, tell)], Path(word)
+    is_job_or_sweep = run_folder.is_run_folder(folder) or (folder / run_folder.SWEEP_PLAN).exists()
+    if by is None or is_job_or_sweep or not folder.is_dir():
+        return runs
+    kept, left_out = same_question(runs, by)
+    if left_out:
+        tell(f"{left_out}; hydrant compare {shlex.quote(f'{folder}/*')} compares all runs of {word}")
+    return kept
 
 
 def _read_below(path: Path, tell: Callable[[str], None]) -> list[Run]:
@@ -202,11 +199,3 @@ def _without_copies(runs: Sequence[Run]) -> list[Run]:
             address = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
             kept.append(replace(run, is_read_twice=True, summary={**run.summary, **address}))
     return kept
-
-
-def _with_short_names(runs: list[Run]) -> list[Run]:
-    """Return the runs with the names of their folders, if these differ."""
-    names = [run.title or Path(run.name).name for run in runs]
-    if len(set(names)) < len(runs):
-        return runs
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]

@@ -92,18 +92,6 @@ def test_seeds_of_the_other_groups_are_missing(tmp_path: Path, comparing: Compar
     assert warning_texts(comparison) == "no run with seed 2 in optimizer=lion"
 
 
-def test_combinations_without_a_run_are_missing(planted: Path, comparing: Compare, tmp_path: Path) -> None:
-    comparison = comparing(planted)
-    assert comparison.num_cells == 6
-    assert comparison.missing == [
-        {"optimizer": "lion", "scheduler": "cosine"},
-        {"optimizer": "sgd", "scheduler": "wsd"},
-    ]
-    for n in range(5):
-        write_run(tmp_path / f"{n}", {"optimizer.lr": 0.1 * n, "scheduler.warmup": n}, 0.9)
-    assert comparing(tmp_path).missing == [], "a random search is not a grid"
-
-
 Cells = Mapping[str, Sequence[str]]
 """The runs of each optimizer as `precision seed`, such as `fp32 0`; the results differ with all three."""
 

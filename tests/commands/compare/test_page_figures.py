@@ -229,15 +229,16 @@ def test_filtered_runs_are_not_shown_as_missing(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text("filtered out")
 
 
-def test_schedules_are_shown_as_planned(
+def test_schedules_are_shown_as_logged(
     comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    """For a run without schedule.json, the single logged point is a dot."""
+    """A single logged point is a dot."""
     for name, scheduler in {"a": "cosine", "b": "wsd", "c": "linear"}.items():
         folder = write_run(tmp_path / name, {"scheduler": scheduler}, 0.9, num_rows=2)
         if name != "c":
-            points = {"updates": [0, 10, 99], "values": {"lr": [0.0, 1.0, 0.5], "weight_decay": [1, 1, 1]}}
-            (folder / "schedule.json").write_text(json.dumps(points))
+            rows = [{"num_updates": n, "optim/lr": 1 / n, "optim/weight_decay": 1} for n in (1, 10, 99)]
+            rows = [*rows, {"num_updates": 100, "val/accuracy": 0.9}]
+            (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     comparison = comparing(tmp_path)
     write_page(comparison, tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")

@@ -9,7 +9,7 @@ from hydrant.checks import check_known
 from hydrant.commands.compare import ranking, studied
 from hydrant.commands.compare.comparability import ComparisonWarning, find_warnings
 from hydrant.commands.compare.config_keys import differing_keys, mark_uncounted, repetitions_of
-from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs, missing_cells
+from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs
 from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
@@ -49,8 +49,6 @@ class Comparison:
     runner_up: Group | None
     baseline: Group | None  # the winner, if none is asked for
     warnings: Sequence[ComparisonWarning]
-    num_cells: int  # combinations of the groups' labels
-    missing: Sequence[Mapping[str, str]]  # combinations without a run
     times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
     choice: ranking.Choice  # of `--best-over`
     verdicts: Verdicts
@@ -131,8 +129,8 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     times = {run.name: time_to_target(run, question.goal) for run in choice.runs} if question.goal else {}
     warnings = find_warnings(tested, groups, asked, factorial.left_out if factorial else (), times)
     return Comparison(
-        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings,
-        *missing_cells(groups), times, choice, verdicts, studied.limited(verdict, study, asked.name),
+        question, terms, choice.runs, keys, by, groups, winner, runner_up, baseline, warnings, times,
+        choice, verdicts, studied.limited(verdict, study, asked.name),
         factorial if verdict is answer else None, study,
     )  # fmt: skip
 

@@ -34,8 +34,7 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     metrics = _metrics(c)
     limit = _limit(len(metrics) * len(c.runs))
     means_limit = _limit(len(metrics) * 3 * len(c.groups))  # with both ends of the interval
-    of_optimizers = {m for run in c.runs for m in (*run.schedules, *run.series) if m.startswith("optim/")}
-    scheduled = [m for m in of_optimizers if not m.endswith(_MEASURED)]
+    scheduled = [m for m in metrics if m.startswith("optim/") and not m.endswith(_MEASURED)]
     return {
         "metrics": metrics,
         "limit": limit,
@@ -70,11 +69,9 @@ def _metrics(c: Comparison) -> list[str]:
 
 
 def _schedules(runs: Sequence[Run], metric: str, limit: int) -> list[dict[str, Any]]:
-    """Return the different schedules of a group: as planned, or as logged if there is no plan."""
-    planned = [_thinned(run.schedules[metric], limit) for run in runs if metric in run.schedules]
-    logged = [_thinned(run.series[metric], limit) for run in runs if metric in run.series]
-    distinct = {json.dumps(curve): curve for curve in planned or logged if curve is not None}
-    return list(distinct.values())
+    """Return the different schedules of a group, as logged."""
+    logged = [_thinned(run.series.get(metric), limit) for run in runs]
+    return list({json.dumps(curve): curve for curve in logged if curve is not None}.values())
 
 
 def thinning_indices(values: FloatArray, limit: int) -> list[int]:

@@ -1,6 +1,5 @@
 """Groups of runs by config keys: their results, the range that their means stay in, and the runs that are missing."""
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -373,23 +372,6 @@ def _axes(labels: Sequence[str]) -> list[list[int]]:
         if all(len({*zip(key, other, strict=True)}) > max(key) + 1 for other in axes):
             axes.append(key)
     return axes
-
-
-def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
-    """Return the number of combinations of the groups' labels, and the combinations without any run.
-
-    The list is empty for trials of a study and if fewer than half of the combinations have a run: they form no grid.
-    """
-    if not groups:
-        return 0, []
-    axes = {key: list(dict.fromkeys(group.labels[key] for group in groups)) for key in groups[0].labels}
-    present = {tuple(group.labels.values()) for group in groups if set(group.states) != {RunStatus.MISSING}}
-    num_cells = math.prod(map(len, axes.values()))
-    is_search = any("trial" in run.summary for group in groups for run in group.runs)
-    if is_search or 2 * len(present) < num_cells:
-        return num_cells, []
-    cells = itertools.product(*axes.values())
-    return num_cells, [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]
 
 
 def bounds_of(metric: str, runs: Sequence[Run]) -> Bounds:

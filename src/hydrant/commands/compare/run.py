@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from hydrant.clock import Steps
 from hydrant.config.metric_keys import LOSS_OF_BATCH
-from hydrant.errors import RecordError
-from hydrant.files.read_file import read_json
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,29 +44,6 @@ def _series(updates: Sequence[float], values: Sequence[float | None]) -> Series:
     return Series(np.array(updates, dtype=float), np.array(values, dtype=float))  # None becomes NaN
 
 
-class _Plan(Struct):
-    updates: list[float]
-    values: dict[str, list[float | None]]
-
-
-def read_schedules(file: Path) -> dict[str, Series]:
-    """Return the planned schedules by metric; empty for a run that has not ended.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
-    remedy = "remove it"
-    plan = read_json(file, _Plan, remedy)
-    if plan is None:
-        return {}
-    updates, values = plan.updates, plan.values
-    for name, curve in values.items():
-        if len(curve) != len(updates):
-            counts = f"{name} has {len(curve)} values for {len(updates)} updates"
-            raise RecordError(f"{file} is damaged ({counts})", remedy=remedy)
-    return {f"optim/{name}": _series(updates, curve) for name, curve in values.items()}
-
-
 def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:
     """Return the time of the last row in unix seconds, 0 if unknown."""
     return float(rows[-1].get("time") or 0.0) if rows else 0.0
@@ -95,7 +69,6 @@ class Run:
     overrides: Mapping[str, str]  # by key, as written
     summary: Mapping[str, Any]
     series: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric
-    schedules: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric, such as optim/lr
     error: str = ""
     has_own_name: bool = False  # False for a job of a sweep, whose name consists of its overrides
     title: str = ""  # replaces the name where the titles of all runs differ; "": the name of the folder

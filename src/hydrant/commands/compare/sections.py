@@ -182,7 +182,6 @@ VERDICT, RUNS = "verdict", "runs"
 _GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "its interval", "p", "p (Holm)",
                  "without result")  # fmt: skip
 _MAX_ERROR = 100  # characters of an error in the table
-_MAX_CELLS = 6  # missing cells that are named
 _MAX_KEYS = 4  # in which the groups differ too, that are named
 _MAX_RUNS = 20  # in the terminal without --details
 
@@ -237,7 +236,7 @@ def _groups(c: Comparison) -> Section:
         page_only=[places[title] for title in ("its interval", "p", "without result")],
         dispensable=[places[title] for title in ("median", "best", "std")],
     )  # fmt: skip
-    sentences = [*_also_differing(c), *_missing(c), *_legend(c)]
+    sentences = [*_also_differing(c), *_legend(c)]
     return Section("groups", "Groups", sentences, [table], has_heading=False)
 
 
@@ -283,12 +282,6 @@ def _legend(c: Comparison) -> list[str]:
             "(--baseline chooses beforehand)."
         )
     return [*legend, *([c.caution] if c.caution else [])]
-
-
-def _missing(c: Comparison) -> list[str]:
-    cells = "; ".join(" ".join(f"{k}={v}" for k, v in cell.items()) for cell in c.missing[:_MAX_CELLS])
-    text = f"missing: {len(c.missing)} of {c.num_cells} combinations have no run: {cells}"
-    return [f"{text}{'; ...' * (len(c.missing) > _MAX_CELLS)}"] if c.missing else []
 
 
 def _target(c: Comparison) -> list[Section]:

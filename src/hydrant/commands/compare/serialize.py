@@ -15,7 +15,7 @@ from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
 from hydrant.records.answers import Compare, Compared
 
-_PLAIN = ("moment", "keys", "by", "caution", "num_cells", "missing")
+_PLAIN = ("moment", "keys", "by", "caution")
 _CHOICE = ("values", "judged_on", "sentence")
 _PLAIN_OF_GROUP = ("labels", "num_runs", "num_seeds", "averaged_over", "cells", "left_out", "shortfall", "states",
                    "best")  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from hydrant.checks import near_folders
 from hydrant.commands.compare.config_keys import as_text, is_data_key
-from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, read_schedules, series_by_metric
+from hydrant.commands.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, first_few
 from hydrant.runs import folder as run_folder
@@ -82,11 +82,10 @@ def _read_run(folder: Path) -> Run:
     facts = record.state, config, record.choices, record.summary
     run = Run(name, *facts, error=record.error, has_own_name=has_own_name, folder=folder)
     try:
-        rows, schedules = read_metrics(folder), read_schedules(folder / run_folder.SCHEDULE_VALUES)
+        rows = read_metrics(folder)
     except RecordError as error:
         return replace(run, state=RunStatus.DAMAGED, error=str(error))
-    series = series_by_metric(rows)
-    return replace(run, series=series, schedules=schedules, last_logged=last_logged(rows))
+    return replace(run, series=series_by_metric(rows), last_logged=last_logged(rows))
 
 
 def read_runs(

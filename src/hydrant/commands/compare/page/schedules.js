@@ -4,7 +4,7 @@ function schedulesSection() {
   const names = Object.keys(DATA.curves.schedules);
   if (!names.length) return;
   const chosen = choicesOf("schedules", { metric: oneOf(names) });
-  const shown = section("schedules", "Schedules", h("p", { class: "note" }, "As planned; as logged for runs without schedule.json. Equal schedules are drawn once. Each plot has its own vertical axis."));
+  const shown = section("schedules", "Schedules", h("p", { class: "note" }, "As logged. Equal schedules are drawn once. Each plot has its own vertical axis."));
   const redraw = figure(shown, {
     name: "schedules", label: "Schedules", legend: false,
     controls: [choice("Field", names, chosen.metric, (value) => { chosen.metric = value; redraw(); })],

@@ -19,7 +19,7 @@ from torch import Tensor
 from training_runs import Train, whole_and_resumed
 
 from hydrant.data.tokens import cut_documents, with_cuts
-from hydrant.models.transformer import attend_in_documents
+from hydrant.models.gpt import attend_in_documents
 
 Made = tuple[Tensor, list[Tensor]]
 HEADS, SIZE = 4, 8
@@ -137,7 +137,7 @@ def test_memory_grows_with_the_length() -> None:
 
 
 def test_a_mask_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("hydrant.models.transformer.causal_document_mask")
+    monkeypatch.delattr("hydrant.models.gpt.causal_document_mask")
     model, tokens = gpt(zero_init=False), torch.randint(VOCAB_SIZE, (2, 16))
     numbers = np.array([[0] * 9 + [1] * 7, [0] * 16])
     assert model({"tokens": tokens, "documents": with_cuts(numbers, torch.from_numpy)}).isfinite().all()

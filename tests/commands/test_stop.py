@@ -19,8 +19,7 @@ from run_folders import summary
 
 from hydrant import cli
 from hydrant.runs import lock
-from hydrant.runs.lock import LEASE, exclusive, this_machine
-from hydrant.runs.stopping import ASKED, ask_to_stop
+from hydrant.runs.lock import ASKED, LEASE, ask_to_stop, exclusive, this_machine
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 

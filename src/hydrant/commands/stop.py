@@ -12,8 +12,7 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.records.answers import Stop, Stopped
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
-from hydrant.runs.lock import is_held, is_in_use, leasing_process, locking_process
-from hydrant.runs.stopping import CannotStop, ask_to_stop
+from hydrant.runs.lock import CannotStop, ask_to_stop, is_held, is_in_use, leasing_process, locking_process
 from hydrant.sweeps.executors import cancel
 from hydrant.sweeps.plan import at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell

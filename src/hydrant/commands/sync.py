@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hydrant.checks import near_folders
 from hydrant.config.command_line import Flags
@@ -60,12 +60,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def read_records(path: Path) -> list[Any]:
-    """Return the complete records of a run's file. Arguments and errors are those of `each_record`."""
-    return list(each_record(path))
-
-
-def each_record(path: Path) -> Iterator[Any]:
-    """Yield the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
+    """Return the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
 
     Raises:
         RecordError: the file is damaged, or has the format of another version of W&B.
@@ -76,13 +71,15 @@ def each_record(path: Path) -> Iterator[Any]:
     data = read_bytes(path) or b""
     if data and not data.startswith(_HEADER):
         raise RecordError(f"{path} does not have the format of W&B 0.31", remedy="`wandb sync` may read it")
+    records = list[Any]()
     for content in _contents(data):
         record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
         try:
             record.ParseFromString(content)
         except DecodeError as error:
             raise RecordError(f"{path} is damaged ({first_line(error)})") from error
-        yield record
+        records.append(record)
+    return records
 
 
 def write_records(path: Path, records: Iterable[Any]) -> None:
@@ -177,7 +174,7 @@ def _missing_rows(records: Sequence[Any], part: Path, folder: Path) -> list[dict
         RecordError: metrics.jsonl or another part is damaged.
     """
     parts = {*folder.glob("wandb/*run-*/run-*.wandb"), *part.parents[1].glob(f"*run-*/{part.name}")}
-    begins = [_begin(each_record(other)) for other in parts - {part}]  # online ones too
+    begins = [_begin(read_records(other)) for other in parts - {part}]  # online ones too
     begin = _begin(records)
     end = min((other for other in begins if other > begin), default=math.inf)
     items = [item for record in records for item in record.history.item]
@@ -221,8 +218,6 @@ def _summarized(value: float, before: dict[str, float] | float | None) -> dict[s
         return value
     return {name: _KEPT[name](before[name], value) for name in before}
 
-
-State = Literal["sent", "waiting", "already sent", "left out", "failed"]
 
 _TEMPORARY = Path("wandb", ".sync")  # holds copies of parts during an upload
 _NUM_ROWS = """query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -416,12 +411,8 @@ def _account() -> Account:
         ConfigError: there is no API key, or the server does not answer.
     """
     with sdk_session():
-        problem = access_problem(_PROBE_SECONDS)
-        if problem is None:
-            try:
-                return Account.configured()
-            except NoAccessError as error:
-                problem = str(error)
+        if (problem := access_problem(_PROBE_SECONDS)) is None:
+            return Account.configured()
     remedy = "log in with `wandb login`, or set WANDB_API_KEY" if "API key" in problem else "try again later"
     raise ConfigError("", f"nothing was uploaded: {problem}", remedy=remedy)
 

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import Composer, JobComposer, composing
-from hydrant.config.hydra_main import parse_flags, primary_of, prints
+from hydrant.config.hydra_main import parse_flags, primary_of, prints, show
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
 from hydrant.imports.lazy import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
@@ -62,8 +62,6 @@ def _show(flags: Namespace, composer: Composer) -> int:
     if console.wants_json():
         remedy = "the config is YAML, so leave the flag out"
         raise ConfigError(console.FLAG, "is for a command that trains", remedy=remedy)
-    from hydrant.config.hydra_main import show
-
     show(flags, composer)
     return console.output_status()
 

@@ -18,8 +18,8 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import RunFolder, is_run_folder
+from hydrant.runs.lock import CannotStop
 from hydrant.runs.resume import describe_changes
-from hydrant.runs.stopping import CannotStop
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded
 from hydrant.sweeps.plan import SUBMITTED

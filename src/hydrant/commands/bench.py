@@ -38,7 +38,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 from hydrant.training.prepare.verify_compile import check_compiled
-from hydrant.training.profiling.costs import matmul_rate, peak_flops, peak_memory_gib, synchronize
+from hydrant.training.profiling.costs import matmul_rate, peak_memory_gib, synchronize
 from hydrant.training.trainer import Trainer
 
 _NUM_COMPARED = 20  # updates whose losses are compared; later, rounding errors have grown
@@ -55,7 +55,6 @@ class Measurement:
     peak_memory_gib: float = 0.0  # CUDA: of tensors after the warm-up; CPU: of the whole process
     flops_per_update: int = 0  # three times the FLOPs of the forward pass
     matmul_flops: float = 0.0  # FLOP/s of a large matrix product in the cell's dtype
-    peak_flops: float | None = None  # half-precision FLOP/s by the data sheet
     tolerance: float = 0.0  # how far results of this precision may differ (Precision.tolerance)
     error: str | None = None  # one line: the cell cannot run, cannot be compiled, or died
     is_refused: bool = False  # the error is a ConfigError, so the config cannot run
@@ -119,18 +118,15 @@ class CellResult:
         return [median(m.update_seconds) for m in self.repeats]
 
     @property
-    def utilization(self) -> dict[str, float | None]:
-        """The model FLOP/s relative to the fastest matrix product, because load only slows it, and to the data sheet.
+    def utilization(self) -> float | None:
+        """The model FLOP/s relative to the fastest matrix product, because load only slows it.
 
-        More than 1 cannot be true: other load had slowed every matrix product, or kernels save operations, as Winograd
-        convolutions do.
+        More than 1 cannot be true, and is None: other load had slowed every matrix product, or kernels save operations,
+        as Winograd convolutions do.
         """
-        first = self.repeats[0]
-        rate = first.flops_per_update / median(self.seconds)
-        return {
-            "mfu_of_matmul": rate / max(m.matmul_flops for m in self.repeats),
-            "mfu_of_data_sheet": None if first.peak_flops is None else rate / first.peak_flops,
-        }
+        rate = self.repeats[0].flops_per_update / median(self.seconds)
+        mfu = rate / max(m.matmul_flops for m in self.repeats)
+        return mfu if mfu <= 1 else None
 
     def figures(self) -> dict[str, float | None]:
         """Return the figures of the table, the CSV file and the picture; empty unless the status is `ok`."""
@@ -153,7 +149,7 @@ class CellResult:
             "graphs": first.compile["graphs"],
             "graph_breaks": len(first.compile["graph_breaks"]),
             "recompiles": len(first.compile["recompiles"]),
-            **{name: mfu if mfu is None or mfu <= 1 else None for name, mfu in self.utilization.items()},
+            "mfu_of_matmul": self.utilization,
             "final_loss": first.loss,
             "loss_difference": self.loss_difference,
         }
@@ -257,7 +253,6 @@ def _train(trainer: Trainer, num_updates: int, warmup: int) -> Measurement:
         peak_memory_gib=_peak_memory_gib(device),
         flops_per_update=3 * plan.flops_per_sample * plan.spec.batch_sizes.value(warmup),
         matmul_flops=matmul_rate(device, _compute_dtype(trainer)),
-        peak_flops=peak_flops(device),
         tolerance=plan.precision.tolerance,
     )
 
@@ -327,7 +322,6 @@ _COLUMNS = {
     "breaks": "{graph_breaks}",
     "recompiles": "{recompiles}",
     "MFU": "{mfu_of_matmul:.1%}",
-    "MFU sheet": "{mfu_of_data_sheet:.1%}",
 }
 """Title and format of each column of the table. A column that is empty in every row is left out."""
 
@@ -335,7 +329,7 @@ LEGEND = """
 ms per update: median of the repeats' medians (range). speed-up: over the eager cell, repeat by repeat (range).
 GiB: peak memory of tensors on CUDA; on a CPU that of the process, including compilation. cold s, warm s: seconds of
 compilation in the first repeat and in those that reuse its code. MFU: three times the FLOPs of the forward pass per
-second, relative to a large matrix product, the fastest of the repeats (sheet: to the data sheet); none if above 1.
+second, relative to a large matrix product, the fastest of the repeats; none if above 1.
 """
 
 _MAX_NOTE = 120  # characters of a reason in the table

@@ -8,7 +8,6 @@ import copy
 import io
 import os
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -76,7 +75,6 @@ def try_stage(config: Mapping[str, Any], name: str) -> Stage:
 
 
 _CAPTURE = "hydrant_capture"
-_MAX_SECONDS = 600  # for the whole search
 
 Graph = torch.fx.GraphModule
 Arguments = Sequence[Any]
@@ -116,12 +114,9 @@ def find_smallest_failure(
             contextlib.chdir(folder),  # the minifier leaves files
             contextlib.redirect_stderr(io.StringIO()),  # the minifier prints
         ):
-            try:
-                for graph, arguments in _graphs:
-                    if fails(graph, arguments):
-                        return _minimize(graph, arguments, fails)
-            except TimeoutError:
-                return f"the search for the smallest graph that fails took longer than {_MAX_SECONDS} s"
+            for graph, arguments in _graphs:
+                if fails(graph, arguments):
+                    return _minimize(graph, arguments, fails)
     if not _graphs:
         return "no graph was traced, so there is nothing to minify"
     return f"none of the {len(_graphs)} graphs fails alone, so there is nothing to minify"
@@ -147,16 +142,10 @@ def _capture_backend(graph: Graph, inputs: Arguments) -> Callable[..., Any]:
 
 
 def _failure_test(settings: Mapping[str, Any], verdict: Verdict, tolerance: float) -> Fails:
-    """Return a function that tells whether a graph fails with these settings in the same way.
-
-    The function raises TimeoutError when the search has taken too long.
-    """
+    """Return a function that tells whether a graph fails with these settings in the same way."""
     name = "options" if settings["options"] else "mode"  # torch.compile takes one of them
-    deadline = time.monotonic() + _MAX_SECONDS
 
     def fails(graph: Graph, arguments: Arguments) -> bool:
-        if time.monotonic() > deadline:
-            raise TimeoutError
         torch.compiler.reset()
         eager = _results(graph, arguments)
         try:
@@ -195,8 +184,6 @@ def _minimize(graph: Graph, arguments: Arguments, fails: Fails) -> SmallestFailu
 
     try:
         small, inputs = minifier(graph, arguments, fails, dump_state=_discard)
-    except TimeoutError:
-        raise
     except Exception as error:  # the minifier is a tool for developers of torch and may raise anything
         return f"PyTorch's minifier failed ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]
@@ -376,7 +363,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _diagnose(variants: Variants) -> Diagnosis:
     check_num_updates(variants.config, 0)
-    _print_progress("looking for graph breaks")
+    notice("looking for graph breaks ...")
     traced = variants.with_backend("eager")
     results = (run_isolated(graph_breaks, traced, reads_scalars) for reads_scalars in (False, True))
     # The stages report how a process died.
@@ -404,7 +391,7 @@ def _try_stages(variants: Variants) -> list[Stage]:
 
 
 def _try(name: str, config: Config) -> Stage:
-    _print_progress(f"trying {name}")
+    notice(f"trying {name} ...")
     result = run_isolated(try_stage, config, name)
     return Stage(name, "error", str(result)) if isinstance(result, ProcessDied) else result
 
@@ -419,11 +406,7 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
     backend = next((b for b, name in _STAGE_OF_BACKEND.items() if name == last.name), last.name)
     if last.verdict == "ok" or last.name == "eager" or backend == "eager":
         return None  # nothing is wrong, or it goes wrong before there is a graph
-    _print_progress("looking for the smallest graph that fails; this may take minutes")
+    notice("looking for the smallest graph that fails; this may take minutes ...")
     config = variants.checked if backend == variants.backend else variants.with_backend(backend)
     result = run_isolated(find_smallest_failure, config, variants.with_backend("eager"), last.verdict)
     return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
-
-
-def _print_progress(text: str) -> None:
-    notice(f"{text} ...")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -91,9 +90,6 @@ def _write(
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
             file = Path(folder, path.name)
             difference = _WRITERS[file_format](model, inputs, metadata, file)
-            umask = os.umask(0)
-            os.umask(umask)
-            file.chmod(0o666 & ~umask)
             file.replace(path)
     except HydrantError:
         raise
@@ -131,9 +127,8 @@ def _write_safetensors(model: nn.Module, _: Tensor, metadata: Mapping[str, str],
     for tensor in (*loaded.parameters(), *loaded.buffers()):
         tensor.data.zero_()
     load_model(loaded, str(path))
-    for name, tensor in model.state_dict().items():
-        if not torch.equal(tensor, loaded.state_dict()[name]):
-            raise ExportError(f"the export holds another {name} than the model")
+    read = loaded.state_dict()
+    assert all(torch.equal(tensor, read[name]) for name, tensor in model.state_dict().items())
     return 0.0
 
 

@@ -426,9 +426,8 @@ def _upload_all(
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        except BaseException:  # Ctrl-C also reaches the uploads that are running
+        finally:  # Ctrl-C also reaches the uploads that are running
             threads.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _table(results: Mapping[Path, UploadResult]) -> str:

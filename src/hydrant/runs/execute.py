@@ -60,7 +60,7 @@ def execute(job: Job) -> RunResult:
 
 
 def _report_hang(job: Job, world: World, error: RankHung, stacks: str) -> None:
-    """Log a hang and mark the run as failed, from any rank: rank 0, which has the log, may be the one that hangs."""
+    """Log a hang and mark the run as failed, from any rank: rank 0, which has the log, may hang itself."""
     with contextlib.nullcontext() if world.is_rank_zero else log_to(job.folder / LOG):
         log.debug("%s\n%s", error, stacks)
     if not is_launched_rank():
@@ -150,8 +150,15 @@ def prepare_start(plan: Plan, start: Start) -> None:
         ConfigError: they belong to another run, or another config would train no update of it.
     """
     config = plan.config
-    _prepare_weights(start, plan.task, config)
+    if start.weights is not None:
+        start.weights.load(plan.task.model, "init_from", strict=config["init_strict"])
+        log.info("weights from %s", start.weights)
+        if (checkpoint := start.weights.checkpoint) is not None:
+            take_trained_outside_model(plan.task, SavedCheckpoint(checkpoint))
     if start.checkpoint is not None:
+        if misfits := describe_misfits(start.checkpoint.path, plan.task.model):
+            message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
+            raise ConfigError("resume", message, remedy="choose that model")
         state = continued_state(plan, start, start.checkpoint)
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
@@ -182,19 +189,3 @@ def already_finished(job: Job, start: Start, world: World) -> RunResult:
             )
         say_fields(next_commands(job, summary))
     return RunResult.finished((summary.get("best") or {}).get("value"))
-
-
-def _prepare_weights(start: Start, task: Any, config: Mapping[str, Any]) -> None:
-    """Load the initial weights, if any, into a task on the host; check that a checkpoint fits its model.
-
-    Raises:
-        ConfigError: the weights or the checkpoint belong to another model.
-    """
-    if start.weights is not None:
-        start.weights.load(task.model, "init_from", strict=config["init_strict"])
-        log.info("weights from %s", start.weights)
-        if (checkpoint := start.weights.checkpoint) is not None:
-            take_trained_outside_model(task, SavedCheckpoint(checkpoint))
-    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint.path, task.model)):
-        message = f"the weights in {start.checkpoint.path} belong to another model: {misfits}"
-        raise ConfigError("resume", message, remedy="choose that model")

@@ -63,7 +63,7 @@ class Lease:
     """The lease of this process on a folder; a thread renews it until `release`.
 
     Raises:
-        BlockingIOError: another process holds the lease.
+        FolderInUse: another process holds the lease.
         FileNotFoundError: the folder has been removed.
         OSError: the folder cannot be written.
     """
@@ -76,7 +76,7 @@ class Lease:
             self._write(os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             if not self._takes_over(is_alone):
-                raise BlockingIOError from None
+                raise _in_use(path) from None
         self.is_lost = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
@@ -179,7 +179,7 @@ _PROC = Path("/proc")  # of Linux; elsewhere no process is found
 
 
 def locking_process(folder: Path) -> int | None:
-    """Return the process of this machine that trains in a folder: the one that its lease names, if it has the lock."""
+    """Return the process of this machine that a folder's lease names, if it has the lock of the folder."""
     pid = leasing_process(folder)
     return pid if pid is not None and locks(pid, folder) else None
 
@@ -279,21 +279,23 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
     try:
         locked = _lock(descriptor, kind, _LOCK_SECONDS)
         if locked is False:
-            raise BlockingIOError
+            raise _in_use(folder)
         if locked is None:
             note_no_lock(
                 folder.parent, "the file system has no locks", "only leases keep other processes out"
             )
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
-    except BlockingIOError:
-        message = f"another process is at work in {folder}"
-        raise FolderInUse("name", message, remedy=f"wait for it, or give another {OTHER_FOLDER}") from None
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
             raise
         # Without permission to write, a run cannot train here; a finished run is only read and needs no lease.
     return descriptor
+
+
+def _in_use(folder: Path) -> FolderInUse:
+    message = f"another process is at work in {folder}"
+    return FolderInUse("name", message, remedy=f"wait for it, or give another {OTHER_FOLDER}")
 
 
 def _release(descriptor: int) -> None:
@@ -348,7 +350,7 @@ def note_no_lock(path: Path, reason: str, consequence: str) -> None:
 
 
 def _held_at(folder: Path, locks: Sequence[_Held]) -> _Held | None:
-    """Return the one of these locks that is on the folder at a path; None if none is."""
+    """Return which of these locks is on the folder at a path; None if none is."""
     try:
         status = folder.stat()
         held = next((held for held in locks if os.path.samestat(status, held.status)), None)

@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from hydrant.errors import first_few
 from hydrant.training.plotting import Curve, draw_curves
 from hydrant.training.trainer import Plan
 
@@ -71,13 +72,12 @@ def schedule_curves(
         name = field if optimizer == "main" else f"{optimizer}.{field}"
         groups_of.setdefault(name, {}).setdefault(tuple(curve), []).append(str(group.get("name", group_idx)))
     return {
-        name: {_joined(groups) if len(curves) > 1 else "": curve for curve, groups in curves.items()}
+        name: {
+            first_few(groups, noun=" groups") if len(curves) > 1 else "": curve
+            for curve, groups in curves.items()
+        }
         for name, curves in groups_of.items()
     }
-
-
-def _joined(groups: Sequence[str]) -> str:
-    return ", ".join(groups) if len(groups) <= 3 else f"{groups[0]} and {len(groups) - 1} more groups"
 
 
 def schedule_points(plan: Plan) -> dict[str, Any]:

@@ -136,7 +136,11 @@ class Account:
             from wandb.sdk.lib import wbauth
 
             settings = set_up().settings
-            _check_settings_file(Path(settings.settings_workspace))
+            # Those of the working folder choose the server, which receives the API key, and the account.
+            file = Path(settings.settings_workspace)
+            if file.exists() and "WANDB_DIR" not in os.environ and not working_project().is_trusted:
+                message = f"{file} chooses a server or an account, and this folder is not trusted"
+                raise NoAccessError(f"{message}; remove it, or if it is your project, run: hydrant trust")
             base_url = settings.base_url
             auth = wbauth.authenticate_session(
                 host=base_url, source="hydrant", prompt=False, update_session=False
@@ -203,19 +207,6 @@ def last_sent_row(path: str, timeout: float) -> dict[str, Any]:
             f"the server does not tell the last row of {path} ({first_line(error)})"
         ) from error
     return row
-
-
-def _check_settings_file(file: Path) -> None:
-    """Refuse the settings of the working folder, which the SDK has read, unless the user trusts this folder.
-
-    They choose the server, which receives the API key, and the account.
-
-    Raises:
-        NoAccessError: they are there.
-    """
-    if file.exists() and "WANDB_DIR" not in os.environ and not working_project().is_trusted:
-        message = f"{file} chooses a server or an account, and this folder is not trusted"
-        raise NoAccessError(f"{message}; remove it, or if it is your project, run: hydrant trust")
 
 
 def access_problem(timeout: float = 10.0) -> str | None:

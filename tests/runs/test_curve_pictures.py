@@ -63,7 +63,7 @@ def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pictures, "draw_curves", fail)
+    monkeypatch.setattr("hydrant.runs.reporter.draw_run", fail)
     words = ("tracker=local", "model.hidden=[8]", "duration=2", "log_every=1")
     folder = train(*words)
     assert "curves.png cannot be written: No space left on device" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,9 @@ def _write(
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
             file = Path(folder, path.name)
             difference = _WRITERS[file_format](model, inputs, metadata, file)
+            umask = os.umask(0)
+            os.umask(umask)
+            file.chmod(0o666 & ~umask)  # safetensors lets the user alone read it
             file.replace(path)
     except HydrantError:
         raise

@@ -13,7 +13,7 @@ from hydrant.config.compose import compose
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import build_scratch
-from hydrant.training.stack import Stack
+from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Plan, Trainer
 
 TINY = (

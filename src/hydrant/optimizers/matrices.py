@@ -111,18 +111,6 @@ class MatricesWithAdamW(Optimizer):
                 apply(part)
         return loss
 
-    def state_dict(self) -> dict[str, Any]:
-        state: dict[int, Any] = {}
-        groups = list[dict[str, Any]]()
-        for part in self._parts:
-            part_state, offset = part.state_dict(), sum(len(group["params"]) for group in groups)
-            state |= {offset + position: value for position, value in part_state["state"].items()}
-            groups += [
-                {**group, "params": [offset + position for position in group["params"]]}
-                for group in part_state["param_groups"]
-            ]
-        return {"state": state, "param_groups": groups}
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         groups: list[dict[str, Any]] = state_dict["param_groups"]
         for part in self._parts:

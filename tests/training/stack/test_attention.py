@@ -15,8 +15,9 @@ from operations import Names
 from torch import Tensor, nn
 
 from hydrant.training.loop import make_update
-from hydrant.training.stack import CannotStack, Stack
 from hydrant.training.stack.functions import fold_attention
+from hydrant.training.stack.lanes import CannotStack
+from hydrant.training.stack.stack import Stack
 
 LANES, B, H, L, D = 3, 2, 4, 8, 16
 SAME: tuple[int, ...] = (LANES, B, H, L, D)

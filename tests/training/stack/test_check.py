@@ -21,8 +21,8 @@ from hydrant.config.compose import compose
 from hydrant.data import LoaderSource
 from hydrant.sweeps.stack_trial import plan_group
 from hydrant.training.prepare.build import prepare_like
-from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import HiddenContents, check_hidden, check_plan, signature, try_lanes
+from hydrant.training.stack.lanes import CannotStack
 
 REFUSED = {
     "skip_non_finite": ["skip_non_finite=true"],

@@ -18,8 +18,8 @@ from repository import ROOT
 
 from benchmarks.stack_updates import stack_of
 from benchmarks.stacked_gpu import peak_of_run, peak_of_stack
-from hydrant.training.stack import Stack
 from hydrant.training.stack.random import StackedDropouts
+from hydrant.training.stack.stack import Stack
 
 COUNTS_IN_PYTHON = "it counts in Python, or makes new tensors for its state"
 LANE_BY_LANE = {

@@ -14,12 +14,11 @@ from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile.base import Compilation
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import build_scratch
-from hydrant.training.stack import CannotStack, Stack
 from hydrant.training.stack import optimizer as optimizer_module
 from hydrant.training.stack.forward import LaneCompilation
-from hydrant.training.stack.lanes import StackedTensors
+from hydrant.training.stack.lanes import CannotStack, StackedTensors
 from hydrant.training.stack.optimizer import StackedSteps
-from hydrant.training.stack.stack import StackedStream
+from hydrant.training.stack.stack import Stack, StackedStream
 from hydrant.training.trainer import Trainer
 
 

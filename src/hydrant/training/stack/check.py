@@ -65,10 +65,7 @@ class HiddenContents(pickle.Pickler):
     def _content(self, value: Any) -> Hashable:
         """Return a hash of a value, and the classes and code within."""
         self._digest, self._kept = hashlib.sha256(), []
-        try:
-            self.dump(value)
-        except RecursionError as error:
-            raise CannotStack("a part of it holds a chain of objects that is too long to compare") from error
+        self.dump(value)
         return self._digest.hexdigest(), *self._kept
 
     def persistent_id(self, obj: Any) -> Hashable:

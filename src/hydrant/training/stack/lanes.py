@@ -166,9 +166,8 @@ class StackedField:
         ratios = [ratio(update) for ratio in self._ratios]
         if ratios != self._last:
             self._last = ratios
-            values = [base * ratios[place] for base, place in self._lanes]
             # A user's function may return a number of numpy.
-            self._values = values if all(type(r) is float for r in ratios) else list(map(float, values))
+            self._values = [float(base * ratios[place]) for base, place in self._lanes]
         return self._values
 
 
@@ -258,24 +257,22 @@ def _stack_slot(
 
 
 def _stack_state(key: str, states: _States, of_lanes: Sequence[Sequence[nn.Parameter]]) -> Tensor:
-    """Stack a state of all weights of a slot. A number is the same for all weights of a lane."""
+    """Stack a state of all weights of a slot. A number is the same for all weights of a lane.
+
+    Each part has the strides of the first one: a product rounds by them.
+    """
     if _is_line(key, states, of_lanes):
         return torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
-    return _stack([of_lane[0][key] for of_lane in states])
+    dense = torch.empty_like(states[0][0][key])
+    stacked = dense.new_empty_strided((len(states), *dense.shape), (dense.numel(), *dense.stride()))
+    # The counts of lanes that were in a stack are on the device, those of others where the class keeps them.
+    return torch.stack([of_lane[0][key].to(dense.device) for of_lane in states], out=stacked)
 
 
 def _is_line(key: str, states: _States, of_lanes: Sequence[Sequence[nn.Parameter]]) -> bool:
     """Return whether a state has an entry for each one of the weights, which are in a line."""
     first = states[0][0][key]
     return len(of_lanes[0]) > 1 and first.ndim > 0 and first.shape == of_lanes[0][0].shape
-
-
-def _stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Stack tensors so that each part has the strides of the first one: a product rounds by them."""
-    dense = torch.empty_like(tensors[0])
-    stacked = dense.new_empty_strided((len(tensors), *dense.shape), (dense.numel(), *dense.stride()))
-    # The counts of lanes that were in a stack are on the device, those of others where the class keeps them.
-    return torch.stack([tensor.to(dense.device) for tensor in tensors], out=stacked)
 
 
 def stack_group_state(groups: Sequence[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:
@@ -291,11 +288,9 @@ def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
     """Return whether the weights of each group have made the same number of steps in a lane."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            states = [optimizer.state[p] for p in group["params"] if p in optimizer.state]
-            numbers = [
-                [v for v in state.values() if isinstance(v, Tensor) and not v.ndim] for state in states
-            ]
-            if len({tuple(map(float, of_weight)) for of_weight in numbers}) > 1:
+            states = [optimizer.state[p].values() for p in group["params"] if p in optimizer.state]
+            counts = [[float(v) for v in of if isinstance(v, Tensor) and not v.ndim] for of in states]
+            if any(of_weight != counts[0] for of_weight in counts):
                 return False
     return True
 

@@ -240,11 +240,9 @@ class StackedSteps:
 
     def _limits(self, field: str) -> dict[str, Tensor | None]:
         """Return one kind of clipping limit by optimizer, (lanes,), in torch's default dtype; None: no limit."""
-        device, limits = self._first.plan.world.device, dict[str, Tensor | None]()
-        for name, clippings in self._clippings.items():
-            values = [getattr(clipping, field) for clipping in clippings]
-            limits[name] = None if values[0] is None else torch.tensor(values, device=device)
-        return limits
+        device = self._first.plan.world.device
+        values = {name: [getattr(clipping, field) for clipping in of] for name, of in self._clippings.items()}
+        return {name: None if v[0] is None else torch.tensor(v, device=device) for name, v in values.items()}
 
     @torch.no_grad()
     def clip(self, *, measure: bool) -> dict[str, Tensor]:

@@ -187,7 +187,7 @@ def test_splits_have_their_files(root: Path) -> None:
 
 def test_a_vocabulary_says_what_tokens_mean(root: Path) -> None:
     data = read(root)
-    assert (data.token_bytes, data.has_tokenizer) == (None, False)
+    assert (data.token_bytes, data.vocabulary) == (None, None)
     with pytest.raises(ConfigError, match=r"data\.root: has no tokens\.json"):
         data.decode([1])
     BYTES.write(root)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from hydrant.imports.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
     from hydrant.hooks.freeze import Freeze as Freeze
-    from hydrant.hooks.samples import Samples as Samples
-    from hydrant.hooks.samples import TextSamples as TextSamples
+    from hydrant.hooks.observe import Diagnostics as Diagnostics
+    from hydrant.hooks.observe import Samples as Samples
+    from hydrant.hooks.observe import TextSamples as TextSamples
     from hydrant.hooks.stop import LrFinder as LrFinder
     from hydrant.hooks.stop import StopAt as StopAt
     from hydrant.hooks.stop import StopIf as StopIf

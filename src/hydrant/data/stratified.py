@@ -1,6 +1,5 @@
 """Parts of a training set: cut with the ratio of each class, folds, and wrong labels on purpose."""
 
-import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,9 +122,7 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int, limit: int | None = N
     if data.with_statistics_of is not None:
         data = data.with_statistics_of(training[:limit])
     test = data.val if data.test is None and data.val.num_samples else data.test
-    return dataclasses.replace(
-        data, train=data.train.subset(training), val=data.train.subset(validation), test=test
-    )
+    return replace(data, train=data.train.subset(training), val=data.train.subset(validation), test=test)
 
 
 def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int | None) -> Source:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -195,13 +194,13 @@ class _Lines:
         categories = [[name, list(texts)] for name, texts in self.layout.categories.items()]
         columns = {"numbers": list(self.layout.numbers), "categories": categories}
         data = self.data_as_learned(columns | {"mean": mean, "std": std})
-        return dataclasses.replace(data, with_statistics_of=self.data)
+        return replace(data, with_statistics_of=self.data)
 
     def data_as_learned(self, statistics: Mapping[str, Any]) -> Data:
         """Return the splits, prepared as for the run that saved these statistics."""
         numbers, mean, std = tuple(statistics["numbers"]), statistics["mean"], statistics["std"]
         categories = {str(name): tuple(texts) for name, texts in statistics["categories"]}
-        layout = dataclasses.replace(self.layout, numbers=numbers, categories=categories)
+        layout = replace(self.layout, numbers=numbers, categories=categories)
         scales = {name: (float(mean[name]), float(std[name])) for name in {*numbers, *layout.standardized}}
         encoder = Encoder(layout, scales)
         whole = encoder.source(self.table)

@@ -9,7 +9,6 @@ where somebody only looks at a config.
 from __future__ import annotations
 
 import ast
-import contextlib
 import fcntl
 import functools
 import glob
@@ -21,7 +20,7 @@ import shutil
 import sysconfig
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import filter as matching
 from pathlib import Path
@@ -433,7 +432,7 @@ def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
         return fingerprint(splits_of(_parent_))
     folder = Path(_parent_["root"])
     # A config whose vocabulary is given can be composed and shown without its files.
-    with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
+    with nullcontext() if name == "size" else suppress(ConfigError):
         folder = vocabulary_folder(str(folder), splits_of(_parent_))
     vocabulary = vocabulary_of(folder)
     if vocabulary is None and name == "size":

@@ -8,11 +8,10 @@ Sequences of tokens, read from memory-mapped files: a sample is a function of it
 from __future__ import annotations
 
 import bisect
-import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -159,7 +158,7 @@ class ShuffledOrder:
 _BLOCK = 4096  # samples whose places are computed at once, because one takes nearly as long
 
 
-@functools.lru_cache(maxsize=2)
+@lru_cache(maxsize=2)
 def _block(seed: int, epoch: int, block: int, num_samples: int) -> np.ndarray:
     places = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, num_samples))
     return seeding.permuted(seed, epoch, places, num_samples)

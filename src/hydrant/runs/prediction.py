@@ -6,12 +6,11 @@ complete.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,7 +86,7 @@ def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
     if len(words) == 1 and Path(words[0]).suffix.lower() in TENSOR_FILES and _reader(plan).tensors:
         path = Path(words[0])
         tensors = of_tensors(plan, read_inputs(path, KEY), str(path))
-        return dataclasses.replace(tensors, files=(path,))
+        return replace(tensors, files=(path,))
     return _of_files(_reader(plan), words, plan)
 
 

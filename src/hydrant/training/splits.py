@@ -1,9 +1,8 @@
 """The splits of a run's data, to train, evaluate and test on, and what a task predicts for samples, batch by batch."""
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
     train = limited(TRAIN, data.train)
     if ratio := config["label_noise"]:
         train = with_label_noise(train, ratio, config["label_noise_seed"], data.num_classes)
-    return dataclasses.replace(
+    return replace(
         data,
         train=train,
         val=limited(VAL, data.val),

@@ -10,7 +10,7 @@ from typing import Any
 from examples.league.sweeps import MODELS, Model
 from hydrant.sweeps.study.answer import RESULT
 from hydrant.sweeps.study.ranges import Budget
-from hydrant.sweeps.study.report import by_rank
+from hydrant.sweeps.study.record import by_rank
 from hydrant.sweeps.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
 from hydrant.terminal.text import shell_line
 

@@ -22,8 +22,7 @@ from repository import ROOT
 
 from hydrant import cli
 from hydrant.sweeps.study.ranges import read_budget
-from hydrant.sweeps.study.record import Record
-from hydrant.sweeps.study.report import results_table
+from hydrant.sweeps.study.record import Record, results_table
 from hydrant.sweeps.study.sequential import estimate, spread
 from hydrant.sweeps.study.verdict import Results, Rule, Verdict, find_verdict, judge
 

@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hydrant.runs.job import Job, RunResult
-from hydrant.sweeps.executors import SweepJob, Unit
-from hydrant.sweeps.executors.base import Ended
+from hydrant.sweeps.executors.base import Ended, SweepJob, Unit
 
 
 class QuickUnit(Unit):

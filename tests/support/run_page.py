@@ -42,7 +42,6 @@ ELSEWHERE = {
     "uv run --only-group docs scripts/docs",
     "uv run scripts/kill_runs --kills 100 --updates 500 --output kills.json",
     "uv run scripts/kill_sweep --launcher basic slurm --output kills.json",
-    "uv run hydrant status multirun/lr_study --watch",
     "uv run tests/support/gpu/run python train.py optimizer=adamw duration=100",  # tests/gpu/test_command_line.py
     "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py"
     " parallel.num_processes=2",

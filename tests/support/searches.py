@@ -8,9 +8,8 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from hydrant.config.groups import conf_dir
-from hydrant.sweeps.optuna.objectives import Objective
-from hydrant.sweeps.optuna.space import Space, read_space
-from hydrant.sweeps.optuna.trials import Search
+from hydrant.records.files import Objective
+from hydrant.sweeps.optuna.trials import Search, Space, read_space
 
 OBJECTIVE = Objective("val/accuracy", "max")
 

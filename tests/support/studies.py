@@ -12,11 +12,10 @@ import numpy as np
 
 from hydrant.runs.folder import choices_in
 from hydrant.runs.metadata import write_records
-from hydrant.sweeps.executors import SweepJob
+from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
 from hydrant.sweeps.study.ranges import RUNS, read_budget, read_range
-from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
-from hydrant.sweeps.study.trials import BudgetSpent, Trials
+from hydrant.sweeps.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
 from hydrant.sweeps.study.verdict import Rule, Verdict
 
 Curve = Callable[[str, float, int], float | None]

@@ -110,7 +110,7 @@ def test_two_sweeps_at_once_in_one_folder_plan_the_jobs_of_both(
         other.files.write_plan()
         assert planned() == ["seed=7", "seed=0", "seed=1"]
     assert plan("seed=1") == ["seed=1"]
-    assert "; 2 of the previous command never began and are no longer planned" in capsys.readouterr().out
+    assert "; 2 that never began are left out" in capsys.readouterr().out
 
 
 def test_max_seconds_lets_the_jobs_save_and_starts_no_other(sweep: Sweeping) -> None:

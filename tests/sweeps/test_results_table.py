@@ -72,17 +72,6 @@ def test_the_end_of_a_sweep_names_its_best_run(tmp_path: Path) -> None:
     assert fields["best run"] == "seed=1: val/loss 0.90000010 at update 5"
 
 
-def drawn_settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list that gets what is drawn: the settings, the title and the file."""
-    drawn = list[Any]()
-
-    def keep(*arguments: Any) -> None:
-        drawn.extend(arguments)
-
-    monkeypatch.setattr(picture, "draw_settings", keep)
-    return drawn
-
-
 def chosen(folder: Path, words: list[str], values: Sequence[float | None]) -> RunFolder:
     """Write a finished run with these choices, evaluated at updates 1, 2, ...; return its folder."""
     folder.mkdir()
@@ -93,80 +82,71 @@ def chosen(folder: Path, words: list[str], values: Sequence[float | None]) -> Ru
     return RunFolder(folder, words)
 
 
+Drawn = list[tuple[dict[str, dict[str, Any]], Path]]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """What is drawn: curves by label by title, and the file."""
+    calls: Drawn = []
+
+    def keep(panels: dict[str, dict[str, Any]], path: Path, **_: Any) -> None:
+        calls.append((panels, path))
+
+    monkeypatch.setattr(picture, "draw_curves", keep)
+    return calls
+
+
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_the_best_settings_are_drawn_with_all_their_seeds(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_settings_are_drawn(mode: str, tmp_path: Path, drawn: Drawn) -> None:
     """The best are those of the mean, not those of the luckiest seed. A run without a result is not drawn."""
-    drawn = drawn_settings(monkeypatch)
     runs = [
         chosen(tmp_path / f"{n}-{seed}", [f"lr={n}", f"seed={seed}"], [1, n + seed * (3 - 2 * n % 7)])
         for n in range(MAX_SETTINGS + 2)
         for seed in (-1, 1)
     ]
     draw_curves_of(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["lr=9", "seed=2"])], mode)
-    settings, title, path, _ = drawn
+    [(panels, path)] = drawn
     best = range(MAX_SETTINGS) if mode == "min" else range(MAX_SETTINGS + 1, 1, -1)
-    assert [setting.label for setting in settings] == [f"lr={n}" for n in best]
-    assert [setting.mean for setting in settings] == [([1, 2], [1, n]) for n in best]
-    assert title == f"val/loss, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
+    title = f"val/loss, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
+    assert panels == {title: {f"lr={n} (mean of 2 runs)": ([1, 2], [1, n]) for n in best}}
+    assert list(panels[title]) == [f"lr={n} (mean of 2 runs)" for n in best]
     assert path == tmp_path / "sweep.png"
 
 
-def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, drawn: Drawn) -> None:
     """Their mean is that of the updates that all have, and not a number where one of them is none."""
-    drawn = drawn_settings(monkeypatch)
     values = [[0.5, 0.25], [0.25, None, 4.0], [0.75, 0.5, 1.0]]
     runs = [chosen(tmp_path / str(seed), [f"seed={seed}"], v) for seed, v in enumerate(values)]
     draw_curves_of(tmp_path, runs, "min")
-    ((setting,), title, *_) = drawn
-    assert (setting.text, title) == ("mean of 3 runs", "val/loss")
-    assert setting.mean[0] == [1, 2]
-    assert setting.mean[1][0] == 0.5
-    assert math.isnan(setting.mean[1][1])
+    [(panels, _)] = drawn
+    updates, means = panels["val/loss"]["mean of 3 runs"]
+    assert (updates, means[0]) == ([1, 2], 0.5)
+    assert math.isnan(means[1])
 
 
-def test_a_setting_has_one_colour_and_the_legend_one_entry_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One run is a setting too, and so is each of more settings than there are distinct colours."""
-    figures = list[Any]()
-
-    def keep(figure: Any, *_: Any, **__: Any) -> None:
-        figures.append(figure)
-
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", keep)
-    for number, seeds in ((1, 5), (4, 3), (30, 1)):
-        curves = [([1, 2], [seed, n]) for seed in range(seeds) for n in range(2)]
-        settings = [picture.Setting(f"lr={n}", curves[:seeds]) for n in range(number)]
-        picture.draw_settings(settings, "val/loss", tmp_path / "sweep.png", "min")
-        (axes,) = figures.pop().axes
-        colours = [line.get_color() for line in axes.lines]
-        assert len(set(colours)) == number
-        assert len(colours) == number * (seeds + 1 if seeds > 1 else 1)
-        assert [text.get_text() for text in axes.get_legend().get_texts()] == [s.text for s in settings]
-
-
+@pytest.mark.figures
 @pytest.mark.parametrize(
     ("mode", "curves", "shown"),
     [
-        ("max", [([0, 50, 100], [0.1, 0.9, 1.0]), ([0, 50, 100], [0.1, 0.8, math.nan])], (0.79, 1.01)),
-        ("min", [([0, 2, 4], [8.0, 5.0, 3.0]), ([0, 50, 100], [9.0, 2.0, 1.0])], (0.8, 5.2)),
-        ("min", [([0, 20, 60, 100], [9.0, 1.0, 2.0, 3.0])], (0.9, 3.1)),
-        ("min", [([0, 50, 100], [0.1, math.nan, math.nan])], None),
-        ("min", [([], [])], None),
+        ("max", [[0.1, 0.9, 1.0, 1.0, 1.0], [0.1, 0.8, 0.8, 0.8, 0.8]], (0.79, 1.01)),
+        ("min", [[1.0, 2.0, 3.0, 3.0, 3.0], [9.0, 2.5, 2.5, 2.5, 2.5]], (0.9, 3.1)),
+        ("min", [[0.1] * 5], None),
     ],
-    ids=["untrained", "short", "best early", "no number", "nothing"],
+    ids=["untrained", "best early", "equal"],
 )
 def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
     mode: str, curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each setting has one colour, and the legend one entry for it."""
     figures = list[Any]()
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
-    settings = [picture.Setting(f"lr={n}", [curve]) for n, curve in enumerate(curves)]
-    picture.draw_settings(settings, "metric", tmp_path / "sweep.png", mode)
+    curves = [*curves, *[curves[-1]] * 20]
+    runs = [chosen(tmp_path / f"{n}", [f"lr={n}"], values) for n, values in enumerate(curves)]
+    draw_curves_of(tmp_path, runs, mode)
     (axes,) = figures.pop().axes
     assert shown is None or axes.get_ylim() == pytest.approx(shown)
+    assert len({line.get_color() for line in axes.lines}) == len(axes.get_legend().get_texts()) == len(runs)
 
 
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import check_value
 from hydrant.runs import stack as _  # noqa: F401
-from hydrant.sweeps.executors import SweepJob, Unit, base
+from hydrant.sweeps.executors import base
+from hydrant.sweeps.executors.base import SweepJob, Unit
 from hydrant.sweeps.fork_server import warm_matplotlib  # noqa: F401
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
 from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, program_of

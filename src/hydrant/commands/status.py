@@ -1,37 +1,29 @@
 """`status`: show the progress of sweeps and runs, while they run or afterwards. Imports no torch."""
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, islice
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
 from hydrant.records.answers import Status
-from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
+from hydrant.runs.folder import SWEEP_PLAN, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.progress import is_running, sweep_progress
-from hydrant.sweeps.results_table import live_display, most_urgent, print_runs, render_table
+from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.results_table import by_urgency, print_runs
 from hydrant.terminal import console as terminal_console
 
-_WATCH_SECONDS = 1
 _MAX_LISTED = 10  # runs of a sweep in the answer for programs
 
 
 def main(arguments: Sequence[str]) -> int:
     """Show the state of sweeps or runs and return the exit status."""
-    options, words = Flags("status", watch=False, all=False).split(arguments)
+    options, words = Flags("status", all=False).split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         example = newest_folders("hydrant status multirun/lr_study")
         raise ConfigError("FOLDER", remedy=f"give a sweep or a run{example}")
-    if options.watch and (terminal_console.wants_json() or not terminal_console.is_terminal(sys.stdout)):
-        remedy = "leave it out, or call status --json repeatedly"
-        raise ConfigError("--watch", "draws in a terminal", remedy=remedy)
-    if options.watch:
-        _watch(folders)
     for folder in folders:
         if damage := usable_plan(folder)[1]:
             terminal_console.notice(damage)
@@ -39,9 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if terminal_console.wants_json():
         states = {f: Counter(str(run.state) for run in runs) for f, runs in progress.items()}
         for folder, runs in progress.items():
-            places = most_urgent(
-                [(run.state, run.best) for run in runs], len(runs) if options.all else _MAX_LISTED, ""
-            )
+            places = by_urgency(runs, "")[: None if options.all else _MAX_LISTED]
             progress[folder] = [runs[place] for place in sorted(places)]
         terminal_console.answer(Status(states, progress))
     else:
@@ -71,19 +61,3 @@ def _sweeps(folder: Path) -> list[Path]:
     """Return the folders of sweeps at or below a folder, such as multirun/<name> and multirun/<date>/<time>."""
     levels = (SWEEP_PLAN, f"*/{SWEEP_PLAN}", f"*/*/{SWEEP_PLAN}")
     return sorted(plan.parent for level in levels for plan in folder.glob(level))
-
-
-def _watch(folders: Sequence[Path]) -> None:
-    """Draw the table repeatedly until no run is queued or running."""
-
-    def lines(width: int, height: int) -> list[str]:
-        room = height // len(folders)
-        tables = (
-            render_table(terminal_console.relative(folder), sweep_progress(folder), width, room)
-            for folder in folders
-        )
-        return list(islice(chain.from_iterable(tables), height))
-
-    with live_display(lines):
-        while any(r.state == RunStatus.QUEUED or is_running(r) for f in folders for r in sweep_progress(f)):
-            time.sleep(_WATCH_SECONDS)

@@ -6,18 +6,10 @@ from typing import Any, cast
 
 from hydrant.commands import train
 from hydrant.config.command_line import Flags
+from hydrant.config.groups import content_of, option_path
 
-_FLAGS = {
-    "--rounds": int,
-    "--budget": str,
-    "--judge": str,
-    "--min-difference": float,
-    "--alpha": float,
-    "--power": float,
-    "--first-seed": int,
-    "--seeds": int,
-    "--seeds-at-once": int,
-}
+_NO_FLAGS = ("_target_", "params", "contenders", "tune")
+"""The keys of a study that are no flag with one value."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,19 +18,15 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         ConfigError: the command line is wrong.
     """
-    parser = Flags("study", metric=str)
-    parser.add_argument("--contender", action="append", default=[])
-    parser.add_argument("--tune", action="append", default=[])
-    for flag, kind in _FLAGS.items():
-        parser.add_argument(flag, type=kind)
+    own_keys = content_of(option_path("hydra/sweeper", "study")).keys() - {*_NO_FLAGS}
+    parser = Flags("study", metric=str, **dict.fromkeys(sorted(own_keys), str))
+    parser.add_argument("--contender", action="append", dest="contenders")
+    parser.add_argument("--tune", action="append")
     options, words = parser.split(arguments)
-    values = {"contenders": options.contender, "tune": options.tune}
-    values |= {flag[2:].replace("-", "_"): vars(options)[flag[2:].replace("-", "_")] for flag in _FLAGS}
-    settings = [
-        f"hydra.sweeper.{key}={_written(value)}" for key, value in values.items() if value not in (None, [])
-    ]
-    metric = [] if options.metric is None else [f"best.metric={_written(options.metric)}"]
-    return train.main(["--multirun", "hydra/sweeper=study", *settings, *metric, *words])
+    values = {key: value for key, value in vars(options).items() if value is not None and key != "json"}
+    keys = {"metric": "best.metric"}
+    settings = [f"{keys.get(key, f'hydra.sweeper.{key}')}={_written(value)}" for key, value in values.items()]
+    return train.main(["--multirun", "hydra/sweeper=study", *settings, *words])
 
 
 def _written(value: Any) -> str:

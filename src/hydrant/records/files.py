@@ -3,6 +3,8 @@
 A number that is not finite is null in JSON. Fields with a default are for programs, or no old file has them.
 """
 
+import math
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -61,11 +63,31 @@ class TrackedRun(Record):
     path: str | None = None
 
 
-class Objective(Record):
+class Objective(Struct, frozen=True):
     """A metric that a study optimizes."""
 
     metric: str
     mode: Literal["max", "min"]
+
+    def value(self, summary: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> float | None:
+        """Return the best value that a run reached; None if it has no finite value.
+
+        `perf/...` and `num_parameters` are read from the summary, all other metrics from the rows of metrics.jsonl.
+
+        >>> rows = [{"num_updates": n, "val/loss": loss} for n, loss in enumerate([0.1, 0.5, 0.4])]
+        >>> Objective("val/loss", "min").value({}, rows)  # without the untrained model
+        0.4
+        >>> Objective("num_parameters", "min").value({"num_parameters": 10}, [])
+        10.0
+        """
+        section, _, name = self.metric.partition("/")
+        if section == "perf" or not name:
+            of_run = summary if not name else summary.get(section) or {}
+            candidates = [of_run.get(name or section)]
+        else:
+            candidates = [row.get(self.metric) for row in rows if row["num_updates"]]
+        values = [float(value) for value in candidates if value is not None and math.isfinite(value)]
+        return (max if self.mode == "max" else min)(values, default=None)
 
 
 class Trial(Record):

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
     from hydrant.training.distributed.world import World
 
-FILES = {"journal": "study.journal", "sqlite": "study.db"}
-"""The file of each kind of storage. Several processes and machines write it."""
-
-_LOCK_SECONDS = 60  # a writer waits this long for other writers
+JOURNAL = "study.journal"
+"""The file of a study in the folder of its sweep. Several processes and machines write it."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +27,24 @@ class Trial:
 
     number: int
     study: str
-    storage: str  # a key of FILES
     folder: str  # the folder of the sweep
     objectives: list[dict[str, str]]  # metric and mode of each
     pruner: Mapping[str, Any] | None  # `_target_` and its arguments; None with several objectives
 
 
-def open_storage(kind: str, folder: Path) -> BaseStorage:
-    """Open the storage in the folder of a sweep; create it if needed."""
+def open_storage(folder: Path) -> BaseStorage:
+    """Open the journal in the folder of a sweep; create it if needed."""
     from optuna import logging, storages
     from optuna.storages.journal import JournalFileBackend
 
     logging.set_verbosity(logging.WARNING)
-    file = folder.resolve() / FILES[kind]  # the lock is a link to this path; a relative one would dangle
-    if kind == "journal":
-        return storages.JournalStorage(JournalFileBackend(str(file)))
-    waiting = {"connect_args": {"timeout": _LOCK_SECONDS}}
-    return storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=waiting)
+    file = folder.resolve() / JOURNAL  # the lock is a link to this path; a relative one would dangle
+    return storages.JournalStorage(JournalFileBackend(str(file)))
 
 
 def drop_torn_line(folder: Path) -> None:
     """Remove an incomplete last line of the journal, which a kill leaves: the next line would be appended to it."""
-    file = folder / FILES["journal"]
+    file = folder / JOURNAL
     if not file.exists() or (text := file.read_bytes()).endswith(b"\n"):
         return
     with file.open("r+b") as opened:
@@ -90,7 +84,7 @@ class StudyPruning(Pruning):
             from optuna import load_study
 
             if self._study is None:
-                pruner, storage = make_part(trial.pruner), open_storage(trial.storage, Path(trial.folder))
+                pruner, storage = make_part(trial.pruner), open_storage(Path(trial.folder))
                 self._study = load_study(study_name=trial.study, storage=storage, pruner=pruner), storage
             study, storage = self._study
             study_id = storage.get_study_id_from_name(trial.study)

@@ -46,7 +46,6 @@ class Context:
 
 
 _COUNT_EVERY = 10  # jobs; a terminal shows their number
-_REPORT_EVERY = 500  # jobs; composing these takes about ten seconds
 
 _Fault = tuple[ConfigError, Sequence[str]]
 """Why a job cannot run, and the words of the job."""
@@ -89,11 +88,6 @@ class GridSweeper:
         """
         overrides = self._overrides()
         check_grid(overrides)
-        # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
-        # command with the same parameters and no `sweep=`.
-        overrides = [override for override in overrides if override.key_or_group != "sweep"]
-        check_placed(self.config)
-        check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
         recorded = recorded_jobs(self.folder)
         register_resolvers(JobFolders(swept, recorded))
@@ -111,10 +105,17 @@ class GridSweeper:
         self._launch(jobs)
 
     def _overrides(self) -> list[Override]:
-        """Return the sweeper's own parameters, then the overrides of the command line."""
+        """Return the sweeper's own parameters, then the overrides of the command line without `sweep=lr`.
+
+        The parameters of that are among its own. So the jobs equal those of a command with these and no `sweep=`.
+        """
+        check_placed(self.config)
+        check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         params = [f"{key}={value}" for key, value in self._params.items()]
         words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)  # with interpolations
-        return self._composer.parse([*params, *words])
+        overrides = self._composer.parse([*params, *words])
+        check_grid(override for override in overrides if override.key_or_group == "sweep")
+        return [override for override in overrides if override.key_or_group != "sweep"]
 
     def _find_faults(self, jobs: Sequence[SweepJob]) -> list[_Fault]:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
@@ -166,8 +167,6 @@ class GridSweeper:
         for number, words in enumerate(jobs):
             if number % _COUNT_EVERY == 0 and len(jobs) > 1:
                 show_activity(f"composed {number:,} of {len(jobs):,} jobs")
-            if number and number % _REPORT_EVERY == 0:
-                say(f"{number:,} of {len(jobs):,} jobs are composed")
             try:
                 job = self._compose(words, number)
                 if job.folder in composed:
@@ -204,18 +203,15 @@ class GridSweeper:
 
 
 def _check_folder(job: Job, of_sweep: Path) -> None:
-    """Raise ConfigError if a job has another sweep's folder, or its own is that of the sweep, or one above it."""
+    """Raise ConfigError if the folder of a job is not inside that of the sweep."""
     assert job.sweep_folder is not None
-    sweep, folder = job.sweep_folder.resolve(), job.folder.resolve()
-    if sweep != of_sweep.resolve():
-        where = f"{relative(sweep)} here, {relative(of_sweep.resolve())} without"
-        reason = f"depends on a key that the sweep varies: {where}"
-        remedy = "all jobs of a sweep are in one folder, where each has its own; write a text without ${...}"
-        raise ConfigError("hydra.sweep.dir" if job.config["name"] is None else "name", reason, remedy=remedy)
-    if sweep.is_relative_to(folder):
-        where = f"makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
-        remedy = "name a folder inside of it for each job, such as seed-${seed}, or leave the key out"
-        raise ConfigError("hydra.sweep.subdir", where, remedy=remedy)
+    folder, sweep = job.folder.resolve(), of_sweep.resolve()
+    is_of_sweep = job.sweep_folder.resolve() == sweep
+    if not is_of_sweep or sweep.is_relative_to(folder):
+        key = "name" if job.config["name"] is not None else "hydra.sweep.dir"
+        where = f"gives a job the folder {relative(folder)}, and the sweep has {relative(sweep)}"
+        remedy = "all jobs of a sweep are in its folder, where each has its own: write a text without ${...}"
+        raise ConfigError("hydra.sweep.subdir" if is_of_sweep else key, where, remedy=remedy)
 
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
@@ -266,10 +262,7 @@ def sweeper_of(context: Context) -> GridSweeper:
     """
     with hydra_settings(context.config.hydra):
         node = _resolved(context.config.hydra.sweeper, _KEY)
-    kind = class_of(node, _KEY, "sweeper", "run", "_overrides")
-    check_arguments(_KEY, {"context": context, **node})
-    with as_config_error(_KEY, node):
-        return kind(context, **{name: value for name, value in node.items() if name != "_target_"})
+    return _built(_KEY, "sweeper", {"context": context, **node}, "run", "_overrides")
 
 
 def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
@@ -285,12 +278,19 @@ def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
         return Sequential(), 1
     lanes: Any = node.get("lanes", 1)
     check_value("hydra.launcher.lanes", Lanes, lanes)
-    arguments = {name: value for name, value in node.items() if name not in ("_target_", "lanes")}
-    check_arguments("hydra.launcher", {"_target_": node["_target_"], **arguments})
+    of_executor = {name: value for name, value in node.items() if name != "lanes"}
+    executor: Executor = _built("hydra.launcher", "launcher", of_executor, "prepare", "run")
     with as_config_error("hydra.launcher", node):
-        executor: Executor = class_of(node, "hydra.launcher", "launcher", "prepare", "run")(**arguments)
         executor.prepare()
     return executor, lanes
+
+
+def _built(key: str, kind: str, node: Mapping[str, Any], *methods: str) -> Any:
+    """Return the object of a node that names a class with these methods."""
+    target = class_of(node, key, kind, *methods)
+    check_arguments(key, node)
+    with as_config_error(key, node):
+        return target(**{name: value for name, value in node.items() if name != "_target_"})
 
 
 def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.runs.folder import HYDRA, RunFolder, RunStatus, runs_of_sweep
+from hydrant.runs.folder import HYDRA, RunFolder, RunStatus
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
@@ -56,22 +56,18 @@ def trained_elsewhere(folder: Path) -> str:
     run = RunFolder(folder)
     if run.state != RunStatus.RUNNING_ELSEWHERE:
         return ""
-    seconds = time.time() - run.record_time
+    seconds = time.time() - run.record_time  # below 0 if one of the clocks was set
     where = f"{relative(folder)} holds a run on {run.summary['host']}"
-    when = (
-        f"{seconds:.0f} s ago" if seconds >= 0 else f"{-seconds:.0f} s in the future of this machine's clock"
-    )
-    message = f"{where}, which wrote its record {when}"
+    message = f"{where}, which wrote its record {seconds:.0f} s ago"
     if seconds < _LOST_SECONDS:
         remedy = f"if that machine is lost, it continues here {_LOST_SECONDS:.0f} s after its last record"
         return f"{message}; wait for it; {remedy}"
-    lost = f"{message}: that machine is taken for lost, so the run continues here"
-    notice(lost)
+    notice(f"{message}: that machine is taken for lost, so the run continues here")
     return ""
 
 
 def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool) -> str:
-    """Return the first line of a sweep: how many jobs are finished, begun and new, and what else its folder holds.
+    """Return the first line of a sweep: how many jobs are finished, begun and new, and which others are planned.
 
     Args:
         jobs: whether the job in each folder is finished.
@@ -80,12 +76,10 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool], *, keeps_plan: bool)
     counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
     counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
     text = f"{relative(folder)}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
-    if num := sum(run.path.resolve() not in jobs for run in runs_of_sweep(folder)):
-        text += f"; {num} other run{'s' * (num != 1)} in this folder"
     planned = [(folder / job.run).resolve() for job in usable_plan(folder)[0].jobs]
     if waiting := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
-        lost = "of the previous command never began and are no longer planned"
-        text += f"; {len(waiting)} {'of another command, which is at work, wait' if keeps_plan else lost}"
+        what = "of another command, which is at work, wait" if keeps_plan else "that never began are left out"
+        text += f"; {len(waiting)} {what}"
     return text
 
 

@@ -64,12 +64,12 @@ def render_table(
     reasons = [_reason(run.message, width) for run in runs]
     places = list(range(len(runs)))
     if height is not None and len(runs) + sum(map(len, reasons)) > (room := max(height - 2, 1)):
-        places = most_urgent([(run.state, run.best) for run in runs], len(runs), mode)
+        places = by_urgency(runs, mode)
         ends = list(accumulate(1 + len(reasons[n]) for n in places))
         places = sorted(places[: bisect(ends, room - 1)])  # the last line counts the hidden runs
     shown = [runs[n] for n in places]
     cells = _live_columns(shown, {run.metric for run in runs if run.metric is not None})
-    labels = _labels(shown, _differing_keys([run.choices for run in runs]), max(width - 42, 16))
+    labels = _labels(shown, runs, max(width - 42, 16))
     rows = [[label, *row] for label, row in zip(labels, cells, strict=True)]
     names, *aligned = align_columns(rows, {0, 1})
     lines = [
@@ -87,8 +87,10 @@ def _reason(message: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _labels(shown: Sequence[RunProgress], keys: Sequence[str], width: int) -> list[str]:
+def _labels(shown: Sequence[RunProgress], runs: Sequence[RunProgress], width: int) -> list[str]:
     """Return the first column: the choices that differ, else the run's name, cut to leave room for the others."""
+    every = dict.fromkeys(key for run in runs for key in run.choices)
+    keys = [key for key in every if len({run.choices.get(key) for run in runs}) > 1]
     names = [[run.choices.get(key, "") for key in keys] if keys else [run.run] for run in shown]
     lines = align_columns([keys or ["run"], *names], range(len(keys) or 1))
     return [_cut(line, width) for line in lines]
@@ -103,21 +105,22 @@ def _live_columns(shown: Sequence[RunProgress], metrics: Collection[str]) -> lis
     return [[row[n] for n in filled] for row in rows]
 
 
-def most_urgent(runs: Sequence[tuple[str, float | None]], count: int, mode: str) -> list[int]:
-    """Return the places of the most urgent runs, given by state and best value; in the same state, the best first.
+def by_urgency(runs: Sequence[RunProgress], mode: str) -> list[int]:
+    """Return the places of the runs, the most urgent first; in the same state, the best first.
 
     `mode` says whether `min` or `max` is the best; "" keeps the order.
 
-    >>> most_urgent([("finished", 0.5), ("finished", 0.9), ("failed", None), ("finished", 0.7)], 3, "max")
-    [2, 1, 3]
+    >>> runs = [RunProgress("", "", {}, state, best=best) for state, best in [("finished", 0.5), ("failed", 0.1)]]
+    >>> by_urgency(runs, "max")
+    [1, 0]
     """
 
     def rank(place: int) -> tuple[int, float]:
-        state, best = runs[place]
+        best = runs[place].best
         value = math.inf if best is None else {"min": best, "max": -best}.get(mode, 0.0)
-        return _position(state, _BY_URGENCY), value
+        return _position(runs[place].state, _BY_URGENCY), value
 
-    return sorted(range(len(runs)), key=rank)[:count]
+    return sorted(range(len(runs)), key=rank)
 
 
 def _cells(run: RunProgress, values: Sequence[float | None]) -> list[str]:
@@ -127,11 +130,6 @@ def _cells(run: RunProgress, values: Sequence[float | None]) -> list[str]:
     best = "" if run.best is None else f"{format_metric(run.best, beside=values)} at {run.best_num_updates}"
     left = format_duration(run.seconds_left)
     return [f"{run.state:<9}", update, loss, left, best]
-
-
-def _differing_keys(choices: Sequence[Mapping[str, str]]) -> list[str]:
-    keys = dict.fromkeys(key for run_choices in choices for key in run_choices)
-    return [key for key in keys if len({run_choices.get(key) for run_choices in choices}) > 1]
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

@@ -181,17 +181,10 @@ class Sweep:
             Stopped: a signal arrived.
         """
         show_activity(f"trying which of {len(configs):,} jobs train together")
-        groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
-        for folder, config in configs.items():
-            groups[program_of(config)][folder] = config
-        tried = [*groups.values()], lanes, executor.num_processes
-        plan = call_before_jobs([*configs.values()], _plan_groups, *tried)
+        plan = call_before_jobs([*configs.values()], _plan_groups, configs, lanes, executor.num_processes)
         if isinstance(plan, ProcessDied):
             reason = f"trying it failed ({plan})"
             plan = StackPlan([[folder] for folder in configs], {next(iter(configs)): reason})
-        places = {folder: place for place, folder in enumerate(configs)}
-        stacks = sorted(plan.stacks, key=lambda stack: places[stack[0]])
-        plan = StackPlan(stacks, plan.reasons, plan.errors)
         self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
         return self._stacks
 
@@ -263,24 +256,18 @@ class Sweep:
         if self.rules.has_best and not wants_json():
             rest = f" (hydrant status {shlex.quote(name)} --all lists them)"
             table.print_runs(name, progress, table.MAX_PRINTED + 3, self._mode, rest)
-            self._print_claims(runs)
+            for claim in dict.fromkeys(job.config["claim"] for job in self._jobs.values()):
+                if claim:
+                    say(f"claim: {claim}")
         if is_stopped:
-            say(self._stopped_text(runs))
+            states = Counter(_OUTCOMES.get(r.state, r.state) for r in runs if r.path in self.files.jobs)
+            shown = dict.fromkeys(["finished", "saved", "not started", *states])
+            counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
+            say(f"\nstopped: {counted}; {self.same_command} continues the sweep")
         elif not wants_json():
             say("")
             best = table.best_run(progress, self._mode) if self.rules.has_best else None
             say_fields(table.closing_fields(self.folder, progress, self.files.wall_seconds, best))
-
-    def _print_claims(self, runs: Sequence[RunFolder]) -> None:
-        """Print what sources say about these runs, next to their speed and memory."""
-        claims = dict.fromkeys(job.config["claim"] for job in self._jobs.values() if job.config["claim"])
-        if not claims:
-            return
-        labels = table.differing_choices([run.choices for run in runs])
-        for label, run in zip(labels, runs, strict=True):
-            say(f"  {label or run.path.name}  {run_folder.performance_text(run.summary)}".rstrip())
-        for claim in claims:
-            say(f"claim: {claim}")
 
     def plain(self) -> dict[str, Any]:
         """Return what the sweep has come to, in plain types: `hydrant status --json --all` has each run."""
@@ -299,12 +286,6 @@ class Sweep:
 
     def _table(self, width: int, height: int) -> list[str]:
         return table.render_table(relative(self.folder), sweep_progress(self.folder), width, height)
-
-    def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
-        states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self.files.jobs)
-        shown = dict.fromkeys(["finished", "saved", "not started", *states])
-        counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
-        return f"\nstopped: {counted}; {self.same_command} continues the sweep"
 
 
 def _record_failure(job: SweepJob, result: RunResult) -> None:
@@ -325,19 +306,23 @@ def _result_if_finished(job: SweepJob) -> RunResult | None:
         return None
     if not job.in_table:
         say(f"job {job.number}: already finished: {relative(job.job.folder)}")
-    return job.lost("")
+    return job.recorded(RunResult.failed(""))
 
 
-def _plan_groups(groups: Sequence[_Configs], lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
-    """Prepare and try the jobs of each group; imports torch."""
+def _plan_groups(configs: _Configs, lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
+    """Prepare and try the jobs that may be the same program; imports torch."""
     from hydrant.config.instantiate import share_factories
     from hydrant.sweeps.stack_trial import plan_group
 
     stacks, reasons, errors = list[Sequence[Path]](), dict[Path, str](), dict[Path, ConfigError]()
-    for group in groups:
+    groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
+    for folder, config in configs.items():
+        groups[program_of(config)][folder] = config
+    for group in groups.values():
         with share_factories():
             plan = plan_group(group, lanes, num_processes, len(groups))
         stacks += plan.stacks
         reasons |= plan.reasons
         errors |= plan.errors
-    return StackPlan(stacks, reasons, errors)
+    places = list(configs)
+    return StackPlan(sorted(stacks, key=lambda stack: places.index(stack[0])), reasons, errors)

@@ -96,36 +96,49 @@ def draw_confusion(counts: Tensor, class_names: Sequence[str] | None, path: Path
 
 
 def draw_curves(
-    panels: Mapping[str, Mapping[str, Curve]], path: Path | BinaryIO, *, columns: int = 1
+    panels: Mapping[str, Mapping[str, Curve]],
+    path: Path | BinaryIO,
+    *,
+    columns: int = 1,
+    shown: tuple[float, float] | None = None,
+    names_all: bool = False,
 ) -> None:
     """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
 
     A panel whose only label is "" has no legend. In one column, legends are beside the panels and cover no curve.
-    With many labels, the colours of its curves go from dark to light in their order, and the legend has a few of them.
+    With many labels, the colours of its curves go from dark to light in their order, and the legend has a few of them,
+    or all if `names_all`. `shown` is the range of values.
     """
-    figure, lines = _panels(tuple(tuple(curves) for curves in panels.values()), columns)
+    figure, lines = _panels(tuple(tuple(curves) for curves in panels.values()), columns, names_all)
     for panel, of_panel, (title, curves) in zip(figure.axes, lines, panels.items(), strict=False):
         for line, (x, y) in zip(of_panel, curves.values(), strict=True):
             line.set_data(x, y)
         panel.set(xlim=(0, 1), ylim=(0, 1))  # where no value is finite
         panel.relim()
         panel.autoscale()
+        if shown is not None:
+            panel.set_ylim(shown)
         panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
     _save(figure, path)
 
 
 @lru_cache(maxsize=2)
-def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list[list[Line2D]]]:
+def _panels(
+    labels: Sequence[Sequence[str]], columns: int, names_all: bool = False
+) -> tuple[Figure, list[list[Line2D]]]:
     """Return a figure with a panel for each entry, and the lines of each panel, one for each of its labels.
 
     The last ones are kept, because every run draws its schedules, and those of a process mostly have the same panels.
     """
     num_rows = -(-len(labels) // columns)
-    longest = max((len(label) for of_panel in labels for label in _colors_and_labels(of_panel)[1]), default=0)
+    most = max(map(len, labels)) if names_all else _MAX_LABELS
+    named = [_colors_and_labels(of_panel, most) for of_panel in labels]
+    longest = max((len(label) for _, texts in named for label in texts), default=0)
     is_beside = columns == 1 and longest > 0
     beside = 0.55 + 0.064 * min(longest, _MAX_LETTERS) if is_beside else 0.0  # inches for the legends
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0} if is_beside else {}
-    width, height = 8 + beside if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
+    of_row = max(2.8, 0.95 + 0.175 * most)
+    width, height = 8 + beside if columns == 1 else 5 * columns, of_row * num_rows  # inches, as below
     figure = _new_figure(width, height)
     # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
     figure.subplots_adjust(
@@ -136,8 +149,7 @@ def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list
     for panel in axes[len(labels) :]:
         panel.set_visible(False)
     lines: list[list[Line2D]] = []
-    for panel, of_panel in zip(axes, labels, strict=False):
-        colors, shown = _colors_and_labels(of_panel)
+    for panel, of_panel, (colors, shown) in zip(axes, labels, named, strict=False):
         lines.append(
             [
                 panel.plot([], [], label=shown.get(label), linewidth=1.5, color=color)[0]
@@ -151,8 +163,11 @@ def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list
     return figure, lines
 
 
-def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Mapping[str, str]]:
-    """Return a colour for each curve, None for matplotlib's own, and the text of each label that the legend has."""
+def _colors_and_labels(labels: Sequence[str], most: int) -> tuple[Sequence[Any], Mapping[str, str]]:
+    """Return a colour for each curve, None for matplotlib's own, and the text of each label that the legend has.
+
+    `most`: so many labels are in a legend; of more, it has five.
+    """
     texts = {
         label: label if len(label) <= _MAX_LETTERS else f"{label[: _MAX_LETTERS - 1]}…" for label in labels
     }
@@ -160,7 +175,7 @@ def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Mapping[st
         return [None] * len(labels), texts
     import matplotlib as mpl
 
-    last, num_shown = len(labels) - 1, 5
+    last, num_shown = len(labels) - 1, len(labels) if len(labels) <= most else 5
     colors = [mpl.colormaps["viridis"](0.92 * n / last) for n in range(len(labels))]
     places = [round(n * last / (num_shown - 1)) for n in range(num_shown)]
     return colors, {labels[place]: texts[labels[place]] for place in places}

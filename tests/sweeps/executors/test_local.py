@@ -12,8 +12,8 @@ from sweeps import LAUNCHERS
 from training_runs import run_command
 
 from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors import Unit, local
-from hydrant.sweeps.executors.base import Ended
+from hydrant.sweeps.executors import local
+from hydrant.sweeps.executors.base import Ended, Unit
 from hydrant.sweeps.executors.local import Local
 
 MODEL = """

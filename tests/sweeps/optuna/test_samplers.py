@@ -40,7 +40,7 @@ def quadratic(params: Mapping[str, Any]) -> float:
 def best_of_search(sampler: str, seed: int, folder: Path, num_trials: int) -> float:
     words = ("lr=tag(log,interval(1e-3,10))", "momentum=interval(0,0.99)", "scheduler=constant,linear,cosine")
     node = {**SAMPLERS[sampler], "seed": seed}
-    trials = Trials(folder, "journal", Search(space_of(*words), [OBJECTIVE], node, PRUNERS["none"]))
+    trials = Trials(folder, Search(space_of(*words), [OBJECTIVE], node, PRUNERS["none"]))
     for _ in range(num_trials):
         trial = trials.ask()
         trials.tell(trial.number, [quadratic(trial.params)])

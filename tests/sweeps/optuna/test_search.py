@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from optuna import load_study
 from optuna.trial import TrialState
 from processes import wait_for
@@ -22,8 +22,8 @@ from sweeps import sweep_table
 from training_runs import command, run_command
 
 from hydrant import cli
+from hydrant.records.files import Objective
 from hydrant.runs.optuna_trial import open_storage
-from hydrant.sweeps.optuna.objectives import Objective
 
 BRIEF = ("tracker=local", "duration=300", "log_every=10", "eval_every=100", "save_every=100", "model.hidden=[16]",
          "name=study", "sweep=optuna", "hydra.sweeper.n_trials=3", "hydra/sweeper/sampler=random",
@@ -45,7 +45,7 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 def outcome(study: Path) -> list[tuple[Any, ...]]:
     """Return of each trial its parameters, its state and all values that it reported."""
-    loaded = load_study(study_name="study", storage=open_storage("journal", study))
+    loaded = load_study(study_name="study", storage=open_storage(study))
     return [(t.number, t.params, t.state, t.values, t.intermediate_values) for t in loaded.trials]
 
 
@@ -124,7 +124,7 @@ def test_trials_of_two_ranks_run_at_the_same_time(launcher: str, workdir: Path) 
     """Pruned or not, all ranks end after the same update; several processes write to the storage."""
     words = ("-m", *THIRTY_TRIALS, f"hydra/launcher={launcher}", "hydra.launcher.num_jobs=2",
              "parallel.num_processes=2", "hydra.sweeper.n_trials=6", "hydra/sweeper/pruner=successive_halving",
-             "hydra.sweeper.pruner.reduction_factor=2", "hydra.sweeper.storage=sqlite")  # fmt: skip
+             "hydra.sweeper.pruner.reduction_factor=2")  # fmt: skip
     words += ("hydra.launcher.num_cpus=0.25",) if launcher == "ray" else ()
     swept = run_command(*words, cwd=workdir)
     assert swept.returncode == 0, swept.stderr
@@ -132,10 +132,10 @@ def test_trials_of_two_ranks_run_at_the_same_time(launcher: str, workdir: Path) 
     states = [row["status"] for row in sweep_table(study)]
     assert len(states) == 6
     assert set(states) == {"finished", "pruned"}
-    results = yaml.safe_load((study / "optimization_results.yaml").read_text())
-    assert results["best_value"] == max(
-        float(row["best"]) for row in sweep_table(study) if row["status"] == "finished"
-    )
+    [best] = json.loads(run_command(*words, "--json", cwd=workdir).stdout)["result"]["best"]
+    assert best["values"] == [
+        max(float(row["best"]) for row in sweep_table(study) if row["status"] == "finished")
+    ]
     assert "best: trial" in swept.stdout
 
 
@@ -187,14 +187,13 @@ def test_five_trials_of_two_combinations_are_two_runs(num_jobs: int, workdir: Pa
 @pytest.mark.slow
 def test_several_objectives_give_a_pareto_front(workdir: Path) -> None:
     objectives = "[{metric: val/loss, mode: min}, {metric: num_parameters, mode: min}]"
-    swept = run_command(
+    words = (
         "-m", "hydra/sweeper=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=4", "hydra/sweeper/sampler=random",
         f"hydra.sweeper.objectives={objectives}", "model.hidden=[2],[4],[8]", "optimizer.lr=interval(0.001,0.1)",
-        cwd=workdir,
     )  # fmt: skip
+    swept = run_command(*words, cwd=workdir)
     assert swept.returncode == 0, swept.stderr
-    study = workdir / "multirun" / "study"
-    solutions = yaml.safe_load((study / "optimization_results.yaml").read_text())["solutions"]
+    solutions = json.loads(run_command(*words, "--json", cwd=workdir).stdout)["result"]["best"]
     front = sorted(solution["values"] for solution in solutions)  # by loss
     assert [size for _, size in front] == sorted({size for _, size in front}, reverse=True)
     assert swept.stdout.count("best: trial") == len(solutions)

@@ -18,14 +18,13 @@ from hydrant.sweeps.fork_server.call import CallResult
     [
         (["seed=0,1", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials", "1 or more"),
         (["seed=0,1", "hydra.sweeper.n_jobs=2"], "hydra.sweeper.n_jobs", "hydra/launcher=local"),
-        (["seed=0,1", "hydra.sweeper.objectives=[{metric: val/loss}]"], "hydra.sweeper.objectives", "mode is missing"),
-        (["seed=0,1", "hydra.sweeper.objectives=[{metric: val/loss, mode: up}]"], "hydra.sweeper.objectives", "max"),
+        (["seed=0,1", "hydra.sweeper.objectives=[{metric: val/loss}]"], "hydra.sweeper.objectives", "`mode`"),
+        (["seed=0,1", "hydra.sweeper.objectives=[{metric: val/loss, mode: up}]"], "hydra.sweeper.objectives", "'up'"),
         (["optimizer.lr=interval(0,1)", "hydra/sweeper/sampler=grid"], "optimizer.lr", "can be listed"),
         (["seed=0,1", "hydra/sweeper/sampler=tpee"], "hydra/sweeper/sampler", "did you mean 'tpe'"),
         (["seed=0,1", "+hydra.sweeper.sampler.n_startups=1"], "hydra.sweeper.sampler.n_startups", "no argument"),
         (["seed=0,1", "hydra.sweeper.pruner._target_=optuna.samplers.RandomSampler"], "hydra.sweeper.pruner", "pruner"),
         (["seed=0,1", "hydra.sweeper.sampler._target_=optuna.samplers.os.system"], "hydra.sweeper.sampler", ""),
-        (["seed=0,1", "hydra.sweeper.storage=redis"], "hydra.sweeper.storage", "journal or sqlite"),
         (["seed=0,1", "eval_every=null"], "eval_every", "so no run has val/accuracy; give eval_every=1ep"),
         (["optimizer=choice(adamw,adamm)"], "optimizer", "did you mean"),
         (["optimizer.lr=choice(0.1,high)"], "optimizer.lr", "number"),
@@ -60,7 +59,7 @@ def test_a_study_locks_its_folder_before_it_reads_it(
         "hydrant.sweeps.optuna.trials.drop_torn_line", lambda path: was_held.append(is_held(path))
     )
     monkeypatch.setattr(
-        "hydrant.sweeps.optuna.search.SearchLoop.run", lambda *_: was_held.append(is_held(folder))
+        "hydrant.sweeps.optuna.sweeper.OptunaSweeper._search", lambda *_: was_held.append(is_held(folder))
     )
     words = ["train", "-m", "sweep=optuna", "name=study", *TINY]
     assert cli.main(words) == 0

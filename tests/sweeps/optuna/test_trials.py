@@ -11,8 +11,8 @@ from optuna import load_study
 from searches import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
 
 from hydrant.errors import ConfigError
-from hydrant.runs.optuna_trial import FILES, open_storage
-from hydrant.sweeps.optuna.objectives import Objective
+from hydrant.records.files import Objective
+from hydrant.runs.optuna_trial import JOURNAL, open_storage
 from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
 
 
@@ -25,13 +25,13 @@ def run_study(
 ) -> list[PendingTrial]:
     """Run a study to its end, killed between the start and the end of some trials; return each trial as it ran."""
     run: list[PendingTrial] = []
-    trials = Trials(folder, "journal", search)
+    trials = Trials(folder, search)
     killed = set(killed_in)
     while trials.num_finished < num_trials:
         trial = trials.ask()
         if trial.number in killed:
             killed.remove(trial.number)
-            trials = Trials(folder, "journal", search)
+            trials = Trials(folder, search)
             continue
         run.append(trial)
         trials.tell(trial.number, [value_of(trial)], is_pruned=False)
@@ -53,7 +53,7 @@ def test_a_killed_study_draws_the_trials_of_one_that_was_not(sampler: str, tmp_p
 
 def test_of_two_combinations_five_trials_train_two(tmp_path: Path) -> None:
     """The others take the result of the ended one; that of a failed one, or of one that runs, nobody takes."""
-    trials, trained = Trials(tmp_path, "journal", search_of("tpe", "a=choice(0.1,0.2)")), list[PendingTrial]()
+    trials, trained = Trials(tmp_path, search_of("tpe", "a=choice(0.1,0.2)")), list[PendingTrial]()
     failed, running = trials.ask(), trials.ask()
     trials.tell(failed.number, None)
     for trial in (running, *(trials.ask() for _ in range(4))):
@@ -62,13 +62,13 @@ def test_of_two_combinations_five_trials_train_two(tmp_path: Path) -> None:
             trials.tell(trial.number, [float(trial.params["a"])])
     assert sorted(trial.params["a"] for trial in trained) == ["0.1", "0.2"]
     assert trials.num_finished == 5
-    loaded = load_study(study_name=tmp_path.name, storage=open_storage("journal", tmp_path)).trials
+    loaded = load_study(study_name=tmp_path.name, storage=open_storage(tmp_path)).trials
     assert all(t.values == [float(t.params["a"])] for t in loaded if t.number != failed.number)
 
 
 def test_a_grid_draws_each_combination_once(tmp_path: Path) -> None:
     search = search_of("grid", "a=0.1,0.2", "c=range(1,4)")
-    trials = Trials(tmp_path, "sqlite", search)
+    trials = Trials(tmp_path, search)
     drawn: list[PendingTrial] = []
     while not trials.is_exhausted:
         drawn.append(trials.ask())
@@ -80,10 +80,10 @@ def test_a_grid_draws_each_combination_once(tmp_path: Path) -> None:
 
 def test_an_incomplete_line_of_the_journal_is_removed(tmp_path: Path) -> None:
     whole = run_study(tmp_path, search_of("random"), 3)
-    with (tmp_path / FILES["journal"]).open("ab") as file:
+    with (tmp_path / JOURNAL).open("ab") as file:
         file.write(b'{"op_code": 4, "worker')
     assert run_study(tmp_path, search_of("random"), 5)[0].number == len(whole)
-    assert Trials(tmp_path, "journal", search_of("random")).num_finished == 5
+    assert Trials(tmp_path, search_of("random")).num_finished == 5
 
 
 @pytest.mark.parametrize(
@@ -98,21 +98,19 @@ def test_another_search_in_the_same_folder_is_refused(
     search: Search, keys: Sequence[str], tmp_path: Path
 ) -> None:
     first = search_of("random", "a=interval(0,2)", "seed=1", "tracker=local")
-    Trials(tmp_path, "journal", first)
+    Trials(tmp_path, first)
     # The tracker changes no result.
-    Trials(tmp_path, "journal", search_of("random", "a=interval(0,2)", "seed=1"))
+    Trials(tmp_path, search_of("random", "a=interval(0,2)", "seed=1"))
     with pytest.raises(ConfigError) as refused:
-        Trials(tmp_path, "journal", search)
+        Trials(tmp_path, search)
     for key in keys:
         assert f"{key} (" in str(refused.value)
-    with pytest.raises(ConfigError, match=r"hydra\.sweeper\.storage=journal"):
-        Trials(tmp_path, "sqlite", first)
 
 
 def test_the_best_trials_of_several_objectives_are_the_pareto_front(tmp_path: Path) -> None:
     objectives = [OBJECTIVE, Objective("num_parameters", "min")]
     search = Search(space_of("a=interval(0,1)"), objectives, SAMPLERS["random"], PRUNERS["none"])
-    trials = Trials(tmp_path, "journal", search)
+    trials = Trials(tmp_path, search)
     for values in ((0.9, 100.0), (0.8, 50.0), (0.7, 80.0)):
         trials.tell(trials.ask().number, values)
     assert [trial.number for trial in trials.best()] == [0, 1]

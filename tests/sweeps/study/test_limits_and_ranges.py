@@ -15,11 +15,11 @@ from hydrant.sweeps.study.ranges import CPU, RUNS, UPDATES, WALL, declared_range
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ten", "'ten' is no budget; write 40runs"),
-        ("nans", "is no budget"),
-        ("0runs", "is no budget"),
-        ("18.5runs", "'18.5runs' needs a whole number of runs"),
-        ("3runs,4runs", "has two limits of runs"),
+        ("ten", "each once, not 'ten'; write 40runs"),
+        ("nans", "not 'nans'"),
+        ("0runs", "not '0runs'"),
+        ("18.5runs", "whole numbers of runs and updates"),
+        ("3runs,4runs", "each once"),
     ],
 )
 def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
@@ -56,9 +56,9 @@ def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nan..1", "'nan..1' needs two finite numbers"),
-        ("1..1e-3", "'1..1e-3' needs two finite numbers, the smaller one"),
-        ("1e-3..x", "'1e-3..x' is no range; write optimizer.lr=1e-4..1e-1"),
+        ("nan..1", "needs two finite numbers"),
+        ("1..1e-3", "needs two finite numbers, the smaller one first, not '1..1e-3'"),
+        ("1e-3..x", "not '1e-3..x'; write optimizer.lr=1e-4..1e-1"),
     ],
 )
 def test_a_wrong_range_is_refused(text: str, message: str) -> None:
@@ -85,10 +85,9 @@ def test_each_optimizer_declares_a_range_that_holds_its_default(option: str, nam
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("adamw", "'adamw' is no override; write \"optimizer=sgd"),
         ("optimizer='a", "has an open quote"),
-        ("name=a name=b", "needs one name"),
-        ("optimizer=sgd name=", "needs one name"),
+        ("name=a name=b", "needs one name= or none"),
+        ("optimizer=sgd name=", "needs one name= or none"),
     ],
 )
 def test_a_wrong_contender_is_refused(text: str, message: str) -> None:

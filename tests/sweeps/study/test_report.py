@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hydrant.sweeps.study.report import results_table
+from hydrant.sweeps.study.record import results_table
 
 
 def test_means_that_differ_in_late_digits_are_shown_apart() -> None:

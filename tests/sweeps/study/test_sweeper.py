@@ -37,7 +37,7 @@ from hydrant.records.schema import STUDY, schemas
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
-from hydrant.sweeps.executors import SweepJob
+from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.study import sweeper
@@ -218,7 +218,7 @@ def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
         reads[run.path] += 1
         return is_finished(config, run)
 
-    monkeypatch.setattr("hydrant.sweeps.study.trials.is_finished", count)
+    monkeypatch.setattr("hydrant.sweeps.study.rounds.is_finished", count)
     assert study(WrittenRuns(accuracy), *SMALL)[0] == 0
     assert set(reads.values()) <= {1, 2}
 
@@ -507,7 +507,7 @@ def test_contenders_have_the_names_that_they_are_given(study: Study) -> None:
         "optimizer=sgd optimizer.lr=1e-6 name=slow one",
     )
     status, text = study(WrittenRuns(accuracy), *arms)
-    assert (status, "'one' is no override" in text) == (2, True)
+    assert (status, "'one' has no value" in text) == (2, True)
     arms = (*arms[:3], "optimizer=sgd optimizer.lr=1e-6 'name=slow one'")
     assert study(WrittenRuns(accuracy), *arms)[0] == 0
     assert [row["name"] for row in record()["contenders"]] == ["fast", "slow one"]
@@ -664,20 +664,20 @@ def test_another_protocol_in_the_same_folder_is_refused(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("optimizer=adamw",), "hydra.sweeper.contenders: a study needs two contenders or more"),
-        (("optimizer=sgd,sgd",), "optimizer=sgd is the same config as another contender"),
+        (("optimizer=adamw",), "hydra.sweeper.contenders: needs two contenders or more, each with a name"),
+        (("--contender", "name=a optimizer=sgd", "--contender", "name=b optimizer=sgd"), "a is the same config as"),
         (("--contender", "optimizer=sgd optimizer.lr=1,2", "--contender", "optimizer=adamw"), "give --contender for"),
-        ((*TWINS, "--contender", "name=a optimizer=sgd"), "several contenders have the name 'a'; give each another"),
-        (("--contender", "name=sgd optimizer=adamw", "--contender", "optimizer=sgd"), "have the name 'sgd'; give each"),
+        ((*TWINS, "--contender", "name=a optimizer=sgd"), "with a name of its own, not ['a'"),
+        (("--contender", "name=sgd optimizer=adamw", "--contender", "optimizer=sgd"), "not ['sgd', 'sgd']"),
         later((*TUNED, "--judge", "val/energy"), "hydra.sweeper.judge: nothing says whether a higher or a lower"),
         ((*TUNED, "--seeds", "3"), "hydra.sweeper.seeds: 3 can decide nothing at an alpha of 0.05; give 4 or more"),
         later((*TUNED, "--alpha", "1e-300"), "hydra.sweeper.seeds: 20 can decide nothing at an alpha of 1e-300; give "),
-        (("optimizer=sgd,adamw", "seed=3"), "seed: a study chooses the seeds itself"),
-        (("optimizer=sgd,adamw", "seed=3,4"), "seed: optimizer=sgd seed=3 has it" ),
+        (("optimizer=sgd,adamw", "seed=3"), "seed: is given twice for the contender sgd; a study chooses the seeds"),
+        (("optimizer=sgd,adamw", "seed=3,4"), "seed: is given twice for the contender optimizer=sgd seed=3"),
         (("--contender", "optimizer=sgd", "--contender", "optimizer=adamw", "optimizer=lion"), "is given twice for"),
-        ((*TUNED, "optimizer.lr=1"), "optimizer.lr: is tuned, so the contender adamw cannot set it too"),
-        ((*TUNED[:2], "optimizer.lr=1e-3,nan"), "needs finite values, each once"),
-        ((*TUNED[:2], "optimizer.lr=1e-3"), "optimizer.lr: has one value, '1e-3', so nothing is tuned"),
+        ((*TUNED, "optimizer.lr=1"), "optimizer.lr: is given twice for the contender adamw; a study"),
+        ((*TUNED[:2], "optimizer.lr=1e-3,nan"), "optimizer.lr: needs two finite values or more, each once"),
+        ((*TUNED[:2], "optimizer.lr=1e-3"), "optimizer.lr: needs two finite values or more, each once, not '1e-3'"),
         ((*TUNED[:2], "optimizer.momentun"), "optimizer.momentun: no such key"),
         ((*TUNED[:2], "lr"), "lr: no such key; write optimizer.lr=..."),
         ((*TUNED[:2], "lr=1e-3..1"), "lr: no such key; write optimizer.lr=1e-3..1"),
@@ -688,7 +688,7 @@ def test_another_protocol_in_the_same_folder_is_refused(
         later((*TUNED[:2], "hydra.launcher.n_jobs=1,2"), "hydra.launcher.n_jobs: cannot be tuned: it has no effect"),
         ((*TUNED[:2], "global_batch_size=2..5"), "global_batch_size: takes whole numbers, of which 2..5 has no 5 at"),
         ((*TUNED[:2], "model.hidden"), "model.hidden: has the default [16], around which no range lies"),
-        ((*TUNED, "--budget", "1run"), "hydra.sweeper.budget: 1 run cannot decide between 2 contenders; give 18"),
+        ((*TUNED, "--budget", "1run"), "hydra.sweeper.budget: 1 can decide nothing at an alpha of 0.05; give 18"),
         ((*TUNED, "--alpha", "2"), "hydra.sweeper.alpha: needs a number above 0 and below 1, not 2"),
         later((*TUNED, "--alpha", "nan"), "hydra.sweeper.alpha: needs a number above 0 and below 1, not nan"),
         later((*TUNED, "--seeds", "0"), "hydra.sweeper.seeds: needs a whole number of 1 or more, not 0"),

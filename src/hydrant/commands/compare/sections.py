@@ -17,7 +17,7 @@ from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
 from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import LR, Line, Sensitivity, Tuning
-from hydrant.sweeps.optuna.objectives import Objective
+from hydrant.records.files import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import to_builtins
+
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.run import Run
@@ -44,7 +46,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "num_samples": _num_samples(c.runs),
             "runs": [run_to_dict(run, c) for run in c.runs],
             "target": c.question.goal and str(c.question.goal),
-            "objectives": [asdict(objective) for objective in objectives(c.runs)],
+            "objectives": to_builtins(objectives(c.runs)),
             "profiles": {unit: asdict(profile) for unit, profile in c.profiles.items()},
             "verdicts": asdict(c.verdicts),
             "sections": [asdict(section) for section in sections_of(c) if section.name != RUNS],

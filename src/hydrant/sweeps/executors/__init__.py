@@ -3,7 +3,4 @@
 An executor decides where and when a job starts. Each job runs in a process of its own.
 """
 
-from hydrant.sweeps.executors.base import Executor as Executor
-from hydrant.sweeps.executors.base import SweepJob as SweepJob
-from hydrant.sweeps.executors.base import Unit as Unit
 from hydrant.sweeps.executors.slurm import cancel as cancel

@@ -81,27 +81,21 @@ class SweepJob:
     def config(self) -> Mapping[str, Any]:
         return self.job.config
 
-    def recorded(self, otherwise: RunResult) -> RunResult:
-        """Return the result that the run folder records; `otherwise` if this start has recorded no end of the run."""
+    def recorded(self, otherwise: RunResult, *, also_earlier: bool = False) -> RunResult:
+        """Return the result that the run folder records; `otherwise` if this start has recorded no end of the run.
+
+        `also_earlier`: that an earlier start was stopped counts too, because a queue may not have begun this one.
+        """
         run = RunFolder(self.folder)
-        is_new = (
-            run.summary_time != self.earlier
-        )  # the machine's clock does not tell: it may be set back meanwhile
+        is_new = run.summary_time != self.earlier  # not later: the clock may be set back meanwhile
         if run.status in (RunStatus.FINISHED, RunStatus.PRUNED, RunStatus.STOPPED):
             return RunResult.finished((run.summary.get("best") or {}).get("value"))
         if run.status == RunStatus.FAILED and is_new:
             return RunResult.failed(run.error)
-        return self._saved() if run.status == RunStatus.PREEMPTED and is_new else otherwise
-
-    def lost(self, message: str) -> RunResult:
-        """Return the result that the run folder records, which a queue has lost: failed with `message` if none."""
-        was_saved = RunFolder(self.folder).status == RunStatus.PREEMPTED
-        return self.recorded(self._saved() if was_saved else RunResult.failed(message))
-
-    def _saved(self) -> RunResult:
-        return RunResult.stopped(
-            signal.SIGTERM, f"stopped by a signal; {self.job.same_command()} continues it"
-        )
+        if run.status == RunStatus.PREEMPTED and (is_new or also_earlier):
+            message = f"stopped by a signal; {self.job.same_command()} continues it"
+            return RunResult.stopped(signal.SIGTERM, message)
+        return otherwise
 
 
 class Ended(NamedTuple):
@@ -172,7 +166,8 @@ class Unit:
 
     def lost(self, message: str) -> Ended:
         """Return how the unit ended by what its folders record, because its queue has ended or lost it."""
-        return Ended([job.lost(message) for job in self.jobs])
+        failed = RunResult.failed(message)
+        return Ended([job.recorded(failed, also_earlier=True) for job in self.jobs])
 
 
 def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:

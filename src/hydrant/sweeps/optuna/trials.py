@@ -1,31 +1,132 @@
-"""The trials of a study, with its sampler and pruner.
+"""The search space of a study, and its trials, with its sampler and pruner.
 
-Optuna's storage in the sweep's folder keeps them, so that the same command continues.
+The space is Hydra's sweep syntax, read as distributions of Optuna. Optuna's storage in the sweep's folder keeps the
+trials, so that the same command continues.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
+from msgspec import to_builtins
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from hydrant.config.command_line import MAX_JOBS, swept_values
+from hydrant.config.error_messages import as_config_error
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.signatures import check_arguments
-from hydrant.errors import ConfigError, typed_line
+from hydrant.errors import ConfigError, first_line
 from hydrant.files.redaction import redacted
+from hydrant.records.files import Objective
 from hydrant.runs.folder import choices_in
-from hydrant.runs.optuna_trial import FILES, Trial, drop_torn_line, make_part, open_storage
+from hydrant.runs.optuna_trial import Trial, drop_torn_line, make_part, open_storage
 from hydrant.safety.targets import locate, target_nodes
 from hydrant.seeding import hash_of
-from hydrant.sweeps.optuna.objectives import Objective
-from hydrant.sweeps.optuna.space import Space
+
+_EXAMPLES = "write choice(1, 2), range(1, 9), interval(0.0, 1.0) or tag(log, interval(1e-4, 1e-1))"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The search space of a study. Keys are those of the overrides, with their `+`."""
+
+    distributions: Mapping[str, BaseDistribution]
+    texts: Mapping[str, str]  # of the same keys: what the user wrote
+    fixed: Sequence[str]  # the overrides that are the same in all trials
+
+    def overrides(self, params: Mapping[str, Any]) -> list[str]:
+        """Return the overrides of a trial with these parameters. The parameter of a choice is its text."""
+        return [*self.fixed, *(f"{key}={value}" for key, value in params.items())]
+
+    def parse_choices(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a trial with the texts of choices parsed as Hydra parses them."""
+        parser = OverridesParser.create()
+        values = {key: parser.parse_override(f"{key}={value}").value() for key, value in params.items()}
+        return {key: v.text if isinstance(v, QuotedString) else v for key, v in values.items()}
+
+    def values(self, key: str) -> list[Any]:
+        """Return all choices of a key; of a range or an interval, the lowest and the highest value."""
+        distribution: Any = self.distributions[key]
+        if isinstance(distribution, CategoricalDistribution):
+            return list(distribution.choices)
+        return list(dict.fromkeys((distribution.low, distribution.high)))
+
+    def grid(self) -> dict[str, list[Any]]:
+        """Return every value of every key.
+
+        Raises:
+            ConfigError: the values of a key cannot be listed.
+        """
+        return {key: _list_values(key, distribution) for key, distribution in self.distributions.items()}
+
+
+def read_space(overrides: Iterable[Override]) -> Space:
+    """Return the search space of parsed overrides. The last override of a key counts.
+
+    Raises:
+        ConfigError: names the key whose values cannot be searched.
+    """
+    last = {override.key_or_group + f"@{override.package or ''}": override for override in overrides}
+    searched = {o.get_key_element(): o for o in last.values() if o.is_sweep_override()}
+    if not searched:
+        message = "nothing to search: all keys have one value"
+        raise ConfigError("hydra.sweeper.params", message, remedy=_EXAMPLES)
+    fixed = [str(o.input_line) for o in last.values() if not o.is_sweep_override()]
+    return Space(
+        {key: _distribution(key.lstrip("+"), override) for key, override in searched.items()},
+        {key: override.get_value_string() for key, override in searched.items()},
+        fixed,
+    )
+
+
+def _distribution(key: str, override: Override) -> BaseDistribution:
+    value, text = override.value(), override.get_value_string()
+    tags = set(getattr(value, "tags", ())) - ({"log"} if isinstance(value, IntervalSweep) else set())
+    values = [] if isinstance(value, IntervalSweep) else swept_values(key, override)
+    if tags or (len(values) > MAX_JOBS and not isinstance(values, range)):
+        needs = f"no tag but log, that of an interval, and at most {MAX_JOBS:,} values"
+        raise ConfigError(key, needs=needs, got=text, remedy=_EXAMPLES)
+    try:
+        if isinstance(value, IntervalSweep):
+            low, high = value.start, value.end
+            kind: Any = (
+                IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
+            )
+            return kind(low, high, log="log" in value.tags)
+        if isinstance(value, RangeSweep):  # of Hydra: the end is not among its values
+            low, high = min(values), max(values)
+            kind = IntDistribution if isinstance(values, range) else FloatDistribution
+            return kind(low, high, step=abs(value.step))
+        texts = list(dict.fromkeys(values))
+        if getattr(
+            value, "shuffle", False
+        ):  # Hydra has shuffled them; the order must be the same in each start
+            texts.sort()
+        return CategoricalDistribution(texts)
+    except ValueError as error:  # of Optuna: an end is wrong, or there is no value
+        raise ConfigError(key, f"{text} cannot be searched: {first_line(error)}", remedy=_EXAMPLES) from error
+
+
+def _list_values(key: str, distribution: Any) -> list[Any]:
+    if isinstance(distribution, CategoricalDistribution):
+        return list(distribution.choices)
+    step = distribution.step
+    if step is None or distribution.log:
+        remedy = ": write choice(0.1, 0.01) or range(1, 9), or choose another hydra/sweeper/sampler"
+        message = "the grid sampler needs values that can be listed"
+        raise ConfigError(key.lstrip("+"), message, remedy=remedy)
+    count = round((distribution.high - distribution.low) / step) + 1
+    return [distribution.low + n * step for n in range(count)]
+
 
 SAMPLER, PRUNER = "hydra.sweeper.sampler", "hydra.sweeper.pruner"
 
@@ -39,22 +140,16 @@ def check_parts(sampler: Mapping[str, Any], pruner: Mapping[str, Any], space: Sp
     for key, node, kind in ((SAMPLER, sampler, BaseSampler), (PRUNER, pruner, BasePruner)):
         for name, inner in target_nodes(node, key):
             target = locate(inner["_target_"], f"{name}._target_")
-            if not (isinstance(target, type) and issubclass(target, (BaseSampler, BasePruner))):
-                message = f"{inner['_target_']} is no sampler or pruner of Optuna"
-                raise ConfigError(f"{name}._target_", message)
+            kinds = kind if name == key else (BaseSampler, BasePruner)
+            if not (isinstance(target, type) and issubclass(target, kinds)):
+                group = key.removeprefix("hydra.sweeper.")
+                message = f"{inner['_target_']} is no {group} of Optuna"
+                remedy = f"choose one: hydra/sweeper/{group}="
+                raise ConfigError(f"{name}._target_", message, remedy=remedy)
             is_grid = name == SAMPLER and _is_a(inner, "GridSampler")
             check_arguments(name, {**({"search_space": {}} if is_grid else {}), **inner})
-        try:
-            part = make_sampler(node, space, 0) if kind is BaseSampler else make_part(node)
-        except ConfigError:
-            raise
-        except Exception as error:  # the constructor may raise anything for wrong arguments
-            raise ConfigError(key, f"{node.get('_target_')} refuses it: {typed_line(error)}") from error
-        if not isinstance(part, kind):
-            group = key.removeprefix("hydra.sweeper.")
-            raise ConfigError(
-                key, f"{part!r} is no {kind.__name__}", remedy=f"choose one: hydra/sweeper/{group}="
-            )
+        with as_config_error(key, node):
+            make_sampler(node, space, 0) if kind is BaseSampler else make_part(node)
 
 
 def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSampler:
@@ -101,7 +196,7 @@ class Search:
             **{key: text for key, text in fixed.items() if not is_neutral(key)},
             **{key.lstrip("+"): text for key, text in self.space.texts.items()},
             **flatten({"hydra": {"sweeper": parts}}),
-            "hydra.sweeper.objectives": [asdict(objective) for objective in self.objectives],
+            "hydra.sweeper.objectives": to_builtins(self.objectives),
         }
 
 
@@ -121,14 +216,13 @@ class Trials:
         ConfigError: the folder holds another study.
     """
 
-    def __init__(self, folder: Path, storage: str, search: Search) -> None:
-        self.folder, self.search, self._storage = folder, search, storage
+    def __init__(self, folder: Path, search: Search) -> None:
+        self.folder, self.search = folder, search
         self.size = grid_size(search.sampler, search.space)
-        _check_storage(folder, storage)
         drop_torn_line(folder)
         self._study = optuna.create_study(
             study_name=folder.name,
-            storage=open_storage(storage, folder),
+            storage=open_storage(folder),
             pruner=make_part(search.pruner),
             directions=["maximize" if o.mode == "max" else "minimize" for o in search.objectives],
             load_if_exists=True,
@@ -173,11 +267,10 @@ class Trials:
 
     def for_job(self, trial: PendingTrial) -> Trial:
         """Return what the job of a trial needs to report to the study."""
-        objectives = [asdict(objective) for objective in self.search.objectives]
+        objectives = to_builtins(self.search.objectives)
         return Trial(
             number=trial.number,
             study=self._study.study_name,
-            storage=self._storage,
             folder=str(self.folder.resolve()),
             objectives=objectives,
             pruner=dict(self.search.pruner) if len(objectives) == 1 else None,
@@ -220,13 +313,3 @@ def _suggest(trial: optuna.Trial, key: str, distribution: Any) -> None:
 
 def _shown(search: Mapping[str, Any], key: str) -> str:
     return json.dumps(search[key]) if key in search else "nothing"
-
-
-def _check_storage(folder: Path, storage: str) -> None:
-    key = "hydra.sweeper.storage"
-    if storage not in FILES:
-        raise ConfigError(key, needs=" or ".join(FILES), got=storage)
-    for other, file in FILES.items():
-        if other != storage and (folder / file).exists():
-            message = f"{folder / file} holds a study"
-            raise ConfigError(key, message, remedy=f"give {key}={other}, or another name=<folder>")

@@ -8,9 +8,8 @@ a kill, and ends with the same answer.
 | `protocol.py` | what is fixed before the first run: contenders, ranges, the rule of the test; in words too |
 | `ranges.py` | the values of a tuned key, the first and the finer ones; the budget in runs, updates and seconds |
 | `sequential.py` | the test of paired differences that may be looked at after every pair |
-| `rounds.py` | the tuning, and the rounds of fresh seeds |
+| `rounds.py` | the jobs, trained within the budget, and their results; the tuning, and the rounds of fresh seeds |
 | `verdict.py` | who is beaten, when the study is decided, and the sentence |
-| `trials.py` | the jobs of a study: composed, trained within the budget, and their results |
 | `sweeper.py` | the order of all this: a sweep like any other, which `status` and `compare` read |
-| `record.py`, `report.py` | study.json and study.md |
+| `record.py` | study.json and study.md |
 """

@@ -33,20 +33,14 @@ def split_contender(text: str) -> tuple[str, list[str]]:
     except ValueError as error:
         raise ConfigError(f"{_KEY}.contenders", f"{shown(text)} has an open quote ({error})") from None
     names = [word.removeprefix("name=") for word in words if word.startswith("name=")]
-    if names and (len(names) > 1 or not names[0].strip()):
-        raise ConfigError(
-            f"{_KEY}.contenders", f"{shown(text)} needs one name", remedy="write name=slow, or leave it out"
-        )
     words = [word for word in words if not word.startswith("name=")]
-    for word in words:
-        if "=" not in word or not key_of(word):
-            remedy = 'write "optimizer=sgd optimizer.lr=0.1"'
-            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} is no override", remedy=remedy)
     check_overrides(words)
-    for word in words:
-        if OverridesParser.create().parse_override(word).is_sweep_override():
-            remedy = f"give --contender for each of them, or --tune {quoted(word)}"
-            raise ConfigError(f"{_KEY}.contenders", f"{shown(word)} has several values", remedy=remedy)
+    parser = OverridesParser.create()
+    several = [word for word in words if parser.parse_override(word).is_sweep_override()]
+    if several or len(names) > 1 or "" in names:
+        needs = "one name= or none, and one value of each key"
+        remedy = f"give --contender for each value, or --tune {quoted((several or ['<key>'])[0])}"
+        raise ConfigError(f"{_KEY}.contenders", needs=needs, got=text, remedy=remedy)
     return next(iter(names), ""), words
 
 
@@ -102,14 +96,10 @@ def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer
 
 def _check_key(key: str) -> None:
     """Raise ConfigError for a key that a study cannot tune."""
-    if not key or key.startswith(("+", "~")):
-        raise ConfigError(
-            f"{_KEY}.tune", f"{shown(key)} is no key of the config", remedy="write optimizer.lr"
-        )
-    if key in REPETITIONS:
-        raise ConfigError(key, "cannot be tuned: it repeats a run, and its best value is luck")
-    if is_neutral(key) or re.match(r"hydra(\.|/|$)", key):
-        raise ConfigError(key, "cannot be tuned: it has no effect on results")
+    if key in REPETITIONS or is_neutral(key) or re.match(r"hydra(\.|/|$)", key):
+        luck = "it repeats a run, and its best value is luck"
+        why = luck if key in REPETITIONS else "it has no effect on results"
+        raise ConfigError(key, f"cannot be tuned: {why}")
 
 
 def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num_keys: int) -> Range:
@@ -123,14 +113,9 @@ def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num
     check_overrides([text])
     [override] = composer.parse([text])
     check_grid([override])
-    if not override.is_sweep_override():
-        raise ConfigError(
-            key,
-            f"has one value, {shown(value)}, so nothing is tuned",
-            remedy=f"write {quoted(key)}=1e-4..1e-1",
-        )
-    values = list(swept_values(key, override))
+    values = list(swept_values(key, override)) if override.is_sweep_override() else [value]
     texts = [str(item) for item in values]
-    if any(item in ("nan", "inf", "-inf") for item in texts) or len(set(texts)) < len(texts):
-        raise ConfigError(key, f"{shown(value)} needs finite values, each once")
+    if len(set(texts)) < max(len(texts), 2) or {"nan", "inf", "-inf"} & {*texts}:
+        remedy = f"write {quoted(key)}=1e-4..1e-1, or a list"
+        raise ConfigError(key, needs="two finite values or more, each once", got=value, remedy=remedy)
     return Range(key, tuple(texts))

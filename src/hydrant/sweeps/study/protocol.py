@@ -1,7 +1,7 @@
 """What is fixed before the first run of a study: its contenders, the ranges, the rule of the test, the limits."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,10 @@ from hydrant.records.files import Objective
 from hydrant.sweeps.study.ranges import RUNS, Budget, Range, first_settings
 from hydrant.sweeps.study.sequential import detectable_effect, min_pairs
 from hydrant.sweeps.study.verdict import Rule, question
+
+FIXED = ("contenders", "common", "tuning", "metric", "mode", "tuning_metric", "alpha", "min_difference", "first_seed",
+         "rounds")  # fmt: skip
+"""What must not change when a study continues: its error would no longer be what it says."""
 
 TUNING_SHARE = 0.6
 """The share of the budget that finer rounds of the tuning may use; the rest is for fresh seeds."""
@@ -179,8 +183,8 @@ class Protocol:
         budget = f" or {self.budget.describe()}" if self.budget.limits else ""
         return [*ends, f"after {self.seeds} seeds{budget}"]
 
-    def fixed(self) -> dict[str, Any]:
-        """Return what must not change when a study continues: its error would no longer be what it says."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the protocol for study.json."""
         rule = self.rule
         return {
             "contenders": {c.name: list(c.words) for c in self.contenders},
@@ -195,18 +199,11 @@ class Protocol:
             "min_difference": rule.min_difference,
             "first_seed": self.first_seed,
             "rounds": self.rounds,
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the protocol for study.json."""
-        limits: Mapping[str, float] = self.budget.limits
-        return {
-            **self.fixed(),
             "first_fresh_seed": self.first_fresh_seed,
             "max_seeds": self.seeds,
             "paid_seeds": self.paid_seeds,
-            "power": self.rule.power,
-            "pair_alpha": self.rule.pair_alpha,
-            "budget": dict(limits),
+            "power": rule.power,
+            "pair_alpha": rule.pair_alpha,
+            "budget": dict(self.budget.limits),
             "sentences": self.sentences(),
         }

@@ -53,13 +53,14 @@ def read_range(key: str, text: str, num_keys: int, *, is_whole: bool = False) ->
     >>> read_range("model.dropout", "0..0.4", 1).values
     ('0', '0.1', '0.2', '0.3', '0.4')
     """
-    ends = text.split("..")
     try:
-        low, high = (float(end) for end in ends)
+        low, high = map(float, text.split(".."))
+        is_range = -math.inf < low < high < math.inf
     except ValueError:
-        raise ConfigError(key, f"{shown(text)} is no range", remedy=f"write {key}=1e-4..1e-1") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(key, f"{shown(text)} needs two finite numbers, the smaller one first")
+        is_range, low, high = False, 0.0, 0.0
+    if not is_range:
+        needs, remedy = "two finite numbers, the smaller one first", f"write {key}=1e-4..1e-1"
+        raise ConfigError(key, needs=needs, got=text, remedy=remedy)
     return _spaced(key, low, high, num_keys, is_whole)
 
 
@@ -241,7 +242,9 @@ class Budget:
         for name in limits:
             each = cost[name] * (1.0 if name == RUNS else 1.1)
             more = num * each if each else 2 * used[name]
-            limits[name] = max(limits[name], _round_up(name, used[name] + more))
+            amount = used[name] + more
+            size = 60 if name in (WALL, CPU) and amount > 60 else 1
+            limits[name] = max(limits[name], float(math.ceil(amount / size) * size))
         return Budget(limits)
 
     def words(self) -> str:
@@ -259,11 +262,6 @@ class Budget:
         return math.inf if cost[name] == 0.0 else left / cost[name]
 
 
-def _round_up(name: str, amount: float) -> float:
-    size = 60 if name in (WALL, CPU) and amount > 60 else 1
-    return float(math.ceil(amount / size) * size)
-
-
 def _written(name: str, limit: float) -> str:
     units = [(size, unit) for unit, (kind, size) in _UNITS.items() if kind == name]
     size, unit = max((fitting for fitting in units if limit % fitting[0] == 0), default=units[0])
@@ -274,22 +272,17 @@ def read_budget(text: str | None) -> Budget:
     """Return the budget that a text such as `40runs,10min` describes.
 
     Raises:
-        ConfigError: it has an unknown unit, no amount above 0, or a part of a run.
+        ConfigError: it has an unknown unit, no amount above 0, a part of a run, or two limits of a kind.
     """
     limits = dict[str, float]()
     for part in [] if text is None else text.split(","):
-        match = re.fullmatch(r"\s*([\d.,e+]+)\s*([a-z-]+)\s*", part)
-        try:
-            amount = float(match[1]) if match else math.nan
-        except ValueError:
-            amount = math.nan
-        if match is None or match[2] not in _UNITS or not 0 < amount < math.inf:
+        match = re.fullmatch(r"\s*(\d+\.?\d*(?:e\+?\d+)?)\s*([a-z-]+)\s*", part)
+        amount, unit = (float(match[1]), match[2]) if match else (0.0, "")
+        name, factor = _UNITS.get(unit, ("", 1))
+        is_part = name in (RUNS, UPDATES) and not amount.is_integer()
+        if not name or name in limits or is_part or not 0 < amount < math.inf:
+            needs = "whole numbers of runs and updates, and times, each once"
             remedy = "write 40runs, 5000updates, 10min or 10cpu-min, or several: 40runs,10min"
-            raise ConfigError("hydra.sweeper.budget", f"{shown(part)} is no budget", remedy=remedy)
-        name, factor = _UNITS[match[2]]
-        if name in limits:
-            raise ConfigError("hydra.sweeper.budget", f"{shown(text)} has two limits of {_NAMES[name]}")
-        if name in (RUNS, UPDATES) and not amount.is_integer():
-            raise ConfigError("hydra.sweeper.budget", f"{shown(part)} needs a whole number of {_NAMES[name]}")
+            raise ConfigError("hydra.sweeper.budget", needs=needs, got=text, remedy=remedy)
         limits[name] = amount * factor
     return Budget(limits)

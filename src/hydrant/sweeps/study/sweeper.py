@@ -1,6 +1,6 @@
 """The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -10,9 +10,9 @@ from hydrant.config import metric_keys
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import flatten
-from hydrant.config.groups import check_grid_file, check_placed, option_path
+from hydrant.config.groups import option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
-from hydrant.errors import ConfigError, JobFailed, shown
+from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Objective, StudyFile
@@ -25,8 +25,7 @@ from hydrant.sweeps.study import record as study_record
 from hydrant.sweeps.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.sweeps.study.protocol import Contender, Protocol
 from hydrant.sweeps.study.ranges import RUNS, first_settings, read_budget
-from hydrant.sweeps.study.rounds import FreshSeeds, Tuning
-from hydrant.sweeps.study.trials import BudgetSpent, Trials
+from hydrant.sweeps.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
 from hydrant.sweeps.study.verdict import Rule
 from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import shell_line
@@ -59,15 +58,15 @@ class StudySweeper(GridSweeper):
             JobFailed: no run has a result, or several configs have trained one.
             Stopped: a signal arrived.
         """
-        protocol = self._protocol()
-        self._check_first_jobs(protocol)
+        protocol, first_jobs = self._protocol()
+        self._check_first_jobs(protocol, first_jobs)
         self.sweep.rules.may_fail, self.sweep.rules.has_best = (
             True,
             False,
         )  # a contender may diverge; the test decides
         with exclusive(self.folder), self.sweep.active({}):
             earlier = study_record.read_earlier(self.folder)
-            study_record.check_same_protocol(self.folder, earlier, protocol.fixed())
+            study_record.check_same_protocol(self.folder, earlier, protocol.to_json())
             self.sweep.files.write_config(self.config)
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
@@ -140,123 +139,97 @@ class StudySweeper(GridSweeper):
         lanes = self.lanes if isinstance(self.lanes, int) else 1
         return (self.executor.num_processes or 1) * lanes
 
-    def _protocol(self) -> Protocol:
-        """Return what the study does.
+    def _protocol(self) -> tuple[Protocol, list[SweepJob]]:
+        """Return what the study does, and its first jobs.
 
         Raises:
-            ConfigError: it names no contenders, or a key twice.
+            ConfigError: it names no contenders, or a key twice, or can decide nothing.
         """
-        # The parameters of `sweep=study` are already in front, as for a grid.
-        overrides = [override for override in self._overrides() if override.key_or_group != "sweep"]
-        check_placed(self.config)
-        check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
+        overrides = self._overrides()
         check_grid(overrides)
         common, products = _divide(overrides)
         named = [split_contender(text) for text in self._contenders or [""]]
         contenders = [[*fixed, *words] for _, fixed in named for words in products]
-        own_names = [name for name, _ in named for _ in products]
-        names = name_contenders(contenders, own_names)
-        if twice := [name for name in own_names if name and names.count(name) > 1]:
-            message = f"several contenders have the name {shown(twice[0])}"
-            raise ConfigError(f"{_KEY}.contenders", message, remedy="give each another name=, or none")
+        names = name_contenders(contenders, [name for name, _ in named for _ in products])
+        if len(set(names)) < max(len(names), 2):
+            needs = "two contenders or more, each with a name of its own"
+            remedy = "give optimizer=adamw,sgd, or --contender twice"
+            raise ConfigError(f"{_KEY}.contenders", needs=needs, got=names, remedy=remedy)
         register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
         ranges = [read_ranges(self._tune, [*common, *words], self._composer) for words in contenders]
         parts = [Contender(name, words, r) for name, words, r in zip(names, contenders, ranges, strict=True)]
-        self._check_keys(common, parts)
-        rule, choice = self._rule(common, parts)
+        for one in parts:
+            chosen = ["seed", *(r.key for r in one.ranges)]
+            keys = [key_of(word) for word in (*common, *one.words)] + chosen
+            if twice := [key for key in keys if keys.count(key) > 1]:
+                remedy = "a study chooses the seeds, and the values of what it tunes" * (twice[0] in chosen)
+                raise ConfigError(twice[0], f"is given twice for the contender {one.name}", remedy=remedy)
+        first = [self._compose_first(common, one) for one in parts]
+        rule, choice = self._rule(parts, [jobs[0].config for jobs in first])
         protocol = Protocol(
             parts, common, rule, choice, **self._counts, budget=read_budget(self._flags["budget"])
         )
-        limit = protocol.budget.limits.get(RUNS)
-        if limit is not None and limit < protocol.least_runs:
-            few = f"{limit:g} run{'s' * (limit != 1)} cannot decide between {len(parts)} contenders"
-            raise ConfigError(f"{_KEY}.budget", few, remedy=f"give {protocol.least_runs} or more")
-        if protocol.seeds < protocol.least_seeds:
-            few = f"{protocol.seeds} can decide nothing at an alpha of {rule.alpha:g}"
-            raise ConfigError(f"{_KEY}.seeds", few, remedy=f"give {protocol.least_seeds} or more")
-        return protocol
+        of_budget = protocol.budget.limits.get(RUNS, protocol.least_runs)
+        for key, num, least in (
+            ("budget", of_budget, protocol.least_runs),
+            ("seeds", protocol.seeds, protocol.least_seeds),
+        ):
+            if num < least:
+                few = f"{num:g} can decide nothing at an alpha of {rule.alpha:g}"
+                raise ConfigError(f"{_KEY}.{key}", few, remedy=f"give {least} or more")
+        return protocol, [job for jobs in first for job in jobs]
 
     def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:
         keys = [key_of(word) for words in contenders for word in words]
         return [*dict.fromkeys([*keys, *(key_of(word) for word in self._tune), "seed"])]
 
-    def _check_keys(self, common: Sequence[str], contenders: Sequence[Contender]) -> None:
-        """Raise ConfigError for too few contenders, two that are alike, or a key with two meanings."""
-        if len(contenders) < 2:
-            remedy = ": optimizer=adamw,sgd, or --contender twice"
-            raise ConfigError(f"{_KEY}.contenders", "a study needs two contenders or more", remedy=remedy)
-        shared = {key_of(word) for word in common}
-        for one in contenders:
-            keys = [key_of(word) for word in one.words]
-            tuned = [r.key for r in one.ranges]
-            for key in keys:
-                if key in ("seed", "name"):
-                    raise ConfigError(key, f"{one.name} has it; all contenders have the same {key}")
-                if keys.count(key) > 1 or key in shared:
-                    raise ConfigError(key, f"is given twice for the contender {one.name}")
-            if twice := [key for key in tuned if key in (*keys, *shared) or tuned.count(key) > 1]:
-                raise ConfigError(twice[0], f"is tuned, so the contender {one.name} cannot set it too")
-        if "seed" in shared:
-            raise ConfigError("seed", f"a study chooses the seeds itself, from {_KEY}.first_seed on")
-
-    def _rule(self, common: Sequence[str], contenders: Sequence[Contender]) -> tuple[Rule, Objective]:
+    def _rule(
+        self, contenders: Sequence[Contender], configs: Sequence[Mapping[str, Any]]
+    ) -> tuple[Rule, Objective]:
         """Return the rule of the test, and by what the tuning chooses.
 
         Both are the metric of the best checkpoints, by its last value as in `hydrant compare`; `judge` replaces that of
         the test.
 
+        Args:
+            contenders: those of the study.
+            configs: the first config of each.
+
         Raises:
-            ConfigError: the contenders disagree about it, are the same config, or nothing says what is better.
+            ConfigError: contenders are the same config, or nothing says what is better.
         """
-        configs = self._first_configs(common, contenders)
-        best, *other_bests = (config["best"] for config in configs)
-        for one, other in zip(contenders[1:], other_bests, strict=True):
-            if other != best:
-                where = f"{best['metric']} in {contenders[0].name} and {other['metric']} in {one.name}"
-                raise ConfigError("best.metric", f"is {where}", remedy="give --metric")
-        if best["mode"] == "auto":
-            raise metric_keys.unknown_mode("best.mode", best["metric"])
-        judge, asked = best, self._flags["judge"]
+        for one, config in zip(contenders, configs, strict=True):
+            if configs.count(config) > 1:
+                message = f"{one.name} is the same config as another contender"
+                raise ConfigError(f"{_KEY}.contenders", message)
+        best, asked = configs[0]["best"], self._flags["judge"]
+        judge = best
         if asked not in (None, best["metric"]):
             judge = metric_keys.resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
-        if judge["mode"] == "auto":
-            message = f"nothing says whether a higher or a lower {asked} is better"
-            remedy = f"to tune and judge by it, give --metric {asked} and best.mode=max or min"
-            raise ConfigError(f"{_KEY}.judge", message, remedy=remedy)
-        for config in configs:
-            metric_keys.check_logged(best["metric"], config)
-            metric_keys.check_logged(judge["metric"], config)
+        for key, one in (("best.mode", best), (f"{_KEY}.judge", judge)):
+            if one["mode"] == "auto":
+                raise metric_keys.unknown_mode(key, one["metric"])
+            for config in configs:
+                metric_keys.check_logged(one["metric"], config)
         _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
         rule = Rule(judge["metric"], judge["mode"], num_contenders=len(contenders), **self._of_rule)
         return rule, Objective(best["metric"], best["mode"])
 
-    def _first_configs(self, common: Sequence[str], contenders: Sequence[Contender]) -> list[Any]:
-        """Return the config of the first setting of each contender. Raises as `_rule` does."""
-        configs = list[Any]()
-        for one in contenders:
-            setting = [f"{r.key}={r.values[0]}" for r in one.ranges]
-            jobs, faults = self._compose_all([[*common, *one.words, *setting]])
-            if faults:
-                raise faults[0][0]
-            if jobs[0].config in configs:
-                message = f"{one.name} is the same config as another contender"
-                raise ConfigError(f"{_KEY}.contenders", message)
-            configs.append(jobs[0].config)
-        return configs
+    def _compose_first(self, common: Sequence[str], one: Contender) -> list[SweepJob]:
+        """Return the jobs of the settings that are tried first."""
+        settings = [
+            [f"{r.key}={value}" for r, value in zip(one.ranges, setting, strict=True)]
+            for setting in first_settings(one.ranges)
+        ]
+        seed = f"seed={self._counts['first_seed']}"
+        jobs, faults = self._compose_all([[*common, *one.words, *setting, seed] for setting in settings])
+        _refuse_first(faults)
+        return jobs
 
-    def _check_first_jobs(self, protocol: Protocol) -> None:
+    def _check_first_jobs(self, protocol: Protocol, jobs: Sequence[SweepJob]) -> None:
         """Raise ConfigError if a job of the first batch cannot run on this machine."""
-        seed = protocol.first_seed
-        words = [
-            [*protocol.common, *one.words, *(f"{r.key}={v}" for r, v in zip(one.ranges, setting, strict=True)),
-             f"seed={seed}"]
-            for one in protocol.contenders for setting in first_settings(one.ranges)
-        ]  # fmt: skip
-        jobs, faults = self._compose_all(words)
         unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
-        if faults := faults or self._find_faults(unfinished):
-            error, job = faults[0]
-            raise error.at(error.key, f" [job: {' '.join(job)}]")
+        _refuse_first(self._find_faults(unfinished))
         if unfinished and protocol.rule.metric != protocol.choice.metric:
             self._check_judge(jobs[0], protocol.rule)
         self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
@@ -271,6 +244,11 @@ class StudySweeper(GridSweeper):
         if error is not None and error.key == "best.metric":
             message = f"no run would have {rule.metric}: {error.reason}"
             raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)
+
+
+def _refuse_first(faults: Sequence[tuple[ConfigError, Sequence[str]]]) -> None:
+    for error, words in faults:
+        raise error.at(error.key, f" [job: {' '.join(words)}]")
 
 
 def _check_one_quantity(

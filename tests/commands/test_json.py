@@ -16,9 +16,10 @@ from answers import check
 from repository import ROOT
 from run_folders import summary
 
+from docs.tables import PAGES, with_tables
 from hydrant import cli
 from hydrant.commands.registry import COMMANDS
-from hydrant.records.schema import ERROR, PAGES, STUDY, schemas, with_tables
+from hydrant.records.schema import ERROR, STUDY, schemas
 from hydrant.terminal.console import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
@@ -45,7 +46,7 @@ def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
     assert schemas().keys() == {*COMMANDS, ERROR, STUDY, "sweep"}
     for page in PAGES:
         text = (ROOT / page).read_text()
-        assert with_tables(text, page) == text, "python -m hydrant.records.schema"
+        assert with_tables(text, page) == text, "python docs/tables.py"
 
 
 def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

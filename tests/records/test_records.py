@@ -28,7 +28,7 @@ CODE = """
 import sys
 from pathlib import Path
 from hydrant import cli
-from hydrant.records.schema import with_tables
+from docs.tables import with_tables
 assert cli.main(["train", "name=run", "tracker=local", "model.hidden=[4]", "duration=2"]) == 0
 assert cli.main(["compare", "outputs/run", "--details", "--json"]) == 0
 assert cli.main(["compare", "outputs/run"]) == 0
@@ -50,7 +50,7 @@ def test_a_new_field_of_the_summary_that_compare_shows_takes_four_places(tmp_pat
             assert text.count(old) == 1, (name, old)
             text = text.replace(old, new)
         (package / name).write_text(text)
-    environment = os.environ | {"PYTHONPATH": str(package.parent)}
+    environment = os.environ | {"PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-c", CODE]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -43,12 +43,11 @@ def _lines(word: str, explained: Explained) -> str:
         parts.append("\n".join(_columns(rows)))
         parts.append(f"hydrant explain {rows[0][0]} prints the file of an option.")
     if explained.keys:
-        defaults = [k.default if isinstance(k.default, str) else shown(k.default) for k in explained.keys]
-        needs = [f"({key.needs})" * bool(key.needs) for key in explained.keys]
-        rows = [
-            [key.option, f"{key.key}: {default}", f"# {key.comment} {needed}".rstrip(" #")]
-            for key, default, needed in zip(explained.keys, defaults, needs, strict=True)
-        ]
+        rows = list[list[str]]()
+        for key in explained.keys:
+            default = key.default if isinstance(key.default, str) else shown(key.default)
+            remark = f"{key.comment} {f'({key.needs})' if key.needs else ''}".strip()
+            rows.append([key.option, f"{key.key}: {default}", f"# {remark}" if remark else ""])
         parts.append("\n".join(line.strip() for line in _columns(rows)))
     return "\n\n".join(parts)
 

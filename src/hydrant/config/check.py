@@ -68,11 +68,8 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     _check_complete(plain)
     for key, value in leaves(plain):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
-            raise ConfigError(
-                key,
-                f"{shown(value)} is still an interpolation after it is resolved",
-                remedy="write it without \\",
-            )
+            message = f"{shown(value)} is still an interpolation after it is resolved"
+            raise ConfigError(key, message, remedy="write it without \\")
     return {str(key): value for key, value in plain.items()}
 
 

@@ -148,7 +148,8 @@ class Flags(argparse.ArgumentParser):
         Raises:
             ConfigError: A flag is unknown or lacks its value.
         """
-        flags, words = self.parse_known_args(list(arguments))
+        flags, further = self.parse_known_args(list(arguments))
+        words = [word for word in further if word != "--"]
         for word in words:
             if word.startswith("-"):
                 raise unknown_flag(self.prog, word, self.options(), arguments)

@@ -299,10 +299,9 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     with composing() as composer:
         parsed = composer.parse(expand_lists(overrides))
     check_grid(parsed)
-    for override in parsed:
-        if override.key_or_group == "sweep":
-            message = "works with train --multirun only"
-            raise ConfigError("sweep", message, remedy="write the values here: optimizer=adamw,sgd")
+    if any(override.key_or_group == "sweep" for override in parsed):
+        remedy = "write the values here: optimizer=adamw,sgd"
+        raise ConfigError("sweep", "works with train --multirun only", remedy=remedy)
     return grid(parsed)
 
 

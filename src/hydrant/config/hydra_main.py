@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
-from hydrant.config.command_line import Flags, check_overrides, expand_lists, unknown_flag
+from hydrant.config.command_line import Flags, check_overrides, expand_lists
 from hydrant.config.compose import ENTRY, Composer, Primary, without_hydra
 from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
@@ -24,9 +24,7 @@ from hydrant.terminal.text import align_columns
 def train_flags() -> Flags:
     """Return the parser of `train`: the overrides, and those flags of Hydra that work with Hydrant."""
     flags = Flags("train")
-    flags.set_defaults(help=False, hydra_help=False)  # `hydrant.cli` prints the help
     flags.add_argument("--version", action="version", version=f"Hydra {hydra.__version__}")
-    flags.add_argument("overrides", nargs="*")
     modes = flags.add_mutually_exclusive_group()
     modes.add_argument("--run", "-r", action="store_true")
     modes.add_argument("--multirun", "-m", action="store_true")
@@ -50,13 +48,9 @@ def parse_flags(arguments: Sequence[str]) -> Namespace:
     Raises:
         ConfigError: A flag is unknown, or an override cannot be parsed.
     """
-    parser = train_flags()
-    flags, unknown = parser.parse_known_intermixed_args(list(arguments))
-    if unknown:
-        raise unknown_flag(parser.prog, unknown[0], parser.options(), arguments)
-    overrides: list[str] = flags.overrides or []
-    check_overrides(overrides)
-    flags.overrides = expand_lists(overrides)
+    flags, words = train_flags().split(arguments)
+    check_overrides(words)
+    flags.overrides = expand_lists(words)
     return flags
 
 
@@ -66,14 +60,14 @@ def primary_of(flags: Namespace) -> Primary:
     Raises:
         ConfigError: A folder does not exist.
     """
-    paths = dict[str, Path]()
-    for flag in ("config_path", "config_dir"):
-        if (value := getattr(flags, flag)) is not None:
-            paths[flag] = Path(value).absolute()
-            if not paths[flag].is_dir():
-                name, remedy = f"--{flag.replace('_', '-')}", "give the folder of your config groups"
-                raise ConfigError(name, f"{value} is not a folder", remedy=remedy)
-    return Primary(paths.get("config_path", conf_dir()), flags.config_name or ENTRY, paths.get("config_dir"))
+    paths = {"--config-path": flags.config_path, "--config-dir": flags.config_dir}
+    folders = {name: Path(path).absolute() for name, path in paths.items() if path is not None}
+    for name, folder in folders.items():
+        if not folder.is_dir():
+            remedy = "give the folder of your config groups"
+            raise ConfigError(name, f"{paths[name]} is not a folder", remedy=remedy)
+    folder = folders.get("--config-path", conf_dir())
+    return Primary(folder, flags.config_name or ENTRY, folders.get("--config-dir"))
 
 
 def prints(flags: Namespace) -> bool:

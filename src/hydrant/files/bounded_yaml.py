@@ -83,11 +83,11 @@ class BoundedComposer(Composer):
             raise ComposerError(None, None, message, node.start_mark)
 
     def _check(self, mark: yaml.Mark) -> None:
-        if self._depth > MAX_DEPTH:
-            raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", mark)
-        if self._num_nodes > MAX_NODES:
-            message = f"more than {MAX_NODES:,} values, with those that aliases repeat"
-            raise ComposerError(None, None, message, mark)
+        is_deep = self._depth > MAX_DEPTH
+        if is_deep or self._num_nodes > MAX_NODES:
+            much = f"more than {MAX_NODES:,} values, with those that aliases repeat"
+            reason = f"nested more than {MAX_DEPTH} levels deep" if is_deep else much
+            raise ComposerError(None, None, reason, mark)
 
 
 def reason_of(error: Exception) -> str:

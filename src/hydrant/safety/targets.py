@@ -226,11 +226,7 @@ def locate(path: str, key: str) -> Any:
     target = _import(head, key)
     if target is None:
         extra = extra_of(head)
-        remedy = (
-            "is it installed, or in this folder?"
-            if extra is None
-            else f"install it: {install_command(extra)}"
-        )
+        remedy = f"install it: {install_command(extra)}" if extra else "is it installed, or in this folder?"
         raise ConfigError(key, f"no module {head!r}", remedy=remedy)
     for depth, part in enumerate(rest, start=1):
         name, owner = ".".join((head, *rest[: depth - 1])), target

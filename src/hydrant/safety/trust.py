@@ -120,12 +120,9 @@ def distrust(root: Path) -> None:
     """Trust a project no longer.
 
     Raises:
-        ConfigError: it is not trusted, or the list cannot be written.
+        ConfigError: the list cannot be written.
     """
-    projects = trusted_projects()
-    if projects.pop(str(root.resolve()), None) is None:
-        raise ConfigError("", f"{root.resolve()} is not trusted", remedy="`hydrant trust --list` shows all")
-    _write(projects)
+    _write({folder: names for folder, names in trusted_projects().items() if folder != str(root.resolve())})
 
 
 def packages_in(root: Path) -> list[str]:

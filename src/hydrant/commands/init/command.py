@@ -108,11 +108,9 @@ def write_project(root: Path, package: str) -> list[Path]:
 
 def _source(requirement: str) -> str:
     """Return a comment that says where Hydrant comes from, and what to do if only this machine has it."""
-    if requirement.startswith(f"{NAME}=="):
-        return f"the Hydrant that made this project; if no index has it, name {NAME} @ git+https://..."
-    if "file://" not in requirement:
-        return "the Hydrant that made this project"
-    return f"on this machine only: for others, name {NAME}=={version()} or {NAME} @ git+https://..."
+    if "file://" in requirement:
+        return f"on this machine only: for others, name {NAME}=={version()} or {NAME} @ git+https://..."
+    return f"the Hydrant that made this project, or {NAME} @ git+https://..."
 
 
 def rendered(values: Mapping[str, str]) -> dict[Path, str]:

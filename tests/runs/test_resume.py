@@ -382,12 +382,12 @@ def test_a_finished_run_without_a_checkpoint_is_not_repeated(
             ["model.hidden=[32]"],
             "resume: the weights in .* belong to another model: hidden.0.0.weight is (16, 64) in the file",
         ),
-        (["optimizer=sgd"], "update_00000006 holds the state of AdamW, which is no state of SGD"),
+        (["optimizer=sgd"], "has the optimizers main: AdamW; here are main: SGD"),
         (
             ["param_groups.no_decay=true"],
             "AdamW has model..* in group 0 there where this run has model..* in group ",
         ),
-        (["+optimizers.all.parts=null"], "has the optimizers main; here are all"),
+        (["+optimizers.all.parts=null"], "has the optimizers main: AdamW; here are all: AdamW"),
         (["scheduler=plateau"], "does not fit this run: KeyError: 'main.lr'"),
     ],
 )

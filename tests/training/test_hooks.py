@@ -223,7 +223,7 @@ def test_an_error_in_a_hook_fails_the_run_and_names_its_line(
 ) -> None:
     train(*RUN, hook("BadMetric"), status=1)
     error = capsys.readouterr().err
-    assert "the metric 'number' needs a group in front, such as my_hook/number" in error
+    assert "log the metric 'number' in a group of the hook's own, such as my_hook/number" in error
     assert "my_hooks.py" in error
 
 
@@ -234,9 +234,8 @@ def test_a_hook_cannot_write_what_the_run_measures(
     name: str, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = train(*RUN, hook("Overwrites", key=name), status=1)
-    group, _, rest = name.partition("/")
-    message = f"the run writes the metrics of the group {group} itself; log '{name}' in another one, such as my_hook/"
-    assert message + rest in capsys.readouterr().err
+    message = f"log the metric '{name}' in a group of the hook's own, such as my_hook/"
+    assert message + name.partition("/")[2] in capsys.readouterr().err
     assert 9.0 not in [value for row in rows(folder) for value in row.values()]
 
 

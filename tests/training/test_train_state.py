@@ -53,7 +53,7 @@ def test_a_state_is_read(checkpoint: Path) -> None:
 )  # fmt: skip
 def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> None:
     with pytest.raises(
-        CheckpointError, match=r"training\.json (cannot be read|holds an impossible state of a run)"
+        CheckpointError, match=r"training\.json (does not fit this run|holds an impossible state of a run)"
     ):
         saved_state(SavedCheckpoint(with_state(checkpoint, {"num_updates": 10} | forged)))
 

@@ -200,7 +200,7 @@ class Manifest(Record):
 
     num_updates: Annotated[int, Meta(ge=0, lt=10**18)]
     is_best: bool
-    files: dict[str, SavedFile]
+    files: dict[Annotated[str, Meta(pattern=r"^\w[\w.-]*$")], SavedFile]  # in the folder itself
     rows: dict[str, Count] = {}
 
 

@@ -8,7 +8,7 @@ from hydrant.clock import Clock, batch_size_steps
 from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import changed_statistics
-from hydrant.errors import CheckpointError, ConfigError, log
+from hydrant.errors import CheckpointError, ConfigError, log, shown
 from hydrant.training.checkpoint.content import SavedCheckpoint, split
 from hydrant.training.trainer import Plan
 
@@ -61,11 +61,8 @@ class DataIdentity:
         Raises:
             CheckpointError: it cannot be read.
         """
-        names, *parts = (
-            checkpoint.plain_state(field.name, default=None if field.name == "class_names" else {})
-            for field in fields(cls)
-        )
-        return cls(names, *parts)
+        missing = {"class_names": None}
+        return cls(*(checkpoint.plain_state(f.name, f.type, missing.get(f.name, {})) for f in fields(cls)))
 
     def differences(self, now: Self) -> dict[str, str]:
         """Return what has changed from these data to those of `now`, by the field; "" stands for no words.
@@ -161,11 +158,8 @@ def check_batch_sizes(saved: SavedCheckpoint, earlier: Any, clock: Clock) -> Non
     made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
     if all(sizes.value(n) == before.value(n) for n in made):
         return
-    later = [n for n in sizes.starts if n >= num_updates]
-    needed = {n: before.value(n) for n in before.starts if n < num_updates}
-    needed |= {n: sizes.value(n) for n in (num_updates, *later)}
     raise ConfigError(
         "global_batch_size",
         f"the {num_updates:,} updates of this run had other sizes, and epochs are counted by the sizes of all updates",
-        remedy=f"keep them: 'global_batch_size={{{', '.join(f'{n}: {size}' for n, size in needed.items())}}}'",
+        remedy=f"keep {shown(earlier)} for them, and give another size from update {num_updates} on",
     )

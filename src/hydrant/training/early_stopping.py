@@ -36,15 +36,11 @@ def parse_target(text: str, key: str) -> Target:
     Raises:
         ConfigError: the text is not a target.
     """
-    match = re.fullmatch(r"(.+?)(>=|<=)(.+)", text)
-    try:
-        if match is None:
-            raise ValueError
-        value = float(match[3])
-    except ValueError:
+    match = re.fullmatch(r"(.+?)(>=|<=)\s*([-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)\s*", text, re.IGNORECASE)
+    if match is None:
         remedy = "write one in quotes: 'val/accuracy>=0.95' or 'val/loss<=0.1'"
-        raise ConfigError(key, f"{text!r} is not a target", remedy=remedy) from None
-    return Target(match[1].strip(), value, "max" if match[2] == ">=" else "min")
+        raise ConfigError(key, f"{text!r} is not a target", remedy=remedy)
+    return Target(match[1].strip(), float(match[3]), "max" if match[2] == ">=" else "min")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor
@@ -11,7 +10,7 @@ from hydrant.clock import Clock, Interval, Updates
 from hydrant.errors import log
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metrics import is_own
-from hydrant.training.plotting import draw_pixels
+from hydrant.training.plotting import Draw, draw_pixels
 
 EVENTS = {
     "check": "plan",
@@ -77,14 +76,10 @@ def _interval(every: Any, clock: Clock, key: str) -> Interval | Updates:
     return Interval(1) if every is None else clock.interval(every, key)
 
 
-Draw = Callable[[Path], None]
-"""Writes a PNG."""
-
-
 class MediaLogger:
     """Receives pictures, texts and tables, for the run folder and the trackers; this one discards them."""
 
-    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
+    def picture(self, name: str, draw: Draw) -> None:
         """Log a picture; `draw` writes it as a PNG."""
 
     def text(self, name: str, text: str) -> None: ...
@@ -115,12 +110,9 @@ class HookLog:
             ValueError: a name has no group, as `norms` in `norms/head`, or one of those that the run writes itself.
         """
         for name, value in metrics.items():
-            if "/" not in name:
-                raise ValueError(f"the metric {name!r} needs a group in front, such as my_hook/{name}")
-            if is_own(name):
-                group, _, rest = name.partition("/")
-                message = f"the run writes the metrics of the group {group} itself"
-                raise ValueError(f"{message}; log {name!r} in another one, such as my_hook/{rest}")
+            if "/" not in name or is_own(name):
+                own = f"my_hook/{name.rpartition('/')[2]}"
+                raise ValueError(f"log the metric {name!r} in a group of the hook's own, such as {own}")
             self._count("metric", name)
             self._metrics[name] = float(value)
 

@@ -103,12 +103,6 @@ def leave_headroom(device: torch.device) -> Generator[None]:
         torch.cuda.set_per_process_memory_fraction(before, device)
 
 
-_MALLOC_VARIABLES = {
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TOP_PAD_",
-    "MALLOC_TRIM_THRESHOLD_",
-}
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 
@@ -120,7 +114,9 @@ def keep_freed_memory() -> None:
     such as data workers, inherit the setting. Environment variables that tune malloc take precedence; with another C
     library this does nothing.
     """
-    if _MALLOC_VARIABLES & os.environ.keys() or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+    if any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    ):
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
@@ -15,10 +14,7 @@ from torch import Tensor
 from hydrant.batch import Batch, Outcome
 from hydrant.terminal.text import percent
 from hydrant.training.distributed.world import World
-from hydrant.training.plotting import draw_confusion, draw_images
-
-Draw = Callable[[Path], None]
-"""Writes a PNG."""
+from hydrant.training.plotting import Draw, draw_confusion, draw_images
 
 Observe = Callable[[Batch, Outcome], None]
 """Receives every batch of an evaluation."""

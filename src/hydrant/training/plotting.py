@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+Draw = Callable[[Path], None]
+"""Writes a PNG."""
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""

@@ -23,8 +23,8 @@ from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.evaluation import draw
 from hydrant.training.metrics import plain_name
-from hydrant.training.pictures import Draw, input_pictures
-from hydrant.training.plotting import draw_pixels
+from hydrant.training.pictures import input_pictures
+from hydrant.training.plotting import Draw, draw_pixels
 from hydrant.training.trainer import Trainer
 
 

@@ -60,16 +60,13 @@ def saved_state(saved: SavedCheckpoint) -> TrainState:
     Raises:
         CheckpointError: it has other fields, or values that no run has.
     """
-    try:
+    with _explain_misfit(saved.path / TRAINING):
         plain = saved.plain_state("state")
-        state, best = TrainState(**plain), check_type(plain.get("best"), Best | None)
         check_type(plain, TrainState)
-        latest = max(state.validated_since, 0 if best is None else best.num_updates)
-        is_possible = latest <= state.num_updates == saved.manifest.num_updates
-        is_possible &= state.num_skipped_in_a_row <= state.num_skipped
-    except (AttributeError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{saved.path / TRAINING} cannot be read ({typed_line(error)})") from error
-    if not is_possible:
+        state, best = TrainState(**plain), check_type(plain.get("best"), Best | None)
+    latest = max(state.validated_since, 0 if best is None else best.num_updates)
+    is_possible = latest <= state.num_updates == saved.manifest.num_updates
+    if not is_possible or state.num_skipped_in_a_row > state.num_skipped:
         raise CheckpointError(f"{saved.path / TRAINING} holds an impossible state of a run")
     return state
 
@@ -95,15 +92,13 @@ def check_optimizers(checkpoint: SavedCheckpoint, task: nn.Module, optimizers: O
     names = _parameter_names(task)
     with _explain_misfit(checkpoint.path):
         saved = checkpoint.plain_state("optimization")["optimizers"]
-        for name in saved.keys() | optimizers.entries.keys():
-            entry = optimizers.entries.get(name)
-            if entry is None or name not in saved:
-                theirs, ours = ", ".join(saved), ", ".join(optimizers.entries)
-                raise ConfigError("resume", f"{checkpoint.path} has the optimizers {theirs}; here are {ours}")
-            state, kind = saved[name], type(entry.optimizer).__name__
-            if state["type"] != kind:
-                message = f"{checkpoint.path} holds the state of {state['type']}, which is no state of {kind}"
-                raise ConfigError("resume", message)
+        theirs = ", ".join(f"{name}: {state['type']}" for name, state in sorted(saved.items()))
+        kinds = {name: type(entry.optimizer).__name__ for name, entry in optimizers.entries.items()}
+        ours = ", ".join(f"{name}: {kind}" for name, kind in sorted(kinds.items()))
+        if theirs != ours:
+            raise ConfigError("resume", f"{checkpoint.path} has the optimizers {theirs}; here are {ours}")
+        for name, entry in optimizers.entries.items():
+            state = saved[name]
             if not _has_torch_format(state):
                 continue
             here = _in_order(
@@ -112,7 +107,7 @@ def check_optimizers(checkpoint: SavedCheckpoint, task: nn.Module, optimizers: O
             there = _in_order([group["params"] for group in state["param_groups"]])
             pairs = zip_longest(there, here, fillvalue="no weight")
             if pair := next((pair for pair in pairs if pair[0] != pair[1]), None):
-                message = f"{kind} has {pair[0]} there where this run has {pair[1]}"
+                message = f"{kinds[name]} has {pair[0]} there where this run has {pair[1]}"
                 reason = "the code makes layers in another order, or the param groups are others"
                 remedy = "change that back, or begin with the weights alone: init_from=<run> and a new name"
                 raise ConfigError("resume", f"{checkpoint.path}: {message}; {reason}", remedy=remedy)

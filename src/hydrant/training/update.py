@@ -243,15 +243,24 @@ class Optimizers:
         optimizer = self._with_closure[0]
         name = next(name for name, entry in self.entries.items() if entry.optimizer is optimizer)
         reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which"
-        if self._precision.scales_loss:
-            raise ConfigError(
-                "precision", f"{reason} a loss scaler rules out", remedy="use precision=bf16 or fp32"
-            )
-        if len(self.entries) > 1:
-            key = f"{config_prefix(name)}optimizer"
-            raise ConfigError(key, f"{reason} other optimizers rule out", remedy="choose another one")
-        if self.skips_non_finite:
-            raise ConfigError("skip_non_finite", f"{reason} rules it out", remedy="use skip_non_finite=false")
+        obstacles = (
+            (
+                self._precision.scales_loss,
+                "precision",
+                "a loss scaler rules out",
+                "use precision=bf16 or fp32",
+            ),
+            (
+                len(self.entries) > 1,
+                f"{config_prefix(name)}optimizer",
+                "other optimizers rule out",
+                "choose another one",
+            ),
+            (self.skips_non_finite, "skip_non_finite", "rules it out", "use skip_non_finite=false"),
+        )
+        for is_given, key, rule, remedy in obstacles:
+            if is_given:
+                raise ConfigError(key, f"{reason} {rule}", remedy=remedy)
 
     def _train_weights(self) -> list[Tensor]:
         return [p.detach().clone() for p in self.mode_parameters]

@@ -110,7 +110,7 @@ def test_a_manifest_with_a_path_outside_its_folder_is_damaged(tmp_path: Path) ->
     for name in ("../../secret", "/etc/passwd", "a\0b"):
         forged = saved | {"files": {name: {"size": 1, "sha256": ""}}}
         manifest.write_text(json.dumps(forged))
-        assert "which is not a file of the checkpoint" in find_damage(tmp_path / "update_00000010")
+        assert "manifest.json cannot be read" in find_damage(tmp_path / "update_00000010")
 
 
 @pytest.mark.parametrize(

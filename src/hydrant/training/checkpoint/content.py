@@ -15,14 +15,9 @@ from torch import Tensor
 from hydrant.errors import CheckpointError, typed_line
 from hydrant.files.user_files import check_regular
 from hydrant.optimizers.clipping import is_sharded, local_tensors
+from hydrant.records import check_type
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import TRAINING, Manifest, read_manifest
-
-_DTYPES = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.dtype)
-}
 
 
 def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
@@ -73,7 +68,7 @@ def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
             parts = join(indices, tensors), join(values, tensors), size
             return torch.sparse_coo_tensor(*parts, check_invariants=True, is_coalesced=is_coalesced)
         case {"$dtype": name}:
-            return _DTYPES[name]
+            return torch.empty(0, dtype=getattr(torch, name)).dtype  # refuses what is no dtype
         case {"$tuple": items}:
             return tuple(join(item, tensors) for item in items)
         case {"$items": items}:
@@ -143,8 +138,6 @@ class Snapshot:
         values = {(part, name): value for part in named for name, value in named[part].items()}
         tensors: dict[_Key, Tensor] = {}
         for key, value in values.items():
-            if not isinstance(value, Tensor):
-                raise CheckpointError(f"{key[1]} cannot be saved: {type(value).__name__} is not a tensor")
             if is_rank_zero or is_sharded(value):
                 tensors[key] = value.detach()
         parts: dict[str, dict[str, Tensor]] = {part: {} for part in named}
@@ -216,18 +209,22 @@ class SavedCheckpoint:
         """
         return read_manifest(self.path)
 
-    def plain_state(self, key: str, default: Any = _REQUIRED) -> Any:
+    def plain_state(self, key: str, kind: Any = Any, default: Any = _REQUIRED) -> Any:
         """Return what was saved as `training[key]`, with placeholders for its tensors. It must not be changed.
 
-        `default` is returned for a checkpoint of an earlier version, which lacks the key.
+        Args:
+            key: names a part of the state.
+            kind: its type, as `records.check_type` takes it.
+            default: returned for a checkpoint of an earlier version, which lacks the key.
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: it cannot be read, or is of another type.
         """
         try:
-            return self._content[key] if default is _REQUIRED else self._content.get(key, default)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{self.path / TRAINING} holds no {key}") from error
+            value = self._content[key] if default is _REQUIRED else self._content.get(key, default)
+            return check_type(value, kind)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(f"{self.path / TRAINING} holds no {key} ({typed_line(error)})") from error
 
     def read_state(self, key: str, owner: Owner = lambda name: None) -> Any:
         """Return what was saved as `training[key]`, on the host.
@@ -244,11 +241,12 @@ class SavedCheckpoint:
         targets: dict[str, Tensor] = {}
         try:
             for name in tensors_in(plain):
-                if name not in shapes:
-                    raise CheckpointError(f"{self.path} holds no {name}")
-                targets[name] = _empty(*shapes[name], owner(name))
+                target = _empty(*shapes[name], owner(name))
                 if name in strides:
-                    targets[name] = _with_strides(targets[name], strides[name])
+                    target = torch.empty_strided(
+                        target.shape, strides[name], dtype=target.dtype, device=target.device
+                    )
+                targets[name] = target
             storage.read(files, targets)
             return join(plain, targets)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
@@ -307,10 +305,3 @@ def _empty(
     if owner is not None and owner.shape == size:
         return torch.empty_like(owner, dtype=dtype, device=device, requires_grad=False)
     return torch.empty(size, dtype=dtype, device=device)
-
-
-def _with_strides(tensor: Tensor, strides: list[int]) -> Tensor:
-    """Return an empty tensor with other strides."""
-    if not _are_dense(tensor.shape, strides):
-        raise ValueError(f"{strides} are no strides of a tensor of shape {tuple(tensor.shape)}")
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)

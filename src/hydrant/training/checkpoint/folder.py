@@ -66,10 +66,6 @@ def read_manifest(folder: Path) -> Manifest:
         manifest: Manifest = check_type(parse_json(file.read_bytes()), Manifest)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
-    is_inside = {name: Path(name).name == name and name.isprintable() for name in manifest.files}
-    outside = next((name for name in manifest.files if not is_inside[name]), None)
-    if outside is not None:
-        raise CheckpointError(f"{file} names {outside!r}, which is not a file of the checkpoint")
     if TRAINING not in manifest.files:
         raise CheckpointError(f"{file} names no {TRAINING}")
     return manifest
@@ -286,21 +282,12 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:
-        problem, near = _problem(path)
+        problem = "holds no checkpoint" if path.is_dir() else "is no run folder"
+        meant = path.parent if path.is_file() else Path("outputs", path)
+        near = f"did you mean {quoted(meant)}?" if (meant / CHECKPOINTS).is_dir() else near_folders(path)
         remedy = near or "give a run folder or one of its checkpoints/update_... folders"
         raise ConfigError(key, f"{path} {problem}", remedy=remedy)
     return newest
-
-
-def _problem(path: Path) -> tuple[str, str]:
-    """Return why no checkpoint is found at a path, and a question about the folder that may be meant."""
-    if path.is_dir():
-        return "holds no checkpoint", ""
-    problem = "is a file" if path.exists() else "does not exist"
-    near = path.parent if path.exists() else Path("outputs", path)
-    if (near / CHECKPOINTS).is_dir():
-        return problem, f"did you mean {quoted(near)}?"
-    return problem, "" if path.exists() else near_folders(path)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -95,9 +95,8 @@ def part_at(path: str | Path) -> str:
     path = Path(path).absolute()
     newest = newest_checkpoint(path.parent) if (path.parent.name, path.name) == (CHECKPOINTS, BEST) else None
     # The newest one has the metric by which `best` was last moved.
-    judged_by = [] if newest is None else SavedCheckpoint(newest).plain_state("judged_by", default=[])
-    is_of_average = isinstance(judged_by, list) and is_averaged(str(next(iter(judged_by), "")))
-    return "ema" if is_of_average else "model"
+    judged_by = [] if newest is None else SavedCheckpoint(newest).plain_state("judged_by", list[str], [])
+    return "ema" if is_averaged(next(iter(judged_by), "")) else "model"
 
 
 def describe_misfits(path: Path, model: nn.Module) -> str:
@@ -114,36 +113,23 @@ def _files(source: Path, part: str) -> list[Path]:
     return files
 
 
-_Form = tuple[torch.Size, torch.dtype]
-"""The shape and the type of a weight."""
-
-
-def _misfits(saved: Mapping[str, _Form], model: nn.Module) -> dict[str, str]:
+def _misfits(saved: Mapping[str, tuple[torch.Size, torch.dtype]], model: nn.Module) -> dict[str, str]:
     """Return a message for each weight that is missing, unexpected or of another shape or kind, by name."""
-    built = {n: (v.shape, v.dtype) for n, v in model.state_dict().items() if isinstance(v, Tensor)}
+    there = {name: _form(*form) for name, form in saved.items()}
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    built = {name: _form(value.shape, value.dtype) for name, value in tensors.items()}
     return {
-        name: f"{name} is {_shown(saved.get(name))} in the file, {_shown(built.get(name))} in the model"
-        for name in {**built, **saved}
-        if _comparable(saved.get(name)) != _comparable(built.get(name))
+        name: f"{name} is {there.get(name, 'absent')} in the file, {built.get(name, 'absent')} in the model"
+        for name in {**built, **there}
+        if there.get(name) != built.get(name)
     }
 
 
-def _comparable(form: _Form | None) -> tuple[torch.Size, str] | None:
-    """Return the shape and the kind of a weight: float types are converted, but a complex one would lose its half."""
-    return None if form is None else (form[0], _kind(form[1]))
-
-
-def _kind(dtype: torch.dtype) -> str:
-    if dtype is torch.bool:
-        return "bool"
-    return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "int"
-
-
-def _shown(form: _Form | None) -> str:
-    if form is None:
-        return "absent"
-    kind = _kind(form[1])
-    return f"{tuple(form[0])}" + ("" if kind == "float" else f" {kind}")
+def _form(size: torch.Size, dtype: torch.dtype) -> str:
+    """Describe the shape and the kind of a weight: float types are converted, but a complex one would lose its half."""
+    if dtype.is_floating_point:
+        return f"{tuple(size)}"
+    return f"{tuple(size)} {'complex' if dtype.is_complex else 'bool' if dtype is torch.bool else 'int'}"
 
 
 def _timm_weights(source: str, key: str) -> dict[str, Tensor]:

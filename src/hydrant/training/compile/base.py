@@ -417,13 +417,8 @@ def missing_package(backend: str) -> str | None:
     return None if find_spec(module) else f"needs {module}: pip install {package}"
 
 
-def check_backend(backend: str, options: Mapping[str, Any] | None) -> None:
+def check_backend(backend: str) -> None:
     import torch._dynamo
 
     if backend not in torch._dynamo.list_backends(None) or _UNUSABLE.search(backend):
         raise unknown_name("compile.backend", "backend", backend, backend_names())
-    if options and backend == "inductor":
-        from torch._inductor import list_options
-
-        for option in options.keys() - set(list_options()):
-            raise unknown_name(f"compile.options.{option}", "option of inductor", option, list_options())

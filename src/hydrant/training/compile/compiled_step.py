@@ -19,22 +19,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, log, typed_line
+from hydrant.errors import log
 from hydrant.optimizers.scheduled_fields import get_field, set_field
 from hydrant.training.compile.base import EagerStep
-
-_EAGER_REASONS = {
-    "torch.optim.Adafactor": "it reads its step counter as a number",
-    "torch.optim.SparseAdam": "its gradients are sparse",
-    "torch.optim.LBFGS": "it evaluates the loss itself",
-    "hydrant.optimizers.Sam": "it evaluates the loss itself",
-    "timm.optim.Adafactor": "its step counter is a number, and each value would be compiled again",
-    "timm.optim.AdamP": "its operations depend on the values of the gradients",
-    "timm.optim.SGDP": "its operations depend on the values of the gradients",
-    "timm.optim.NvNovoGrad": "it reads its norms as numbers",
-    "timm.optim.Kron": "its operations change from update to update",
-    "timm.optim.Lookahead": "its operations change every few updates",
-}
 
 _KERNEL_REASONS = {
     "fused": "its fused kernel needs no compilation",
@@ -107,8 +94,6 @@ def why_eager(optimizer: Optimizer, scheduled: Collection[str], *, as_tensors: b
     `as_tensors`: scheduled fields become tensors. Without it, recompilations are accepted.
     """
     name = optimizer_name(optimizer)
-    if name in _EAGER_REASONS:
-        return _EAGER_REASONS[name]
     if name not in COMPILED:
         return "it is not known whether it compiles once"
     for field, reason in _KERNEL_REASONS.items():
@@ -295,17 +280,12 @@ class CompiledStep(EagerStep):
             self.disable()
 
     def _call_compiled(self) -> None:
-        from torch._dynamo.exc import TorchDynamoException
         from torch._dynamo.utils import counters
 
         self._num_calls += 1
         num_graphs = counters["stats"]["unique_graphs"]
-        try:
-            with torch.no_grad(), self._decay.replace_optimizer_decay():
-                self._compiled()
-        except TorchDynamoException as error:
-            message = f"the step of {self._name} cannot be compiled ({typed_line(error)})"
-            raise ConfigError("compile.optimizer", message, remedy="use compile.optimizer=false") from error
+        with torch.no_grad(), self._decay.replace_optimizer_decay():
+            self._compiled()
         has_compiled = counters["stats"]["unique_graphs"] > num_graphs
         if has_compiled and self._as_tensors and not self.is_warming_up:
             self.disable()

@@ -25,66 +25,43 @@ from hydrant.training.memory import is_out_of_memory
 Scope = Literal["task", "model", "model_and_loss", "blocks"]
 
 Function = Callable[..., Any]
-CompilePart = Callable[[Callable[[Function], Function]], None]
-"""Replaces a part in place by what the given function makes of it."""
 
 
-def compile_functions(task: nn.Module, scope: Scope) -> list[CompilePart]:
-    """Return one function per part to compile.
+def parts_to_compile(task: nn.Module, scope: Scope) -> list[tuple[nn.Module, str]]:
+    """Return the modules to compile, each with the name of its method.
+
+    Only the forward of a module is compiled: its hooks, such as those that gather sharded weights, stay outside the
+    graph. `module.compile` would include them, and up to torch 2.13 it compiles nothing of nn.Sequential.
 
     Raises:
         ConfigError: the task has no such part.
     """
-    match scope:
-        case "task":
-            return [_in_place(task)]
-        case "model":
-            return [_in_place(model) for model in _models(task)]
-        case "model_and_loss":
-            return [*(_in_place(model) for model in _models(task)), _loss(task)]
-        case "blocks":
-            blocks = [block for model in _models(task) for block in repeated_blocks(model)]
-            if not blocks:
-                message = "this model has no repeated blocks"
-                raise ConfigError("compile.scope", message, remedy="use compile.scope=task")
-            return [_in_place(block) for block in blocks]
-
-
-def _in_place(module: nn.Module) -> CompilePart:
-    """Return a function that compiles only the forward of a module.
-
-    Its hooks, such as those that gather sharded weights, stay outside the graph. `module.compile` would include them,
-    and up to torch 2.13 it compiles nothing of nn.Sequential.
-    """
-    target: Any = module
-
-    def compile_module(compiled: Callable[[Function], Function]) -> None:
-        forward = target.forward
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return forward(*args, **kwargs)
-
-        target.forward = compiled(call)
-
-    return compile_module
-
-
-def _models(task: nn.Module) -> list[nn.Module]:
     model = cast("nn.Module", task.model)
-    return list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
+    models = list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
+    blocks = [block for each in models for block in repeated_blocks(each)]
+    obstacle, parts = "", [task]
+    if scope == "blocks":
+        obstacle, parts = "" if blocks else "this model has no repeated blocks", blocks
+    elif scope != "task":
+        parts = models
+    if scope == "model_and_loss" and not hasattr(task, "assess"):
+        obstacle = f"{type(task).__name__} computes its loss without a method `assess`"
+    if obstacle:
+        raise ConfigError("compile.scope", obstacle, remedy="use compile.scope=task")
+    return [
+        *((part, "forward") for part in parts),
+        *([(task, "assess")] if scope == "model_and_loss" else []),
+    ]
 
 
-def _loss(task: nn.Module) -> CompilePart:
-    assess: Any = getattr(task, "assess", None)
-    if assess is None:
-        message = f"{type(task).__name__} computes its loss without a method `assess`"
-        raise ConfigError("compile.scope", message, remedy="use compile.scope=task")
+def compile_in_place(owner: nn.Module, method: str, compiled: Callable[[Function], Function]) -> None:
+    """Set the compiled method on the instance, so that other instances of the class stay as they are."""
+    function: Function = getattr(owner, method)
 
-    def compile_loss(compiled: Callable[[Function], Function]) -> None:
-        # Set on the instance, so that other tasks of the class stay as they are.
-        task.assess = compiled(assess)  # type: ignore[assignment]
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
 
-    return compile_loss
+    setattr(owner, method, compiled(call if method == "forward" else function))
 
 
 _CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
@@ -146,12 +123,10 @@ class Compile(compile_base.Compilation):
         if mode == "reduce-overhead" and world.device.type != "cuda":
             message = "reduce_overhead records CUDA graphs and needs CUDA"
             raise ConfigError("compile", message, remedy="use compile=default")
-        if options and mode != "default":
-            message = f"torch.compile takes options or mode={mode}, not both"
-            raise ConfigError("compile.options", message, remedy="use compile=default")
-        compile_base.check_backend(backend, options)
-        # torch accepts mode or options, and takes mode="default" for none.
-        arguments: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
+        compile_base.check_backend(backend)
+        # torch refuses both, and takes mode="default" for one.
+        arguments: dict[str, Any] = {"mode": None if options and mode == "default" else mode}
+        arguments |= {"options": dict(options)} if options else {}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
         arguments |= {"backend": backend, "fullgraph": is_fullgraph, "dynamic": dynamic}
         self._arguments = arguments
@@ -216,11 +191,11 @@ class Compile(compile_base.Compilation):
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
             os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
         self._monitor = CompileMonitor()
-        for compile_part in compile_functions(task, self._scope):
-            compile_part(self._compiled)
+        for owner, method in parts_to_compile(task, self._scope):
+            compile_in_place(owner, method, self._compiled)
 
     def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
-        compile_functions(task, self._scope)
+        parts_to_compile(task, self._scope)
         if collectives and self._fullgraph_is_auto:
             self._arguments["fullgraph"] = False
         for collective in collectives:
@@ -361,10 +336,10 @@ class Compile(compile_base.Compilation):
             CompileError: `compile.on_failure` is not `fallback`, or no micro-batch has run yet: then all ranks must
                 continue in one way (`try_compiled`).
         """
-        if not self._has_run:
-            raise CompileError(message) from cause
-        if not self.falls_back:
-            raise CompileError(message, remedy=compile_base.FAILURE_REMEDY) from cause
+        if not (self._has_run and self.falls_back):
+            raise CompileError(
+                message, remedy=compile_base.FAILURE_REMEDY if self._has_run else ""
+            ) from cause
         log.warning("%s. Continuing eager after update %d", message, self._num_updates)
         self._is_task_eager = True
 

@@ -32,9 +32,6 @@ class Fsdp(Parallel):
         param_dtype: dtype of gathered weights, norms too: `bfloat16` or `float16`, as in `precision`; None: as stored.
         reduce_dtype: dtype in which gradients are reduced; None: as computed.
         cpu_offload: True: keep weights, gradients and optimizer state in host memory (needs CUDA).
-
-    Raises:
-        ConfigError: `cpu_offload` is true without CUDA.
     """
 
     is_sharded = True
@@ -55,9 +52,6 @@ class Fsdp(Parallel):
     ) -> None:
         super().__init__(world, sync_batch_norm=sync_batch_norm)
         del max_restarts, timeout_seconds  # read by the process that starts the ranks
-        if cpu_offload and world.device.type == "cpu":
-            message = "needs CUDA; on the CPU all weights are in host memory already"
-            raise ConfigError("parallel.cpu_offload", message, remedy="Use false")
         self._replicate: int | Literal["auto"] = replicate
         if replicate != "auto":
             self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)

@@ -267,9 +267,6 @@ class Parallel:
 
     Args:
         sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
-
-    Raises:
-        ConfigError: `sync_batch_norm` is true without CUDA.
     """
 
     is_sharded = False
@@ -280,10 +277,6 @@ class Parallel:
     """The dtype in which sharded weights are gathered; None: the one in which they are stored."""
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
-        if sync_batch_norm and world.device.type != "cuda":
-            raise ConfigError(
-                "parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA", remedy="use false"
-            )
         self._world = world
         self._is_single = world.world_size == 1
         self._sync_batch_norm = sync_batch_norm

@@ -20,9 +20,7 @@ from training_runs import interrupt_at
 
 import hydrant
 from hydrant import cli
-from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
-from hydrant.errors import HydrantError
 from hydrant.runs.record import read_metrics
 from hydrant.tasks import Classification
 from hydrant.training.passed_objects import nodes_of
@@ -113,31 +111,6 @@ def test_layers_without_shapes_get_them_from_the_samples(model: Any) -> None:
     half = train("half", f"resume={run.folder}/checkpoints/update_00000004", model=model, data=own_data())
     assert losses(half) == losses(run)[-len(losses(half)) :]
     assert not isinstance(model, nn.Module) or model[0].has_uninitialized_params()
-
-
-class Detached(OwnTask):
-    """A loss without a gradient or, if `penalty` is set, an error of torch that says the same of other tensors."""
-
-    def __init__(self, model: nn.Module, *, penalty: bool):
-        super().__init__(model)
-        self.penalty = penalty
-
-    def forward(self, batch: Batch) -> Outcome:
-        outcome = super().forward(batch)
-        if self.penalty and torch.is_grad_enabled():
-            torch.autograd.grad(batch.inputs.sum(), batch.inputs)
-        return outcome._replace(losses={name: loss.detach() for name, loss in outcome.losses.items()})
-
-
-@pytest.mark.parametrize("penalty", [False, True])
-def test_a_loss_without_a_gradient_is_explained_but_not_such_an_error_of_user_code(penalty: bool) -> None:
-    kind, message = (
-        (HydrantError, "in a trial of training, .*: element 0")
-        if penalty
-        else (HydrantError, "^the loss depends .*remove detach")
-    )
-    with pytest.raises(kind, match=message):
-        train("run", model=own_model(), data=own_data(), task=partial(Detached, penalty=penalty))
 
 
 def test_a_finished_run_says_that_code_is_not_compared(

@@ -89,7 +89,6 @@ def test_what_a_hook_logs_is_in_the_row_of_its_update_and_in_files(train: Train)
     assert (folder / "pictures/drawn/update_00000003.png").read_bytes() == b"a picture"
     logged = (folder / "train.log").read_text()
     assert logged.count("File name too long; training continues") == 1
-    assert logged.count("hooks log the metric mine/number twice in an update: the last one counts") == 1
 
 
 def test_a_picture_is_a_tensor_a_figure_an_image_or_a_function(tmp_path: Path) -> None:

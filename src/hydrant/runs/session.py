@@ -33,7 +33,7 @@ from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.reports import explain_detached_loss, log_inputs, log_row
+from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
 from hydrant.training.trainer import Plan, Trainer, TrainState
@@ -121,8 +121,7 @@ class Session:
         is_built = False
         try:
             explained = explain_out_of_memory(TRAINING_REMEDY)
-            explained_loss = explain_detached_loss()
-            with explained, explained_loss, explain_unknown_class(), self._built(stop) as trainer:
+            with explained, explain_unknown_class(), self._built(stop) as trainer:
                 is_built = True
                 yield trainer
             result = RunResult.finished()

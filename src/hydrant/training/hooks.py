@@ -7,7 +7,6 @@ from typing import Any, cast
 from torch import Tensor
 
 from hydrant.clock import Clock, Interval, Updates
-from hydrant.errors import log
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metrics import is_own
 from hydrant.training.plotting import Draw, draw_pixels
@@ -101,7 +100,6 @@ class HookLog:
     def __init__(self) -> None:
         self._metrics: dict[str, float] = {}
         self._media: list[Callable[[MediaLogger], None]] = []
-        self._names, self._doubles = set[str](), set[str]()  # of this update; of all updates
 
     def row(self, metrics: Mapping[str, Any]) -> None:
         """Add numbers, also tensors of one element, to the row of this update in `metrics.jsonl`.
@@ -113,18 +111,15 @@ class HookLog:
             if "/" not in name or is_own(name):
                 own = f"my_hook/{name.rpartition('/')[2]}"
                 raise ValueError(f"log the metric {name!r} in a group of the hook's own, such as {own}")
-            self._count("metric", name)
             self._metrics[name] = float(value)
 
     def text(self, name: str, text: str) -> None:
         """Log a text as `texts/<name>/update_<num_updates>.txt`, without secrets."""
-        self._count("text", name)
         public = redacted_text(text)
         self._media.append(lambda logger: logger.text(name, public))
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table as `tables/<name>/update_<num_updates>.csv`, without secrets."""
-        self._count("table", name)
         public = redacted([list(row) for row in rows])
         self._media.append(lambda logger: logger.table(name, columns, public))
 
@@ -138,22 +133,13 @@ class HookLog:
             TypeError: it is none of these.
         """
         draw = as_draw(picture)
-        self._count("picture", name)
         self._media.append(lambda logger: logger.picture(name, draw))
 
     def take(self) -> tuple[dict[str, float], list[Callable[[MediaLogger], None]]]:
         """Return what was logged since the last call: the metrics, and functions that log the rest."""
         taken = self._metrics, self._media
-        self._metrics, self._media, self._names = {}, [], set()
+        self._metrics, self._media = {}, []
         return taken
-
-    def _count(self, kind: str, name: str) -> None:
-        """Warn once if this update has such an entry already, which a later one replaces."""
-        key = f"{kind} {name}"
-        if key in self._names - self._doubles:
-            log.warning("hooks log the %s twice in an update: the last one counts; give them two names", key)
-            self._doubles.add(key)
-        self._names.add(key)
 
 
 def as_draw(picture: Any) -> Draw:

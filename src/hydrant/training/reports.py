@@ -1,12 +1,11 @@
 """What a run logs while it trains: rows of metrics, pictures and histograms; and NaN or infinity, which end it.
 
-All ranks end before they save. A loss without a gradient is explained.
+All ranks end before they save.
 """
 
-import contextlib
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -160,25 +159,6 @@ def _histogram(tensor: Tensor) -> Histogram:
 
 
 _MAX_UPDATES = 100  # that are read again
-
-
-@contextlib.contextmanager
-def explain_detached_loss() -> Generator[None]:
-    """Turn torch's error about a loss that depends on no parameter into one that says so.
-
-    The same error in user code, such as of a gradient penalty, is about another tensor and stays as it is.
-
-    Raises:
-        HydrantError: the loss is such a one.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if "does not require grad and does not have a grad_fn" not in str(error) or is_in_user_code(error):
-            raise
-        message = "the loss depends on no parameter of the model, so it has no gradient"
-        remedy = "remove detach(), item(), argmax() or torch.no_grad() from the loss and the model"
-        raise HydrantError(message, remedy=remedy) from error
 
 
 def check_finite(trainer: Trainer) -> None:

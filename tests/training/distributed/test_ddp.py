@@ -14,11 +14,9 @@ from faulty_model import TORCHRUN, TWO_RANKS
 from repository import ROOT
 from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
 from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
 from training_runs import train_in_child
 
-from hydrant.errors import HydrantError
-from hydrant.training.distributed.ddp import Ddp, explained
+from hydrant.training.distributed.ddp import Ddp
 from hydrant.training.distributed.world import World
 
 pytestmark = pytest.mark.usefixtures("without_gpu")  # more ranks than GPUs
@@ -66,25 +64,6 @@ def test_gradients_are_exchanged_in_the_last_micro_batch_alone(static_graph: boo
         with ddp.gradient_sync(Task(), is_last):
             pass
     assert entered == ([] if static_graph else ["no_sync"] * 2)
-
-
-@pytest.mark.usefixtures("group")
-def test_unused_parameters_are_named_with_the_key() -> None:
-    def update(*, find_unused_parameters: bool) -> None:
-        ddp = DistributedDataParallel(PartlyUsed(), find_unused_parameters=find_unused_parameters)
-        for _ in range(2):
-            with explained(ddp, nullcontext()):
-                ddp(torch.ones(1, 2)).backward()
-
-    with pytest.raises(HydrantError) as caught:
-        update(find_unused_parameters=False)
-    assert str(caught.value) == (
-        "parallel: in an update, no loss depends on extra.0.weight, extra.0.bias, extra.1.weight, extra.1.bias, "
-        "extra.2.weight and 3 more; add parallel.find_unused_parameters=true, or leave them out of the model"
-    )
-    update(find_unused_parameters=True)
-    with pytest.raises(RuntimeError, match="own"), explained(nn.Module(), nullcontext()):
-        raise RuntimeError("an error of their own")
 
 
 @pytest.mark.slow

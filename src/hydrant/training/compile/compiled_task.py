@@ -1,7 +1,6 @@
 """torch.compile of a task, in place, as the graphs that each value of compile.scope names."""
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -183,7 +182,6 @@ class Compile(compile_base.Compilation):
         inductor.fallback_random = self._same_random
         # Else sides that are equal in the first batch, such as 8 sequences of length 8, must stay equal.
         shapes.use_duck_shape = self._arguments["dynamic"] is not True
-        logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
         if retains_graph:
             autograd.donated_buffer = False  # else the first backward may overwrite tensors of the next
         if self._cache_dir is not None:
@@ -348,8 +346,3 @@ class Compile(compile_base.Compilation):
             raise ConfigError(key, message)
         log.warning("%s: %s; continuing eager", key, message)
         self.is_on = False
-
-
-def _is_not_about_cuda(record: logging.LogRecord) -> bool:
-    """A filter that hides the warning of Inductor where torch is built for CUDA and there is no GPU."""
-    return not record.getMessage().startswith("No CUDA runtime is found")

@@ -4,10 +4,9 @@ The collectives that a task calls in its forward are recorded, with whether torc
 """
 
 import inspect
-import re
 import traceback
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,26 +16,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydrant.errors import HydrantError, first_few, innermost
+from hydrant.errors import innermost
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
-
-_REMEDIES = {
-    "Expected to have finished reduction": (
-        "in an update, no loss depends on {names}",
-        "add parallel.find_unused_parameters=true, or leave them out of the model",
-    ),
-    "Your training graph has changed": (
-        "the parameters that get gradients differ between updates",
-        "write parallel.static_graph=false",
-    ),
-    "Expected to mark a variable ready only once": (
-        "a parameter gets its gradient twice in one backward, such as by activation checkpointing",
-        "if that is so in each update, add parallel.static_graph=true",
-    ),
-}
-"""The beginning of an error of DistributedDataParallel: what to write here. {names} are the unused parameters."""
-_SHOWN_NAMES = 5
 
 
 class Ddp(Parallel):
@@ -90,33 +72,7 @@ class Ddp(Parallel):
         if self._is_single:
             return NO_SYNC
         is_synced = is_last or self._settings["static_graph"]
-        return explained(task, NO_SYNC if is_synced else cast("Any", task).no_sync())
-
-
-@contextmanager
-def explained(task: nn.Module, context: AbstractContextManager[None]) -> Generator[None]:
-    """Enter a context, and name the config key in errors of DistributedDataParallel about its arguments.
-
-    Raises:
-        HydrantError: such an error.
-    """
-    try:
-        with context:
-            yield
-    except RuntimeError as error:
-        for beginning, (reason, remedy) in _REMEDIES.items():
-            if str(error).startswith(beginning):
-                reason = reason.format(names=_unused_names(task, str(error)))
-                raise HydrantError(f"parallel: {reason}", remedy=remedy) from error
-        raise
-
-
-def _unused_names(task: nn.Module, message: str) -> str:
-    """Return the names of the parameters whose indices a message of DistributedDataParallel lists."""
-    names = [name.removeprefix("module.") for name, p in task.named_parameters() if p.requires_grad]
-    listed = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
-    unused = [names[int(index)] for index in listed[1].split()] if listed else ["some parameters"]
-    return first_few(unused, _SHOWN_NAMES)
+        return NO_SYNC if is_synced else cast("Any", task).no_sync()
 
 
 def buffer_setting() -> str:

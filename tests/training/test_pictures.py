@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train
 
 from hydrant.batch import Batch, Outcome
-from hydrant.training.pictures import NUM_SAMPLES, EvaluationPictures, input_pictures
+from hydrant.training.plotting import NUM_SAMPLES, EvaluationPictures, input_pictures
 
 TINY = ("duration=2", "log_every=2", "eval_every=2", "save_every=null", "model.hidden=[8]", "tracker=local")
 ONE_RANK: Any = SimpleNamespace(all_gather=lambda value: [value])

@@ -12,7 +12,7 @@ from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, PositiveInt
 from hydrant.optimizers.clipping import is_sharded, local_tensors
 from hydrant.tasks.language_modeling import generate
-from hydrant.training.evaluation import eager_evaluation
+from hydrant.training.reports import eager_evaluation
 from hydrant.training.trainer import Plan, Trainer
 
 _EPS = 1e-30  # instead of a division by 0

@@ -26,9 +26,9 @@ from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_che
 from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.distributed.world import SINGLE_RANK
-from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.prepare.build import make_model, prepare
+from hydrant.training.reports import evaluate
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
 from hydrant.training.trainer import Plan
@@ -161,7 +161,7 @@ def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
     with saved.on_device() as task:
         batches = split.source.batches(plan.spec, split.batch_size)
         values = evaluate(task, batches, plan.precision, plan.parallel, lambda task, batch: task(batch))
-    return with_prefix(split.prefix, values)
+    return {f"{split.prefix}/{name}": value for name, value in values.items()}
 
 
 def _find_weights(path: str, weights: str | None) -> tuple[Path, str]:

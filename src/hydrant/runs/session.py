@@ -28,12 +28,11 @@ from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
-from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.reports import log_inputs, log_row
+from hydrant.training.reports import evaluate_splits, log_inputs, log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
 from hydrant.training.trainer import Plan, Trainer, TrainState

@@ -10,7 +10,6 @@ from hydrant.batch import Outcome
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.training import reports
-from hydrant.training.evaluation import evaluate_run
 from hydrant.training.metrics import Pace
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
@@ -216,7 +215,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
 
 def evaluate(trainer: Trainer) -> dict[str, float]:
     """Evaluate the task and pass the result to the hooks."""
-    row = evaluate_run(trainer)
+    row = reports.evaluate_run(trainer)
     trainer.plan.hooks.call("on_evaluation", trainer, reports.with_progress(trainer, row))
     return row
 

@@ -1,29 +1,36 @@
-"""What a run logs while it trains: rows of metrics, pictures and histograms; and NaN or infinity, which end it.
+"""What a run measures and logs while it trains: rows of metrics, evaluations, pictures and histograms.
 
-All ranks end before they save.
+NaN or infinity end it on all ranks before they save. In an evaluation, each sample of a split counts once.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
-from hydrant.batch import as_real, is_inexact, tensors_of
+from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, is_in_user_code, log
 from hydrant.optimizers.clipping import full_tensor, total_norm
+from hydrant.tasks.base import eval_mode
+from hydrant.tasks.losses import explain_unknown_class
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics
-from hydrant.training.evaluation import draw
-from hydrant.training.metrics import plain_name
-from hydrant.training.pictures import input_pictures
-from hydrant.training.plotting import Draw, draw_pixels
+from hydrant.training.distributed.world import Parallel
+from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
+from hydrant.training.metrics import Meter, named_values, plain_name
+from hydrant.training.plotting import Draw, Observe, draw_pixels, input_pictures
+from hydrant.training.precision import Precision
+from hydrant.training.splits import VAL, Split
 from hydrant.training.trainer import Trainer
 
 
@@ -106,8 +113,9 @@ def log_micro_batch_size(trainer: Trainer) -> None:
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
     """Log what the task draws, and the configured pictures of the latest evaluation."""
     plan = trainer.plan
-    pixels = draw(trainer)
-    pictures: dict[str, Draw] = {name: partial(draw_pixels, picture) for name, picture in pixels.items()}
+    with eager_evaluation(trainer):
+        pixels: Mapping[str, Tensor] = cast("Any", trainer.task).pictures()
+        pictures: dict[str, Draw] = {n: partial(draw_pixels, p.float().cpu()) for n, p in pixels.items()}
     pictures |= trainer.pictures.pictures(plan.world, plan.parallel.all_reduce, is_last=is_last)
     for name, picture in pictures.items():
         trainer.logger.picture(name, picture)
@@ -231,3 +239,102 @@ def _name(trainer: Trainer, position: int) -> str:
     draw = SampleOrder(seed, source.num_samples, torch.device("cpu")).draws(position, 1)
     index = int(draw) % source.num_samples
     return source.name_of(index) if isinstance(source, LoaderSource) else f"training sample {index}"
+
+
+def evaluate_run(trainer: Trainer) -> dict[str, float]:
+    """Evaluate the task as it is now on every validation set, and collect the pictures of the main one."""
+    with trainer.optimizers.eval_weights():
+        return evaluate_splits(trainer, trainer.plan.validation, {VAL: trainer.pictures.observer()})
+
+
+def evaluate_splits(
+    trainer: Trainer, names: Sequence[str], observers: Mapping[str, Observe | None] = MappingProxyType({})
+) -> dict[str, float]:
+    """Evaluate splits with the weights that the task holds and, if weights are averaged, with the average too.
+
+    The metrics of the average are `val_ema/...` instead of `val/...`.
+
+    Args:
+        trainer: the run.
+        names: of the splits.
+        observers: receive every batch of a split and its outcome, by its name.
+    """
+    plan, task, row = trainer.plan, trainer.task, dict[str, float]()
+
+    def evaluate_split(split: Split, prefix: str, observe: Observe | None) -> dict[str, float]:
+        forward = plan.compilation.forward_eval
+        with contextlib.closing(trainer.watchdog.track(trainer.evaluation_batches(split))) as batches:
+            values = evaluate(task, batches, plan.precision, plan.parallel, forward, observe)
+        return {f"{prefix}/{name}": value for name, value in values.items()}
+
+    splits = {name: plan.splits[name] for name in names}
+    for name, split in splits.items():
+        row |= evaluate_split(split, split.prefix, observers.get(name))
+    if plan.averaging.is_on:
+        with plan.averaging.swapped_into(task):
+            for split in splits.values():
+                row |= evaluate_split(split, split.averaged_prefix, None)
+    return row
+
+
+@torch.no_grad()
+@explain_out_of_memory(EVALUATION_REMEDY)
+@explain_unknown_class()
+def evaluate(
+    task: nn.Module,
+    batches: Iterable[Batch],
+    precision: Precision,
+    parallel: Parallel,
+    forward: Callable[[nn.Module, Batch], Outcome],
+    observe: Observe | None = None,
+) -> dict[str, float]:
+    """Return the means over `batches` and the task's own metrics.
+
+    The random numbers that a task draws are the same in every evaluation.
+
+    Args:
+        task: the unwrapped task; it is in evaluation mode during the call.
+        batches: those of this rank.
+        precision: autocasts the forward pass.
+        parallel: reduces the sums over the ranks.
+        forward: returns the task's outcome for a batch, eager or compiled.
+        observe: receives every batch and its outcome.
+
+    Raises:
+        ConfigError: a sample has a class that the model does not have.
+        OutOfMemory: the memory of the device is full.
+    """
+    device = parallel.device  # not that of the weights: sharded ones may be kept on the host
+    meter = Meter(device, parallel.all_reduce)
+    metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
+    with eval_mode(task):
+        for batch_idx, batch, counts in parallel.pad_batches(batches):
+            seeding.seed_evaluation(batch_idx, device)
+            with precision.autocast():
+                outcome = forward(task, precision.cast(batch))
+            if not counts:
+                continue
+            meter.add(outcome.scalars(), outcome.num_targets)
+            for metric in metrics.values():
+                metric.update(outcome.predictions, batch.targets)
+            if observe is not None:
+                observe(batch, outcome)
+    values = meter.read()
+    for name, metric in metrics.items():
+        values |= named_values(name, metric.compute(), cast("Any", task).class_names)
+        metric.reset()
+    return values
+
+
+@contextlib.contextmanager
+def eager_evaluation(trainer: Trainer) -> Generator[None]:
+    """Set up calls of the model as in an evaluation, but never compiled: another use of it would compile it again."""
+    plan = trainer.plan
+    with (
+        trainer.optimizers.eval_weights(),
+        eval_mode(trainer.task),
+        plan.compilation.force_eager(),
+        plan.precision.autocast(),
+        torch.no_grad(),
+    ):
+        yield

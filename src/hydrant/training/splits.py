@@ -61,7 +61,8 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
         raise ConfigError(data_key(config, VAL) or "data", "there are no validation samples", remedy=remedy)
 
     def limited(name: str, source: Source) -> Source:
-        return limit_samples(source, config[f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"])
+        most = config[f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"]
+        return source if most is None else source.subset(range(min(most, source.num_samples)))
 
     train = limited(TRAIN, data.train)
     if ratio := config["label_noise"]:
@@ -73,11 +74,6 @@ def divide(config: Mapping[str, Any], data: Data) -> Data:
         extra_val={name: limited(name, source) for name, source in data.extra_val.items()},
         test=None if data.test is None else limited(TEST, data.test),
     )
-
-
-def limit_samples(source: Source, num_samples: int | None) -> Source:
-    """Return the first samples of a source, at most `num_samples`; None means all."""
-    return source if num_samples is None else source.subset(range(min(num_samples, source.num_samples)))
 
 
 def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str, Split]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch
 from hydrant.checks import suggestion
 from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, Stream, StreamSpec
@@ -30,7 +30,7 @@ from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import EarlyStopping, Pruning
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
-from hydrant.training.pictures import EvaluationPictures
+from hydrant.training.plotting import EvaluationPictures
 from hydrant.training.precision import Precision
 from hydrant.training.profiling.trace import NoProfiler, Phase
 from hydrant.training.splits import Split, validation_splits
@@ -148,28 +148,21 @@ class Trainer:
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any
     pruning: Pruning
     watchdog: Watchdog
-    log: HookLog = field(init=False, default_factory=HookLog)
-    meter: Meter = field(init=False)
-    pace: Pace = field(init=False)
-    # The weight of a micro-batch with the usual number of targets, shape ().
-    loss_weight: Tensor = field(init=False)
-    # The forward pass of a micro-batch, in the precision of the run.
-    forward: Callable[[nn.Module, Batch], Outcome] = field(init=False)
-    _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
-    buffers: RankBuffers = field(init=False)
-    phase_observers: list[NoProfiler | Watchdog] = field(init=False)
-    _kept_batches: dict[str, LoaderBatches] = field(init=False, default_factory=dict[str, LoaderBatches])
 
     def __post_init__(self) -> None:
         device = self.plan.world.device
+        self.log = HookLog()
         self.meter = Meter(device, self.plan.parallel.all_reduce)
         self.pace = Pace(self.state.num_updates, device)
         self.forward = self.plan.precision.around(self.plan.compilation.forward_train)
+        """The forward pass of a micro-batch, in the precision of the run."""
         self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
         self.loss_weight = torch.tensor(
             1.0 / self._num_micro_steps, dtype=self.plan.precision.loss_dtype, device=device
         )
+        """The weight of a micro-batch with the usual number of targets, shape ()."""
         self.buffers = RankBuffers(self.task, self.plan.world.rank, self.plan.world.world_size)
+        self._kept_batches = dict[str, LoaderBatches]()
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 
     @property

@@ -99,6 +99,8 @@ class Optimizers:
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
         self._with_closure = [o for o in self._steps if needs_closure(o)]
+        self.uses_closure = bool(self._with_closure)
+        """Whether an optimizer evaluates the loss itself."""
         if self._with_closure:
             self._check_closure()
 
@@ -106,11 +108,6 @@ class Optimizers:
     def retains_graph(self) -> bool:
         """Whether several backward passes run through the graph, because optimizers follow single losses."""
         return any(entry.losses is not None for entry in self.entries.values())
-
-    @property
-    def uses_closure(self) -> bool:
-        """Whether an optimizer evaluates the loss itself."""
-        return bool(self._with_closure)
 
     def update(
         self, num_updates: int, accumulate: Accumulate, all_reduce: AllReduce, *, measure: bool

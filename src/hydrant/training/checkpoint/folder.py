@@ -163,7 +163,11 @@ class CheckpointFolder:
         """
         if foreign is not None:
             self.copy_from(foreign, num_updates, best)
-        self.rename_newer(num_updates)
+        for path in _checkpoints(self._path):
+            if _num_updates(path) > num_updates:
+                damaged = path.with_name(f"damaged_{path.name}")
+                remove(damaged)
+                path.rename(damaged)
         self._link(LAST, folder_name(num_updates))
         if best is not None:
             if not self.mark_best(best):
@@ -202,14 +206,6 @@ class CheckpointFolder:
         if exists := self.path_of(num_updates).is_dir():
             self._link(BEST, folder_name(num_updates))
         return exists
-
-    def rename_newer(self, num_updates: int) -> None:
-        """Rename the checkpoints of later updates to `damaged_...`, because the run continues from this one."""
-        for path in _checkpoints(self._path):
-            if _num_updates(path) > num_updates:
-                damaged = path.with_name(f"damaged_{path.name}")
-                remove(damaged)
-                path.rename(damaged)
 
     def _link(self, link: str, name: str) -> None:
         temporary = _temporary(self._path / link)

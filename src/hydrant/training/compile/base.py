@@ -122,7 +122,8 @@ class Incident:
     @property
     def code(self) -> str:
         """The line of code at `location`."""
-        return _code_at(self.location)
+        file, _, line = self.location.rpartition(":")
+        return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
 
     def __str__(self) -> str:
         return f"{self.location}: {self.guard or self.reason}"
@@ -211,7 +212,8 @@ class CompileMonitor:
         broken = [
             _break_incident(b.reason, _location(b.user_stack), num_updates)
             for b in breaks[self._num_breaks :]
-            if not _is_optimizer_break(b.user_stack)
+            # Not the harmless break that torch makes around every `Optimizer.step`.
+            if not (b.user_stack and b.user_stack[-1].filename.endswith("torch/optim/optimizer.py"))
         ]
         broken += [_skipped_frame(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
         recompiled = [m for m in new if m.recompile_reason]
@@ -298,11 +300,6 @@ def user_line(text: str) -> str:
     return "" if line is None else f"{file}:{line}"
 
 
-def _code_at(location: str) -> str:
-    file, _, line = location.rpartition(":")
-    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
-
-
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else text
 
@@ -311,11 +308,6 @@ def _location(stack: Any) -> str:
     """Return file:line of the innermost frame of user code."""
     file, line = innermost((frame.filename, frame.lineno) for frame in stack)
     return f"{file}:{line}"
-
-
-def _is_optimizer_break(stack: Any) -> bool:
-    """Return whether this is the harmless graph break that torch makes around every `Optimizer.step`."""
-    return bool(stack) and stack[-1].filename.endswith("torch/optim/optimizer.py")
 
 
 def _cache_counts() -> dict[str, int]:

@@ -226,7 +226,9 @@ class Compile(compile_base.Compilation):
         for tensor in tensors_of(batch):
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         outcome = self._call(task, batch)
-        self._check_evaluation_recompiles(id(task.model))
+        # The first graph of each model is planned.
+        self._read("in the evaluation after update", is_planned=id(task.model) not in self._evaluated)
+        self._evaluated.add(id(task.model))
         return outcome
 
     def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> compile_base.EagerStep:
@@ -238,10 +240,7 @@ class Compile(compile_base.Compilation):
 
     def check_recompiles(self, num_updates: int) -> None:
         self._num_updates = num_updates
-        if self._monitor is not None and self._monitor.has_news():
-            is_warming_up = all(step.is_warming_up for step in self._steps)
-            self._record(self._monitor, "after update", steps_are_planned=is_warming_up)
-            self._check_limits(self._monitor.report())
+        self._read("after update", steps_are_planned=all(step.is_warming_up for step in self._steps))
         self._has_run = True
         if self.falls_back and not self._arguments["fullgraph"]:
             import torch._dynamo
@@ -259,13 +258,11 @@ class Compile(compile_base.Compilation):
         torch.compiler.cudagraph_mark_step_begin()
         return task(batch).clone()
 
-    def _check_evaluation_recompiles(self, model_id: int) -> None:
-        """Do as `check_recompiles`, but the first graph of each model is planned."""
+    def _read(self, when: str, **planned: bool) -> None:
+        """Log what was compiled since the last call, and check the limits."""
         if self._monitor is not None and self._monitor.has_news():
-            is_planned = model_id not in self._evaluated
-            self._record(self._monitor, "in the evaluation after update", is_planned=is_planned)
+            self._record(self._monitor, when, **planned)
             self._check_limits(self._monitor.report())
-        self._evaluated.add(model_id)
 
     def _record(self, monitor: CompileMonitor, when: str, **planned: bool) -> None:
         for incident in monitor.read(self._num_updates, **planned):

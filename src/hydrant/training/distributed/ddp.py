@@ -64,7 +64,9 @@ class Ddp(Parallel):
         from torch.nn.parallel import DistributedDataParallel
 
         devices = [self.device] if self.device.type == "cuda" else None
-        settings: dict[str, Any] = self._settings | {buffer_setting(): False}  # `RankBuffers` does that
+        names = inspect.signature(DistributedDataParallel).parameters  # newer versions of torch have another name
+        buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+        settings: dict[str, Any] = self._settings | {buffers: False}  # `RankBuffers` does that
         return DistributedDataParallel(task, device_ids=devices, **settings)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
@@ -73,14 +75,6 @@ class Ddp(Parallel):
             return NO_SYNC
         is_synced = is_last or self._settings["static_graph"]
         return NO_SYNC if is_synced else cast("Any", task).no_sync()
-
-
-def buffer_setting() -> str:
-    """Return the argument of DistributedDataParallel that says whether it copies buffers from rank 0."""
-    from torch.nn.parallel import DistributedDataParallel
-
-    is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-    return "forward_sync_buffers" if is_new else "broadcast_buffers"
 
 
 _NAMESPACES = ("c10d", "_c10d_functional")

@@ -32,7 +32,7 @@ from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
-from hydrant.training.pictures import EvaluationPictures
+from hydrant.training.plotting import EvaluationPictures
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps

@@ -22,9 +22,9 @@ from benchmarks.statistics import interval, paired
 from benchmarks.turns import hydrant, in_turn, race
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.checkpoint.content import split
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.storage import split
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 from hydrant.training.train_state import checkpoint_content

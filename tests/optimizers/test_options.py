@@ -30,7 +30,7 @@ from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers import MuonWithAdamW, library_optimizer, timm_optimizer
 from hydrant.optimizers.library import library_names, library_table
-from hydrant.training.checkpoint.content import join, split
+from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.prepare.build import prepare
 
 OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))

@@ -10,7 +10,7 @@ import torch
 from hydrant.runs.execute import resolve_micro_batch_size
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from hydrant.runs.resume import Start
-from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.distributed.world import World
 
 

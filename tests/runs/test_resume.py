@@ -28,8 +28,8 @@ from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
 from hydrant.runs.session import continued_state
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import write_manifest, write_text
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.early_stopping import EarlyStopping

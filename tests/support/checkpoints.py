@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from hydrant.training.checkpoint.content import Checkpoint
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.storage import Checkpoint
 
 
 def content(value: float = 1.0) -> Checkpoint:

@@ -24,9 +24,9 @@ from hydrant import cli
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import NoAveraging
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hydrant.training.checkpoint.content import join
+from hydrant.training.checkpoint.storage import join
 
 
 def summary(folder: Path) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class Run:
             ConfigError: as `evaluate`.
         """
         with self._saved("last") as saved:
-            from hydrant.training.checkpoint.content import SavedCheckpoint
+            from hydrant.training.checkpoint.storage import SavedCheckpoint
             from hydrant.training.prepare.micro_batch import scratch_trainer
             from hydrant.training.train_state import restore, saved_state
 

@@ -22,7 +22,7 @@ from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.several import trackers_warmed_up
 from hydrant.training import data_identity
-from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog

@@ -21,8 +21,8 @@ from hydrant.runs.resume import saved_config
 from hydrant.safety.targets import import_targets
 from hydrant.safety.trust import check_consent
 from hydrant.terminal.console import relative
-from hydrant.training.checkpoint.content import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint, run_folder
+from hydrant.training.checkpoint.storage import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.distributed.world import SINGLE_RANK

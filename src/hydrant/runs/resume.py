@@ -25,7 +25,7 @@ from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import check_links, find_checkpoint, newest_undamaged, run_folder
 
 if TYPE_CHECKING:
-    from hydrant.training.checkpoint.content import SavedCheckpoint
+    from hydrant.training.checkpoint.storage import SavedCheckpoint
     from hydrant.training.checkpoint.weights import Weights
 
 _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
@@ -69,7 +69,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         ConfigError: the folder or the checkpoint belongs to another config, or there is no checkpoint to continue.
         CheckpointError: all checkpoints are damaged.
     """
-    from hydrant.training.checkpoint.content import SavedCheckpoint  # imports torch
+    from hydrant.training.checkpoint.storage import SavedCheckpoint  # imports torch
     from hydrant.training.checkpoint.weights import find_weights
 
     resume, init_from, run = config["resume"], config["init_from"], RunFolder(folder)

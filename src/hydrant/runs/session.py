@@ -23,9 +23,9 @@ from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.terminal.console import log_fields, relative
 from hydrant.terminal.text import format_metric
-from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import is_over, train

@@ -9,7 +9,7 @@ from hydrant.config.flat import flatten
 from hydrant.data import IterableSource, Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log, shown
-from hydrant.training.checkpoint.content import SavedCheckpoint, split
+from hydrant.training.checkpoint.storage import SavedCheckpoint, split
 from hydrant.training.trainer import Plan
 
 _VALIDATION = ("data.val", "data.extra_val.", "data.split_seed", "folds", "fold", "limit_val_samples")

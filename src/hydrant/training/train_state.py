@@ -17,8 +17,8 @@ from hydrant.optimizers.clipping import is_sharded
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.records import check_type
 from hydrant.records.files import Best
-from hydrant.training.checkpoint.content import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
 from hydrant.training.checkpoint.folder import TRAINING
+from hydrant.training.checkpoint.storage import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState

@@ -240,6 +240,7 @@ class Optimizers:
         optimizer = self._with_closure[0]
         name = next(name for name, entry in self.entries.items() if entry.optimizer is optimizer)
         reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which"
+        own_key = f"{config_prefix(name)}optimizer"
         obstacles = (
             (
                 self._precision.scales_loss,
@@ -247,12 +248,7 @@ class Optimizers:
                 "a loss scaler rules out",
                 "use precision=bf16 or fp32",
             ),
-            (
-                len(self.entries) > 1,
-                f"{config_prefix(name)}optimizer",
-                "other optimizers rule out",
-                "choose another one",
-            ),
+            (len(self.entries) > 1, own_key, "other optimizers rule out", "choose another one"),
             (self.skips_non_finite, "skip_non_finite", "rules it out", "use skip_non_finite=false"),
         )
         for is_given, key, rule, remedy in obstacles:

@@ -17,9 +17,9 @@ from training_runs import Train
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import content
-from hydrant.training.checkpoint.content import Checkpoint, SavedCheckpoint, Snapshot
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.storage import Checkpoint, SavedCheckpoint, Snapshot
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -117,7 +117,7 @@ def test_strides_that_no_tensor_has_are_refused(strides: Any, tmp_path: Path) ->
     with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({}, {"state": {"columns": torch.randn(3, 3).t()}}), is_best=False)
     _change_strides(tmp_path / "last", lambda content: content["strides"].update({"state.columns": strides}))
-    with pytest.raises(CheckpointError, match=r"training\.json cannot be read"):
+    with pytest.raises(CheckpointError, match=r"training\.(json|safetensors) cannot be read"):
         SavedCheckpoint(tmp_path / "last").read_state("state")
 
 

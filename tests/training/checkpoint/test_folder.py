@@ -155,7 +155,7 @@ def test_the_newest_checkpoint_is_found_without_the_link(tmp_path: Path) -> None
 def test_a_missing_checkpoint_names_the_config_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"resume: .* holds no checkpoint"):
         find_checkpoint(tmp_path, "resume")
-    with pytest.raises(ConfigError, match=r"resume: .* is no run folder"):
+    with pytest.raises(ConfigError, match=r"resume: .* does not exist"):
         find_checkpoint(tmp_path / "nowhere", "resume")
 
 
@@ -166,11 +166,9 @@ def test_a_file_of_a_run_or_the_name_of_one_proposes_its_folder(
     folder = Path("outputs", "run")
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").touch()
-    with pytest.raises(
-        ConfigError, match=r"^outputs/run/config.yaml is no run folder; did you mean outputs/run\?$"
-    ):
+    with pytest.raises(ConfigError, match=r"^outputs/run/config.yaml is a file; did you mean outputs/run\?$"):
         find_checkpoint(folder / "config.yaml", "")
-    with pytest.raises(ConfigError, match=r"^run is no run folder; did you mean outputs/run\?$"):
+    with pytest.raises(ConfigError, match=r"^run does not exist; did you mean outputs/run\?$"):
         find_checkpoint("run", "")
 
 

@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import manager, storage
-from hydrant.training.checkpoint.content import Checkpoint
 from hydrant.training.checkpoint.folder import Retention, newest_undamaged, read_manifest
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.storage import Checkpoint
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -134,7 +134,7 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import Checkpoint
+from hydrant.training.checkpoint.storage import Checkpoint
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.distributed.world import World

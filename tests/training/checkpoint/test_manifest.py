@@ -14,8 +14,8 @@ from checkpoints import change_last_bit, save
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import find_checkpoint, find_damage, newest_undamaged
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
 
 pytestmark = pytest.mark.usefixtures("process_group")

@@ -17,7 +17,7 @@ from torch import nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.training.checkpoint.content import SavedCheckpoint
+from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.world import Parallel, World
 

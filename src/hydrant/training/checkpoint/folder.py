@@ -278,7 +278,9 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:
-        problem = "holds no checkpoint" if path.is_dir() else "is no run folder"
+        problem = (
+            "is a file" if path.is_file() else "holds no checkpoint" if path.is_dir() else "does not exist"
+        )
         meant = path.parent if path.is_file() else Path("outputs", path)
         near = f"did you mean {quoted(meant)}?" if (meant / CHECKPOINTS).is_dir() else near_folders(path)
         remedy = near or "give a run folder or one of its checkpoints/update_... folders"

@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from hydrant.errors import CheckpointError, Interrupted, log, typed_line
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import Checkpoint, Snapshot
 from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, newest_checkpoint
 
 
@@ -58,7 +57,7 @@ class CheckpointManager:
         self._in_background = in_background
         self._timeout = timedelta(seconds=timeout_seconds)
         self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
-        self._snapshot: Snapshot | None = None  # the last one, whose memory the next one reuses
+        self._snapshot: storage.Snapshot | None = None  # the last one, whose memory the next one reuses
         self._disk_error = ""  # of the last checkpoint
         self._logged_causes = set[str]()
 
@@ -93,7 +92,7 @@ class CheckpointManager:
     def save(
         self,
         num_updates: int,
-        content: Checkpoint,
+        content: storage.Checkpoint,
         *,
         is_best: bool,
         on_written: Callable[[], None] = lambda: None,
@@ -106,7 +105,7 @@ class CheckpointManager:
             CheckpointError: this checkpoint or the one before cannot be saved, and the disk is not the cause.
         """
         self.wait()
-        self._snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
+        self._snapshot = storage.Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
         notes = {"num_updates": num_updates, "is_best": is_best, "rows": self._rows.num_rows()}
         # In this context, which may choose the log of the run.
         write = partial(contextvars.copy_context().run, self._write)
@@ -154,7 +153,7 @@ class CheckpointManager:
             on_written()
 
     def _write(
-        self, snapshot: Snapshot, notes: Mapping[str, Any], wait_for_copies: Callable[[], None]
+        self, snapshot: storage.Snapshot, notes: Mapping[str, Any], wait_for_copies: Callable[[], None]
     ) -> None:
         num_updates: int = notes["num_updates"]
         path = self.folder.temporary_path(num_updates)

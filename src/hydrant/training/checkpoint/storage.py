@@ -1,4 +1,7 @@
-"""torch.distributed.checkpoint (DCP) with safetensors files: one file per part and rank."""
+"""The content of a checkpoint, as it is saved and read back: tensors by path and the rest as JSON, no pickle.
+
+torch.distributed.checkpoint (DCP) plans the safetensors files: one per part and rank.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +31,17 @@ from torch.futures import Future
 
 from hydrant.errors import CheckpointError, first_line, typed_line
 from hydrant.files.atomic_write import remove
-from hydrant.training.checkpoint.folder import seal, write_manifest, write_text
+from hydrant.files.user_files import check_regular
+from hydrant.optimizers.clipping import is_sharded, local_tensors
+from hydrant.records import check_type
+from hydrant.training.checkpoint.folder import (
+    TRAINING,
+    Manifest,
+    read_manifest,
+    seal,
+    write_manifest,
+    write_text,
+)
 
 
 def write(
@@ -211,3 +225,290 @@ def _read_errors(files: Sequence[Path]) -> Generator[None]:
     except Exception as error:  # damaged bytes can cause any error
         names = ", ".join(map(str, files))
         raise CheckpointError(f"{names} cannot be read ({typed_line(error)})") from error
+
+
+def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+    """Return the state in JSON's types, and add its tensors to `tensors` by their path.
+
+    >>> split({"betas": (0.9, 0.99), "state": {0: None}}, {})
+    {'betas': {'$tuple': [0.9, 0.99]}, 'state': {'$items': [[0, None]]}}
+
+    Raises:
+        CheckpointError: a value is neither a plain type, a dtype nor a tensor.
+    """
+    inner = f"{path}." if path else ""
+    match state:
+        case Tensor(is_sparse=True):  # a checkpoint has dense ones alone
+            parts = [state._indices(), state._values(), [*state.shape], state.is_coalesced()]
+            return {"$sparse": split(parts, tensors, path)}
+        case Tensor():
+            key = path if path not in tensors else f"{path}#{len(tensors)}"
+            tensors[key] = state
+            return {"$tensor": key}
+        case None | bool() | int() | float() | str():
+            return state
+        case torch.dtype():  # param groups of some optimizers hold the dtype of their state
+            return {"$dtype": str(state).removeprefix("torch.")}
+        case list():
+            return [split(item, tensors, f"{inner}{n}") for n, item in enumerate(state)]
+        case tuple():
+            return {"$tuple": [split(item, tensors, f"{inner}{n}") for n, item in enumerate(state)]}
+        case Mapping():
+            items = {key: split(item, tensors, f"{inner}{key}") for key, item in state.items()}
+            if all(isinstance(key, str) and not key.startswith("$") for key in items):
+                return items
+            return {"$items": [[split(key, tensors, inner), item] for key, item in items.items()]}
+        case _:
+            raise CheckpointError(f"{path} cannot be saved: {type(state).__name__} is not a plain type")
+
+
+def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the state that `split` took apart.
+
+    >>> join({'betas': {'$tuple': [0.9, 0.99]}, 'state': {'$items': [[0, None]]}}, {})
+    {'betas': (0.9, 0.99), 'state': {0: None}}
+    """
+    match plain:
+        case {"$tensor": key}:
+            return tensors[key]
+        case {"$sparse": [indices, values, size, is_coalesced]}:
+            parts = join(indices, tensors), join(values, tensors), size
+            return torch.sparse_coo_tensor(*parts, check_invariants=True, is_coalesced=is_coalesced)
+        case {"$dtype": name}:
+            return torch.empty(0, dtype=getattr(torch, name)).dtype  # refuses what is no dtype
+        case {"$tuple": items}:
+            return tuple(join(item, tensors) for item in items)
+        case {"$items": items}:
+            return {join(key, tensors): join(item, tensors) for key, item in items}
+        case dict():
+            return {key: join(item, tensors) for key, item in plain.items()}
+        case list():
+            return [join(item, tensors) for item in plain]
+        case _:
+            return plain
+
+
+def tensors_in(plain: Any) -> Iterator[str]:
+    """Yield the paths of the tensors in a state that `split` returned."""
+    match plain:
+        case {"$tensor": str(key)}:
+            yield key
+        case dict():
+            for item in plain.values():
+                yield from tensors_in(item)
+        case list():
+            for item in plain:
+                yield from tensors_in(item)
+        case _:
+            return
+
+
+_Key = tuple[str, str]  # the part and the name of a tensor
+Owner = Callable[[str], Tensor | None]
+"""Returns the parameter that the tensor with this path in the training state belongs to, or None."""
+
+_STRIDES = "strides"  # a key of training.json
+_ALIGNMENT = 64  # bytes
+_BLOCK_BYTES = 2**28
+"""The largest block of host memory that is allocated at once. A power of two, because torch pins only such sizes."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights by name, and the nested training state of plain types and tensors."""
+
+    model: Mapping[str, Any]
+    training: Mapping[str, Any]
+    ema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    owner: Owner = lambda name: None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of a checkpoint's content on the host, which further training does not change."""
+
+    parts: dict[str, dict[str, Tensor]]
+    texts: dict[str, str]  # the other files, by name
+
+    @classmethod
+    def of(cls, content: Checkpoint, *, is_rank_zero: bool, reuse: Snapshot | None = None) -> Snapshot:
+        """Copy this rank's part of the content: its shards, and on rank 0 also the tensors that every rank holds.
+
+        The memory of `reuse`, an earlier snapshot, is overwritten where it fits, because allocating memory takes
+        several times as long as copying.
+        """
+        training: dict[str, Tensor] = {}
+        plain = {**split(content.training, training), _STRIDES: _other_strides(training, content.owner)}
+        named: dict[str, Mapping[str, Any]] = {
+            "model": content.model, "ema": content.ema, "training": training,
+        }  # fmt: skip
+        values = {(part, name): value for part in named for name, value in named[part].items()}
+        tensors: dict[_Key, Tensor] = {}
+        for key, value in values.items():
+            if is_rank_zero or is_sharded(value):
+                tensors[key] = value.detach()
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in named}
+        for (part, name), copy in _copy_to_host(tensors, reuse.parts if reuse else {}).items():
+            parts[part][name] = copy
+        return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
+
+
+def _copy_to_host(
+    tensors: Mapping[_Key, Tensor], reuse: Mapping[str, Mapping[str, Tensor]]
+) -> dict[_Key, Tensor]:
+    """Return copies, in tensors of `reuse` where shape and dtype fit. Do not wait for copies from CUDA."""
+    old = {(part, name): target for part, targets in reuse.items() for name, target in targets.items()}
+    fitting = {
+        key: old[key]
+        for key, tensor in tensors.items()
+        if key in old and (old[key].shape, old[key].dtype) == (tensor.shape, tensor.dtype)
+    }
+    copies = {**fitting, **_allocate({key: tensor for key, tensor in tensors.items() if key not in fitting})}
+    ordered = {key: copies[key] for key in tensors}
+    for target, tensor in zip(local_tensors(ordered.values()), local_tensors(tensors.values()), strict=True):
+        target.copy_(tensor, non_blocking=True)
+    return ordered
+
+
+def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:
+    """Return host tensors like these, in a few large blocks.
+
+    Memory for copies from CUDA is pinned, and pinning it tensor by tensor would stop training for a second or more.
+    """
+    locals_ = dict(zip(tensors, local_tensors(tensors.values()), strict=True))
+    is_pinned = any(tensor.is_cuda for tensor in locals_.values())
+    sizes = {key: -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for key, tensor in locals_.items()}
+    remaining, free, allocated = sum(sizes.values()), torch.empty(0, dtype=torch.uint8), dict[_Key, Tensor]()
+    for key, tensor in locals_.items():
+        if sizes[key] > len(free):
+            size = max(sizes[key], min(remaining, _BLOCK_BYTES))
+            free = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned)
+        allocated[key] = _sharded_like(
+            tensors[key], free[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        )
+        free, remaining = free[sizes[key] :], remaining - sizes[key]
+    return allocated
+
+
+def _sharded_like(tensor: Tensor, local: Tensor) -> Tensor:
+    """Return a tensor that is sharded like another one, with this shard."""
+    if not is_sharded(tensor):
+        return local
+    # Unlike `from_local`, this leaves the shard on the host although the mesh is on CUDA.
+    return type(tensor)(local, tensor._spec, requires_grad=False)  # pyright: ignore[reportPrivateUsage]
+
+
+_REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint on disk. Its manifest and the plain part of its training state are read once."""
+
+    path: Path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The manifest.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        return read_manifest(self.path)
+
+    def plain_state(self, key: str, kind: Any = Any, default: Any = _REQUIRED) -> Any:
+        """Return what was saved as `training[key]`, with placeholders for its tensors. It must not be changed.
+
+        Args:
+            key: names a part of the state.
+            kind: its type, as `records.check_type` takes it.
+            default: returned for a checkpoint of an earlier version, which lacks the key.
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another type.
+        """
+        try:
+            value = self._content[key] if default is _REQUIRED else self._content.get(key, default)
+            return check_type(value, kind)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise CheckpointError(f"{self.path / TRAINING} holds no {key} ({typed_line(error)})") from error
+
+    def read_state(self, key: str, owner: Owner = lambda name: None) -> Any:
+        """Return what was saved as `training[key]`, on the host.
+
+        If `owner` returns a parameter of the same shape for the path of a tensor, the tensor is read onto that
+        parameter's device, and sharded and laid out like it. A tensor that had another layout gets that again.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        plain, strides = self.plain_state(key), self.plain_state(_STRIDES, default={})
+        files = files_of(self.path, "training")
+        saved = shapes(files)
+        targets: dict[str, Tensor] = {}
+        try:
+            for name in tensors_in(plain):
+                target = _empty(*saved[name], owner(name))
+                if name in strides:
+                    target = torch.empty_strided(
+                        target.shape, strides[name], dtype=target.dtype, device=target.device
+                    )
+                targets[name] = target
+            read(files, targets)
+            return join(plain, targets)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
+            raise CheckpointError(f"{self.path / TRAINING} cannot be read ({typed_line(error)})") from error
+
+    @cached_property
+    def _content(self) -> Any:
+        file = self.path / TRAINING
+        try:
+            check_regular(file)
+            return json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
+
+
+def weight_parts(path: Path) -> list[str]:
+    """Return the weights that a checkpoint holds: `model`, and `ema` if weights are averaged."""
+    return [part for part in ("model", "ema") if files_of(path, part)]
+
+
+def read_into(path: Path, part: str, targets: Mapping[str, Any]) -> None:
+    """Read `model` or `ema` of a checkpoint into the tensors of a model's `state_dict()`, whole or sharded."""
+    read(files_of(path, part), dict(targets))
+
+
+def _other_strides(tensors: Mapping[str, Tensor], owner: Owner) -> dict[str, list[int]]:
+    """Return, by name, the strides of tensors for which `_empty` alone would choose others.
+
+    A matrix product rounds differently if a factor has other strides. So an optimizer whose eigenvectors are
+    column-major, as those of torch.linalg, would not continue exactly without them.
+    """
+    strides = dict[str, list[int]]()
+    for name, tensor in tensors.items():
+        parameter = owner(name)
+        if tensor.ndim < 2 or is_sharded(tensor) or (parameter is not None and is_sharded(parameter)):
+            continue
+        usual = _empty(tensor.shape, tensor.dtype, parameter, device="meta").stride()
+        if tensor.stride() != usual and _are_dense(tensor.shape, tensor.stride()):
+            strides[name] = list(tensor.stride())
+    return strides
+
+
+def _are_dense(size: torch.Size, strides: Sequence[int]) -> bool:
+    """Return whether these strides let a tensor of this size fill its memory, without gaps or shared elements."""
+    num_elements = 1
+    for stride, length in sorted(zip(strides, size, strict=True)):
+        if length > 1 and stride != num_elements:
+            return False
+        num_elements *= length
+    return True
+
+
+def _empty(
+    size: torch.Size, dtype: torch.dtype, owner: Tensor | None, *, device: str | None = None
+) -> Tensor:
+    if owner is not None and owner.shape == size:
+        return torch.empty_like(owner, dtype=dtype, device=device, requires_grad=False)
+    return torch.empty(size, dtype=dtype, device=device)

@@ -11,7 +11,6 @@ from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import CheckpointError, ConfigError, first_few, first_line, log
 from hydrant.models.small import check_timm_name
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.content import SavedCheckpoint
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, find_checkpoint, newest_checkpoint
 
 TIMM = "timm:"
@@ -95,7 +94,9 @@ def part_at(path: str | Path) -> str:
     path = Path(path).absolute()
     newest = newest_checkpoint(path.parent) if (path.parent.name, path.name) == (CHECKPOINTS, BEST) else None
     # The newest one has the metric by which `best` was last moved.
-    judged_by = [] if newest is None else SavedCheckpoint(newest).plain_state("judged_by", list[str], [])
+    judged_by = (
+        [] if newest is None else storage.SavedCheckpoint(newest).plain_state("judged_by", list[str], [])
+    )
     return "ema" if is_averaged(next(iter(judged_by), "")) else "model"
 
 

@@ -124,8 +124,8 @@ class Compile(compile_base.Compilation):
             raise ConfigError("compile", message, remedy="use compile=default")
         compile_base.check_backend(backend)
         # torch refuses both, and takes mode="default" for one.
-        arguments: dict[str, Any] = {"mode": None if options and mode == "default" else mode}
-        arguments |= {"options": dict(options)} if options else {}
+        arguments: dict[str, Any] = {"options": dict(options)} if options else {}
+        arguments |= {} if options and mode == "default" else {"mode": mode}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
         arguments |= {"backend": backend, "fullgraph": is_fullgraph, "dynamic": dynamic}
         self._arguments = arguments

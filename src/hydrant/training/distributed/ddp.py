@@ -64,7 +64,9 @@ class Ddp(Parallel):
         from torch.nn.parallel import DistributedDataParallel
 
         devices = [self.device] if self.device.type == "cuda" else None
-        names = inspect.signature(DistributedDataParallel).parameters  # newer versions of torch have another name
+        names = inspect.signature(
+            DistributedDataParallel
+        ).parameters  # newer versions of torch have another name
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
         settings: dict[str, Any] = self._settings | {buffers: False}  # `RankBuffers` does that
         return DistributedDataParallel(task, device_ids=devices, **settings)

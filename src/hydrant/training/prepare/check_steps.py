@@ -23,7 +23,7 @@ from hydrant.optimizers.clipping import exceeds_distance, full_tensor, gradient_
 from hydrant.optimizers.kernels import has_modes, needs_closure, with_fastest_kernel
 from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
-from hydrant.training.checkpoint.content import join, split
+from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.compile.base import Compilation
 from hydrant.training.distributed.world import Parallel
 from hydrant.training.hooks import Hooks

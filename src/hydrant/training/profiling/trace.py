@@ -123,7 +123,7 @@ class TorchProfiler(NoProfiler):
         self._window = {name: clock.updates(length, f"profiler.{name}") for name, length in lengths.items()}
         for name in ("warmup", "active"):
             if self._window[name] < 1:
-                raise ConfigError(f"profiler.{name}", needs="one update or more", got=lengths[name])
+                raise ConfigError(f"profiler.{name}", needs="one update or more", got=self._window[name])
         self._has_snapshot = memory_snapshot and device.type == "cuda"
         self._sort_by = f"self_{device.type}_time_total"
         self._settings: dict[str, Any] = {

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from training_runs import Train
 
 from hydrant.errors import CheckpointError
-from hydrant.training.checkpoint import content
+from hydrant.training.checkpoint import storage as content
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.storage import Checkpoint, SavedCheckpoint, Snapshot

@@ -55,10 +55,6 @@ class Hooks:
         called = {n: h for n, h in self._hooks.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
         return {n: _interval(getattr(h, "every", None), clock, f"hooks.{n}.every") for n, h in called.items()}
 
-    @property
-    def has_state(self) -> bool:
-        return self.listens("state_dict")
-
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the hooks that have one. All ranks have equal states; the one of rank 0 is saved."""
         return {name: hook.state_dict() for name, hook in self._hooks.items() if hasattr(hook, "state_dict")}

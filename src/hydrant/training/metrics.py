@@ -265,11 +265,7 @@ def plain_name(name: str) -> str:
     >>> plain_name("f1/größer"), plain_name("f1/gr\\udcf6sser")
     ('f1/größer', 'f1/gr\\\\udcf6sser')
     """
-    return name if name.isascii() and "\0" not in name else _escaped(name)
-
-
-def _escaped(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+    return name.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def named_values(key: str, value: Any, class_names: Sequence[str] | None = None) -> dict[str, float]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     for name, value in row.items():
         if not math.isfinite(value):
             is_here = plan.world.all_gather(trainer.meter.first_non_finite() is not None)
-            raise non_finite_error(trainer, name, is_here)
+            end_non_finite(trainer, name, is_here)
     latest = schedules.values(state.num_updates - 1)  # of the update that was just made
     row |= {f"optim/{name}": value for name, value in latest.items()}
     if plan.precision.scales_loss:
@@ -184,7 +184,7 @@ def check_finite(trainer: Trainer) -> None:
     per_rank = trainer.plan.world.all_gather(next(filter(None, problems), None))
     first = next(filter(None, per_rank), None)
     if first is not None:
-        raise non_finite_error(trainer, first, [problem is not None for problem in per_rank])
+        end_non_finite(trainer, first, [problem is not None for problem in per_rank])
 
 
 def _find_non_finite(module: nn.Module, state: Mapping[str, Tensor]) -> str | None:
@@ -197,12 +197,12 @@ def _find_non_finite(module: nn.Module, state: Mapping[str, Tensor]) -> str | No
     return "a buffer" if has_nan and bool(torch.stack(has_nan).any()) else None
 
 
-def non_finite_error(trainer: Trainer, name: str, is_here: Sequence[bool]) -> NonFiniteError:
-    """Return the error that all ranks raise. `is_here` has a flag per rank; if only some are set, it names those."""
+def end_non_finite(trainer: Trainer, name: str, is_here: Sequence[bool]) -> NoReturn:
+    """Raise NonFiniteError on all ranks. `is_here` has a flag per rank; if only some are set, it names those."""
     ranks = [str(rank) for rank, here in enumerate(is_here) if here]
     where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
     cause = trainer.plan.world.first(_in_samples(trainer))
-    return NonFiniteError(name, trainer.pace.logged_at, trainer.state.num_updates, where, cause)
+    raise NonFiniteError(name, trainer.pace.logged_at, trainer.state.num_updates, where, cause)
 
 
 def _in_samples(trainer: Trainer) -> str | None:

@@ -127,7 +127,7 @@ def restore(trainer: Trainer, saved: SavedCheckpoint, changed: Collection[str] =
     with _explain_misfit(saved.path):
         _restore_optimizers(trainer, saved, changed)
         trainer.plan.precision.load_state_dict(saved.read_state("precision"))
-        if trainer.plan.hooks.has_state:
+        if trainer.plan.hooks.listens("state_dict"):
             trainer.plan.hooks.load_state_dict(saved.read_state("hooks", _shard_owner(trainer.model)))
         _restore_ranks(trainer, saved)
 

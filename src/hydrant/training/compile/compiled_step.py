@@ -23,11 +23,6 @@ from hydrant.errors import log
 from hydrant.optimizers.scheduled_fields import get_field, set_field
 from hydrant.training.compile.base import EagerStep
 
-_KERNEL_REASONS = {
-    "fused": "its fused kernel needs no compilation",
-    "foreach": "its foreach kernel takes lr as a number",
-}
-
 BETAS = ("betas.0", "betas.1")
 TENSOR_FIELDS = {
     "torch.optim.Adam": BETAS,
@@ -96,9 +91,9 @@ def why_eager(optimizer: Optimizer, scheduled: Collection[str], *, as_tensors: b
     name = optimizer_name(optimizer)
     if name not in COMPILED:
         return "it is not known whether it compiles once"
-    for field, reason in _KERNEL_REASONS.items():
+    for field in ("fused", "foreach"):  # one kernel already; it takes lr as a number
         if any(group.get(field) for group in optimizer.param_groups) and (as_tensors or field == "fused"):
-            return f"{reason} (optimizer.{field}=true)"
+            return f"torch's own kernel makes it (optimizer.{field}=true)"
     decays = all(shrinks_weights(optimizer, group) is not None for group in optimizer.param_groups)
     supported = {"lr", *TENSOR_FIELDS.get(name, ()), *(["weight_decay"] if decays else [])}
     unsupported = [field for field in scheduled if field not in supported]

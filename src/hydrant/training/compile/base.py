@@ -325,6 +325,9 @@ FAILURE_REMEDY = "Use compile=eager, or compile.on_failure=fallback to continue 
 class Compilation:
     """Compiles a task and reports what was compiled; this one nothing. The builder calls `compilation(world)`."""
 
+    def __init__(self, world: World) -> None:
+        del world
+
     is_on = False  # also after `disable`
     checks = False  # compare the first loss and gradients with those of the eager task
     falls_back = False  # continue eager if the task cannot be compiled
@@ -375,12 +378,8 @@ class Compilation:
         return CompileReport()
 
 
-class Eager(Compilation):
-    """Compiles nothing."""
-
-    def __init__(self, world: World) -> None:
-        del world
-
+Eager = Compilation
+"""The target of `compile=eager`."""
 
 _NEEDS = {
     "onnxrt": ("onnxruntime", "onnxruntime"),

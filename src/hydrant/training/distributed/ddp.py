@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hydrant.batch import tensors_of
 from hydrant.errors import innermost
 from hydrant.files.plain_values import NotNegativeInt
 from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
@@ -118,19 +119,14 @@ class CollectiveRecorder(TorchDispatchMode):
         namespace, _, operator = getattr(schema, "name", "").partition("::")
         if namespace in _NAMESPACES and not operator.startswith(("wait", "_wrap")):
             is_in_place, name = operator.endswith("_"), operator.rstrip("_")
-            changes_gradient = is_in_place and torch.is_grad_enabled() and _requires_grad(args)
+            changes_gradient = (
+                is_in_place and torch.is_grad_enabled() and any(t.requires_grad for t in tensors_of(args))
+            )
             stack = traceback.extract_stack()[:-1]  # without the frame of this module
             file, line = innermost((frame.filename, frame.lineno) for frame in stack)
             name = _PUBLIC_NAMES.get(name) or name
             self.collectives.append(Collective(name, f"{file}:{line}", changes_gradient))
         return func(*args, **(kwargs or {}))
-
-
-def _requires_grad(value: Any) -> bool:
-    """Return whether a tensor, or one in a nested list or tuple, requires a gradient."""
-    if isinstance(value, list | tuple):
-        return any(map(_requires_grad, value))
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 _STATISTICS = ("running_mean", "running_var")

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from hydrant.errors import RankHung, innermost, log, typed_line
+from hydrant.errors import RankHung, innermost
 from hydrant.training.distributed.world import STORE_SECONDS, World
 
 T = TypeVar("T")
@@ -188,7 +188,5 @@ def _kill_silent_ranks(store: dist.Store, world: World, positions: dict[int, Ran
     for rank in set(range(world.world_size)) - positions.keys():
         pid, _, host = store.get(f"process/{rank}").decode().partition(" ")
         if host == socket.gethostname():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-            except OSError as error:
-                log.debug("rank %d: %s", rank, typed_line(error))

@@ -15,7 +15,7 @@ from packaging.version import Version
 from repository import ROOT
 
 from hydrant.data import in_memory
-from hydrant.training import loop
+from hydrant.training import loop, reports
 from hydrant.training.trainer import Trainer
 
 Train = Callable[..., Path]
@@ -108,7 +108,7 @@ def test_decompositions_are_not_waited_for(
 @pytest.mark.cuda(level="calls")
 def test_an_evaluation_waits_once_for_each_weights(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many batches it has: for the means of the task, and for those of the average."""
-    evaluate_run, recorded = loop.evaluate_run, list[gpu.Calls]()
+    evaluate_run, recorded = reports.evaluate_run, list[gpu.Calls]()
 
     def record(trainer: Trainer) -> dict[str, float]:
         with gpu.calls() as calls:
@@ -116,7 +116,7 @@ def test_an_evaluation_waits_once_for_each_weights(train: Train, monkeypatch: py
         recorded.append(calls)
         return row
 
-    monkeypatch.setattr(loop, "evaluate_run", record)
+    monkeypatch.setattr(reports, "evaluate_run", record)
     train(*DIGITS, "duration=2", "eval_every=2", "eval_batch_size=45")
     first, later = recorded
     assert (later.waits, len(later.of("copy", "D2H")), len(later.of("copy", "H2D"))) == (2, 2, 0)

@@ -119,13 +119,13 @@ def test_a_failed_run_is_reported_in_every_file(train: Train, capsys: pytest.Cap
 
 
 def test_a_failed_run_can_be_repeated(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydrant.training import loop
+    from hydrant.training import reports
 
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of the machine")
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate_run", fail)
+        patch.setattr(reports, "evaluate_run", fail)
         folder = train(*SHORT, "tracker=local", status=1)
     assert json.loads((folder / "summary.json").read_text())["error"] == {
         "type": "RuntimeError", "message": "a fault of the machine"

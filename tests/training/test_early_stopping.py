@@ -8,7 +8,7 @@ import pytest
 from run_folders import rows, summary
 from training_runs import DIGITS, Train, interrupt_at
 
-from hydrant.training import loop
+from hydrant.training import reports
 from hydrant.training.trainer import Trainer
 
 
@@ -30,12 +30,12 @@ def test_the_best_loss_is_the_lowest(train: Train) -> None:
 
 
 def test_an_infinite_value_is_never_the_best(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate = loop.evaluate_run
+    evaluate = reports.evaluate_run
 
     def fake_evaluation(trainer: Trainer) -> dict[str, float]:
         return evaluate(trainer) | {"val/loss": math.inf if trainer.state.num_updates != 8 else 1.0}
 
-    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+    monkeypatch.setattr(reports, "evaluate_run", fake_evaluation)
     folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
     assert summary(folder)["best"]["num_updates"] == 8
 
@@ -43,12 +43,12 @@ def test_an_infinite_value_is_never_the_best(train: Train, monkeypatch: pytest.M
 def test_a_run_without_a_new_best_for_patience_evaluations_finishes_early(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate, accuracies = loop.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.1, 24: 0.9}
+    evaluate, accuracies = reports.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.1, 24: 0.9}
 
     def fake_evaluation(trainer: Trainer) -> dict[str, float]:
         return evaluate(trainer) | {"val/accuracy": accuracies.get(trainer.state.num_updates, 0.0)}
 
-    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+    monkeypatch.setattr(reports, "evaluate_run", fake_evaluation)
     words = (*DIGITS, "duration=30", "patience=3", "save_every=30")
     folder = train(*words, name="whole")
     assert "finished: 20 updates (no new best within patience)" in capsys.readouterr().out

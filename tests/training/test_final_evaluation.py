@@ -13,7 +13,7 @@ from training_runs import Train, train_in_child
 
 from hydrant import cli
 from hydrant.runs import session
-from hydrant.training import loop
+from hydrant.training import reports
 from hydrant.training.trainer import Trainer
 
 WORDS = ("tracker=local", "data=digits", "data.test_ratio=0.2", "limit_train_samples=256", "model.hidden=[8]",
@@ -35,12 +35,12 @@ def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]
 
 def best_at(monkeypatch: pytest.MonkeyPatch, num_updates: int) -> None:
     """Let the evaluation after an update be the best."""
-    evaluate = loop.evaluate_run
+    evaluate = reports.evaluate_run
 
     def fake_evaluation(trainer: Trainer) -> dict[str, float]:
         return evaluate(trainer) | {"val/accuracy": float(trainer.state.num_updates == num_updates)}
 
-    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+    monkeypatch.setattr(reports, "evaluate_run", fake_evaluation)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hydrant.training.passed_objects import passed_model as passed_model
     from hydrant.training.passed_objects import passed_task as passed_task
     from hydrant.training.precision import Precision as Precision
-    from hydrant.training.profiling.trace import NoProfiler as NoProfiler
+    from hydrant.training.profiling.costs import NoProfiler as NoProfiler
     from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
 
 __getattr__, __dir__ = lazy_exports(__name__)

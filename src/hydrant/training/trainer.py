@@ -32,7 +32,7 @@ from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.plotting import EvaluationPictures
 from hydrant.training.precision import Precision
-from hydrant.training.profiling.trace import NoProfiler, Phase
+from hydrant.training.profiling.costs import NoProfiler, Phase
 from hydrant.training.splits import Split, validation_splits
 from hydrant.training.update import Optimizers
 

@@ -494,16 +494,6 @@ def test_fullgraph_auto_is_true_on_one_rank() -> None:
             task(torch.ones(1, 2))
 
 
-def test_cuda_without_a_gpu_is_no_warning_when_compiling_for_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    compilation(World(0, 0, 1, torch.device("cpu"))).apply(Breaking(), retains_graph=False)
-    assert torch.utils.cpp_extension._find_cuda_home() == "/usr/local/cuda"  # Inductor causes this call
-    assert caplog.messages == []
-
-
 def test_an_old_gpu_is_refused_or_falls_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P4")

@@ -37,8 +37,7 @@ from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
-from hydrant.training.profiling.costs import reset_peak_memory
-from hydrant.training.profiling.trace import NoProfiler
+from hydrant.training.profiling.costs import NoProfiler, reset_peak_memory
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 

@@ -19,8 +19,7 @@ from hydrant.training.loop import make_update, train_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.profiling.costs import synchronize
-from hydrant.training.profiling.trace import NoProfiler
+from hydrant.training.profiling.costs import NoProfiler, synchronize
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 

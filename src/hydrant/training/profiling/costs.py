@@ -1,7 +1,4 @@
-"""Parameters of a model; memory, speed and peak FLOP/s of a device.
-
-Count the FLOPs of a model.
-"""
+"""Parameters and FLOPs of a model; memory, speed and peak FLOP/s of a device; and the profiler that does nothing."""
 
 import contextlib
 import math
@@ -10,13 +7,15 @@ import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, map_tensors, tensors_of
+from hydrant.clock import Clock
 from hydrant.data.tokens import with_cuts
 from hydrant.errors import typed_line
 from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
@@ -152,3 +151,33 @@ def _unfused_attention() -> Generator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was_enabled)
+
+
+Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
+
+
+class NoProfiler:
+    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
+
+    is_on = False
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        del device, clock
+
+    def record(
+        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which a run trains.
+
+        Args:
+            folder: where the profile is written.
+            num_updates: completed updates when the context is entered.
+            on_file: called with each file after it is written.
+        """
+        return contextlib.nullcontext()
+
+    def enter(self, phase: Phase, num_updates: int) -> None:
+        """Mark the beginning of a phase, which lasts until the next call."""
+
+    def advance(self) -> None:
+        """Mark the end of an update, including its logging, evaluation and checkpoint."""

@@ -19,8 +19,8 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, log, log_errors
 from hydrant.terminal.text import align_columns
+from hydrant.training.profiling.costs import NoProfiler, Phase
 
-Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 
 
@@ -61,33 +61,6 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
 
 
 _MAX_ALLOCATIONS = 100_000  # the snapshot holds the newest ones
-
-
-class NoProfiler:
-    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
-
-    is_on = False
-
-    def __init__(self, device: torch.device, clock: Clock) -> None:
-        del device, clock
-
-    def record(
-        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which a run trains.
-
-        Args:
-            folder: where the profile is written.
-            num_updates: completed updates when the context is entered.
-            on_file: called with each file after it is written.
-        """
-        return contextlib.nullcontext()
-
-    def enter(self, phase: Phase, num_updates: int) -> None:
-        """Mark the beginning of a phase, which lasts until the next call."""
-
-    def advance(self) -> None:
-        """Mark the end of an update, including its logging, evaluation and checkpoint."""
 
 
 class TorchProfiler(NoProfiler):

@@ -378,8 +378,9 @@ class Compilation:
         return CompileReport()
 
 
-Eager = Compilation
-"""The target of `compile=eager`."""
+class Eager(Compilation):
+    """Compiles nothing."""
+
 
 _NEEDS = {
     "onnxrt": ("onnxruntime", "onnxruntime"),

@@ -20,7 +20,6 @@ from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, RatioBelowOne
 from hydrant.tasks.base import eval_mode
-from hydrant.training.splits import limit_samples
 from hydrant.training.trainer import Plan, Trainer
 
 
@@ -250,7 +249,8 @@ class Sharpness:
         plan = trainer.plan
         copied = EagerCopy(trainer.task, self._dtype)
         spec = dataclasses.replace(plan.spec, rank=0, world_size=1)
-        samples = limit_samples(plan.train, self._num_samples)
+        most = min(self._num_samples or plan.train.num_samples, plan.train.num_samples)
+        samples = plan.train.subset(range(most))
         batches = list(samples.batches(spec, min(plan.config["eval_batch_size"], samples.num_samples)))
         generator = torch.Generator().manual_seed(seeding.hash_of(plan.config["seed"], num_updates))
         size = sum(p.numel() for p in copied.parameters)

@@ -12,7 +12,7 @@ from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
 from training_runs import Train, UserModule, whole_and_resumed
 
-from hydrant.training import pictures
+from hydrant.training import plotting
 
 NUM_SAMPLES = 16
 TINY = ("data=tensors", "data.train=samples.pt", "data.val=samples.pt", "tracker=local", "global_batch_size=8",
@@ -141,7 +141,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return write
 
     for name in ("draw_confusion", "draw_images"):
-        monkeypatch.setattr(pictures, name, draw(name))
+        monkeypatch.setattr(plotting, name, draw(name))
     return names
 
 

@@ -82,31 +82,24 @@ def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str
     Raises:
         ConfigError: a split is smaller than the number of ranks, or has a wrong name.
     """
+    for name in data.extra_val:
+        if name in (TRAIN, VAL, TEST) or not re.fullmatch(r"[\w.-]+", name):
+            rule = f"use letters, digits, '.', '_' and '-', and not {TRAIN}, {VAL} or {TEST}"
+            raise ConfigError("data.extra_val", f"{name!r} cannot name a validation set", remedy=rule)
+    sources = {TRAIN: data.train, VAL: data.val, **data.extra_val}
+    if data.test is not None:
+        sources[TEST] = data.test
     splits: dict[str, Split] = {}
-    for name, source in _sources(data):
+    for name, source in sources.items():
+        is_main = name in (TRAIN, VAL, TEST)
         if source.num_samples < world.world_size:
             message = (
                 f"{source.num_samples} samples of the split {name} are too few for {world.world_size} ranks"
             )
-            key = f"limit_{name if name in (TRAIN, TEST) else VAL}_samples"
-            raise ConfigError(key, message, remedy="give more")
+            raise ConfigError(f"limit_{name if is_main else VAL}_samples", message, remedy="give more")
         batch_size = min(config["eval_batch_size"], source.num_samples // world.world_size)
-        splits[name] = Split(source, batch_size, name if name in (TRAIN, VAL, TEST) else f"{VAL}/{name}")
+        splits[name] = Split(source, batch_size, name if is_main else f"{VAL}/{name}")
     return splits
-
-
-def _sources(data: Data) -> Iterator[tuple[str, Source]]:
-    yield TRAIN, data.train
-    yield VAL, data.val
-    for name, source in data.extra_val.items():
-        if name in (TRAIN, VAL, TEST) or not re.fullmatch(r"[\w.-]+", name):
-            message = (
-                f"{name!r} cannot name a validation set; use letters, digits, '.', '_' and '-', and not "
-            )
-            raise ConfigError("data.extra_val", f"{message}{TRAIN}, {VAL} or {TEST}")
-        yield name, source
-    if data.test is not None:
-        yield TEST, data.test
 
 
 def validation_splits(names: Iterable[str]) -> tuple[str, ...]:

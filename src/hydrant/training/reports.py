@@ -19,7 +19,7 @@ from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
-from hydrant.errors import HydrantError, NonFiniteError, is_in_user_code, log
+from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode
 from hydrant.tasks.losses import explain_unknown_class

@@ -10,12 +10,13 @@ import torch
 from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, log, typed_line
 from hydrant.files.user_files import raise_limit
+from hydrant.schedules import Plateau
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, J, Lanes, StackPlan, even_parts
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
 from hydrant.training.prepare.build import prepare, prepare_like
-from hydrant.training.stack.check import check_plan, has_plateau, signature, try_lanes
+from hydrant.training.stack.check import check_plan, signature, try_lanes
 from hydrant.training.stack.lanes import CannotStack
 from hydrant.training.trainer import Plan
 
@@ -45,8 +46,9 @@ def plan_group(
             if key not in known:
                 plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
                 check_plan(plan)  # each: also the schedules of a later one may count seconds
-                if first is not None and has_plateau(plan):
-                    prepare(config, is_preview=True)  # checks the metric of the plateau
+                schedules = (s for fields in plan.schedules.values() for s in fields.values())
+                if first is not None and any(isinstance(schedule, Plateau) for schedule in schedules):
+                    prepare(config, is_preview=True)  # checks the metric that the plateau waits for
                 first, known[key] = first or plan, signature(plan)
             alike[known[key]].append(job)
         except CannotStack as reason:  # neither can the others
@@ -68,9 +70,8 @@ def plan_group(
             stacks += even_parts(jobs, count)
     stacks += [[job] for job in alone]
     reasons = {job: why for job, why in alone.items() if isinstance(why, str)}
-    return StackPlan(
-        stacks, reasons, {job: why for job, why in alone.items() if isinstance(why, ConfigError)}
-    )
+    errors = {job: why for job, why in alone.items() if isinstance(why, ConfigError)}
+    return StackPlan(stacks, reasons, errors)
 
 
 def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | str:

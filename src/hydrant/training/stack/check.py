@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from hydrant.batch import as_real
 from hydrant.data import IterableSource, LoaderSource
 from hydrant.errors import log
-from hydrant.schedules import Plateau
 from hydrant.training.compile.base import Eager
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import scratch_trainer
@@ -179,11 +178,6 @@ def signature(plan: Plan) -> Hashable:
         type(plan.averaging),
         plan.clock.total_updates,
     )
-
-
-def has_plateau(plan: Plan) -> bool:
-    """Return whether a schedule of a run waits for a metric."""
-    return any(isinstance(s, Plateau) for fields in plan.schedules.values() for s in fields.values())
 
 
 def try_lanes(plans: Sequence[Plan]) -> int:

@@ -125,7 +125,8 @@ class StackedDraws:
         device = lanes[0].plan.world.device
         first, self.unused = record_draws(lanes[0])
         """The names of the weights that no loss depends on."""
-        programs = [_program(lane) for lane in lanes] if first else []
+        configs = [lane.plan.config for lane in lanes] if first else []
+        programs = [repr((config["model"], config["task"])) for config in configs]
         by_program = {program: first for program in programs[:1]}
         for lane, program in zip(lanes, programs, strict=False):
             if program not in by_program:
@@ -147,10 +148,6 @@ class StackedDraws:
 
 def _kinds(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:
     return [(draw.like.shape, draw.like.dtype, draw.device) for draw in draws]
-
-
-def _program(lane: Trainer) -> str:
-    return repr((lane.plan.config["model"], lane.plan.config["task"]))
 
 
 def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:

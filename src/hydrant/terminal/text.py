@@ -70,6 +70,16 @@ def number(value: Any, digits: int = 4, sign: str = "") -> str:
     return f"{value:{sign}.0f}" if "e+" in text and abs(value) < 1e15 else text
 
 
+def two_digits(value: float) -> str:
+    """Return a number of a sentence, where more than two digits say nothing.
+
+    >>> two_digits(-0.05152), two_digits(-0.0000584), two_digits(12345.6)
+    ('-0.052', '-0.000058', '12000')
+    """
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.7f}".rstrip("0") if 1e-6 <= abs(rounded) < 1e-4 else number(rounded)
+
+
 def interval(low: float | None, high: float | None, digits: int = 4, sign: str = "") -> str:
     if low is None or high is None:
         return "-"

@@ -16,8 +16,13 @@ from hydrant.commands.compare.time_to_target import GroupTime, Profile, group_ti
 from hydrant.commands.compare.verdicts import tuning
 from hydrant.commands.compare.verdicts.factorial import Factorial, find_factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
-from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
-from hydrant.commands.compare.verdicts.verdict import Verdict, find_verdict, of_one_quantity
+from hydrant.commands.compare.verdicts.verdict import (
+    TargetVerdict,
+    Verdict,
+    find_verdict,
+    judge_target,
+    of_one_quantity,
+)
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
@@ -154,9 +159,8 @@ def _groups(
 ) -> tuple[Sequence[Group], Group | None]:
     """Return the groups with their differences from the baseline: the winner, if none is asked for."""
     groups = group_runs(runs, by, other_keys, terms.metric)
-    base = ranking.find_winner(groups, terms.metric)
-    if baseline is not None:
-        base = ranking.find_baseline(groups, baseline)
+    is_given = baseline is not None
+    base = ranking.find_baseline(groups, baseline) if is_given else ranking.find_winner(groups, terms.metric)
     if base is None:
         return groups, None
     compared = ranking.with_differences(groups, base, terms.factor)

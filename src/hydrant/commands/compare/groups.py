@@ -278,9 +278,8 @@ def _group(
     labels: Mapping[str, str], runs: Sequence[Run], seed_keys: Sequence[str], varied: Sequence[str], table: _Table,
     cells: Sequence[str], metric: Metric,
 ) -> Group:  # fmt: skip
-    seeds = balanced(
-        _seeds_with(table, cells) or [*dict.fromkeys(seed for of in table.values() for seed in of)]
-    )
+    every_seed = dict.fromkeys(seed for of in table.values() for seed in of)
+    seeds = balanced(_seeds_with(table, cells) or [*every_seed])
     counted = {seed: [table[cell][seed] for cell in cells if seed in table[cell]] for seed in seeds}
     results = {
         seed: float(np.mean([value for run in of_seed if (value := metric.result(run)) is not None]))

@@ -15,8 +15,9 @@ from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.time_to_target import UNITS
 from hydrant.commands.compare.verdicts.factorial import Factorial
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
-from hydrant.commands.compare.verdicts.target import TargetVerdict
 from hydrant.commands.compare.verdicts.tuning import LR, Line, Sensitivity, Tuning
+from hydrant.commands.compare.verdicts.verdict import TargetVerdict
+from hydrant.errors import first_few
 from hydrant.records.files import Objective
 from hydrant.terminal.text import digits_of, interval, number
 
@@ -257,9 +258,8 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
 def _also_differing(c: Comparison) -> list[str]:
     """Return a line about the settings that belong to the groups, such as the default of an optimizer."""
     settings = differing_settings([group.runs for group in c.groups], c.by)
-    named = [f"{key} ({', '.join(values)})" for key, values in [*settings.items()][:_MAX_KEYS]]
-    more = [f"{len(settings) - _MAX_KEYS} more keys"] * (len(settings) > _MAX_KEYS)
-    return [f"The groups also differ in {', '.join([*named, *more])}."] if named else []
+    named = [f"{key} ({', '.join(values)})" for key, values in settings.items()]
+    return [f"The groups also differ in {first_few(named, _MAX_KEYS, ' keys')}."] if named else []
 
 
 def _legend(c: Comparison) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from hydrant.terminal.text import format_metric, number
+from hydrant.terminal.text import format_metric
 
 CONFIDENCE = 0.95
 
@@ -422,16 +422,6 @@ def detectable_difference(std: float, num_seeds: int, num_comparisons: int = 1) 
     # two pairs need 11.5 standard deviations, times the number of comparisons
     ratio: Any = optimize.brentq(shortfall, 1e-9, 100.0 * num_comparisons)
     return std * float(ratio)
-
-
-def two_digits(value: float) -> str:
-    """Return a number of a sentence, where more than two digits say nothing.
-
-    >>> two_digits(-0.05152), two_digits(-0.0000584), two_digits(12345.6)
-    ('-0.052', '-0.000058', '12000')
-    """
-    rounded = float(f"{value:.2g}")
-    return f"{rounded:.7f}".rstrip("0") if 1e-6 <= abs(rounded) < 1e-4 else number(rounded)
 
 
 def signed(value: float | None) -> str:

@@ -22,6 +22,7 @@ import msgspec
 
 from hydrant.records.files import Interval, Reason, Verdict
 from hydrant.sweeps.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
+from hydrant.terminal.text import two_digits
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of each contender with the fresh seeds, in their order; None: the run failed, or ended without one."""
@@ -264,7 +265,7 @@ def _leader_and_rival(
 
 def _better(lead: Comparison, standing: Standing, rule: Rule) -> str:
     winner, rival = lead.names
-    size = _short(abs(lead.estimate.mean))
+    size = two_digits(abs(lead.estimate.mean))
     small = rule.min_difference is not None and lead.is_below(rule.min_difference)
     note = f", less than the {rule.min_difference:g} that matters" if small else ""
     seeds = f"{standing.num_seeds} fresh seeds, {_level(rule)} interval {_interval(lead, rule)} for all looks"
@@ -283,7 +284,7 @@ def _undecided(lead: Comparison, rule: Rule) -> str:
     leader, rival = lead.names
     if lead.estimate.mean == 0.0:
         return f"Undecided: {leader} and {rival} have the same mean of {rule.metric}"
-    start = f"Undecided: {leader} leads {rival} by {_short(abs(lead.estimate.mean))} in {rule.metric}"
+    start = f"Undecided: {leader} leads {rival} by {two_digits(abs(lead.estimate.mean))} in {rule.metric}"
     num = lead.estimate.num_pairs
     if lead.std == 0.0 and num > 1:
         return f"{start} with each of {num} seeds alike, so no noise is known to test it against"
@@ -300,8 +301,9 @@ def _level(rule: Rule) -> str:
 
 def _advice(seeds: int | None, lead: Comparison) -> str:
     if seeds is not None:
-        about = f"{float(f'{seeds:.2g}'):.0f}"
-        return f" If this lead is real, about {about} seeds of each, these included, would show it."
+        return (
+            f" If this lead is real, about {two_digits(seeds)} seeds of each, these included, would show it."
+        )
     return f" Even {MAX_PAIRS:,} seeds of each would hardly show which." if lead.std > 0.0 else ""
 
 
@@ -348,8 +350,4 @@ def _interval(lead: Comparison, rule: Rule) -> str:
     if rule.mode == "min":
         lead = lead.seen_from(lead.names[1])
     low, high = lead.estimate.low, lead.estimate.high
-    return "not bounded" if low is None or high is None else f"{_short(low)} to {_short(high)}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.2g}"
+    return "not bounded" if low is None or high is None else f"{two_digits(low)} to {two_digits(high)}"

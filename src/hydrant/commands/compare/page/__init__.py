@@ -39,8 +39,6 @@ SCRIPTS = (
 )  # fmt: skip
 """The scripts in the order of their dependencies."""
 
-_FOLDER = Path(__file__).parent
-
 
 def write_page(comparison: Comparison, path: Path, reload_seconds: float = 0.0) -> None:
     """Write the page to a file, whole or not at all. An open page loads itself again after so many seconds, if any."""
@@ -77,7 +75,7 @@ def page(parts: Mapping[str, str], reload_seconds: float) -> str:
 
 @cache
 def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def details(runs: Sequence[Run]) -> dict[str, Any]:

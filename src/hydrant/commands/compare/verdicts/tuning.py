@@ -223,9 +223,8 @@ def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
             "The basins have no width, because the noise over seeds is unknown. Add seeds, or say how much worse "
             "than the best is still good: --tolerance."
         ]
-    source = (
-        "as given" if sensitivity.is_given else "the standard deviation over seeds at the best learning rates"
-    )
+    noise = "the standard deviation over seeds at the best learning rates"
+    source = "as given" if sensitivity.is_given else noise
     sentences = [
         "The basin of an optimizer holds the learning rates whose mean is within "
         f"{number(sensitivity.tolerance)} of its best ({source})."

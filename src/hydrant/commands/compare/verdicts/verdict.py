@@ -1,4 +1,4 @@
-"""The verdict: whether one setting is better than all others with results, in one sentence.
+"""The verdict: whether one setting is better than all others with results, in one sentence; and who reaches a target.
 
 The setting with the best mean is tested against every other one with results by two-sided t-tests at 5 %, corrected by
 Holm. It is decided if all of them show that it is better. Settings without results are named.
@@ -6,18 +6,22 @@ Holm. It is decided if all of them show that it is better. Settings without resu
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from scipy import stats
 
 from hydrant.commands.compare import statistics
 from hydrant.commands.compare.config_keys import config_groups
-from hydrant.commands.compare.groups import Group, Metric, Terms
+from hydrant.commands.compare.groups import Group, Metric, Terms, bounds_of, group_runs, independent
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.ranking import best_first, find_winner, with_differences
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
-from hydrant.terminal.text import digits_of, interval, number
+from hydrant.errors import first_few
+from hydrant.terminal.text import digits_of, interval, number, two_digits
 
 _MIN_DEGREES = 2
 """Of freedom, with which the noise is known well enough to say how many seeds would show a lead: those of 3 pairs."""
@@ -133,7 +137,7 @@ class _Case:
         self.corrected = statistics.corrected_for(self.num_counted)
         self.lead = corrected_lead(rival, leader, terms.metric, self.num_counted)
         self.names = short_name(leader), short_name(rival)
-        self.size = statistics.two_digits(abs(one.mean - two.mean if versus.mean is None else versus.mean))
+        self.size = two_digits(abs(one.mean - two.mean if versus.mean is None else versus.mean))
         self.start = f"{self.names[0]} leads {self.names[1]} by {self.size} in {terms.metric.name}"
         # The results behind the lead: `5 paired seeds`, or `4 and 3 unpaired seeds`.
         unpaired = f"{one.num} and {two.num} unpaired {terms.repetitions}"
@@ -159,7 +163,7 @@ class _Case:
         # Above 0 where the leader is better.
         lead = self.lead if self.terms.metric.mode == "max" else self.lead.negated()
         assert lead.low is not None and lead.high is not None
-        span = f"{statistics.two_digits(lead.low)} to {statistics.two_digits(lead.high)}"
+        span = f"{two_digits(lead.low)} to {two_digits(lead.high)}"
         ends = f"the lead{self.corrected and f'{self.corrected},'} is {span}"
         start = f"Undecided: {self.start} over {self.over}"
         also = f" {self.names[0]} is better than {self.beaten}." if self.beaten else ""
@@ -217,7 +221,7 @@ class _Case:
 
     def _advice(self) -> str:
         if self.seeds is not None:
-            seeds, how = statistics.two_digits(self.seeds), "a sweep of these alone, or hydrant study"
+            seeds, how = two_digits(self.seeds), "a sweep of these alone, or hydrant study"
             return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."
         if self.std is not None:
             return f" Even {statistics.MAX_SEEDS:,} seeds of each would hardly show which."
@@ -268,3 +272,86 @@ def _nothing(groups: Sequence[Group], metric: Metric) -> str:
         return "No result: no run is in a group; the warnings say why."
     counted = ", ".join(f"{num} {state}" for state, num in states.items())
     return f"No result: no run has finished with a finite {metric.name} ({counted})."
+
+
+@dataclass(frozen=True)
+class TargetVerdict:
+    """The tests of the groups against a fixed target."""
+
+    target: str
+    test: str  # in words
+    tests: Mapping[str, statistics.TargetTest]  # by group
+    passed: Sequence[str]  # the groups that reach the target, by the rule
+    sentences: Sequence[str]
+
+
+def judge_target(
+    groups: Sequence[Group], keys: Sequence[str], question: Question, num_looks: int = 1
+) -> TargetVerdict | None:
+    """Return the verdict; None if no target is given. Look k at the results tests at 5 % / k**2."""
+    if (target := question.fixed_target) is None:
+        return None
+    runs = [run for group in groups for run in group.runs]
+    metric = Metric(target.metric, target.mode, bounds_of(target.metric, runs))
+    judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
+    terms = target.value, target.mode, question.sigma, metric.bounds
+    tests = {group.name: statistics.beats_target(independent(group.results), *terms) for group in judged}
+    tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
+    corrected = iter(statistics.holm([test.p for test in tests.values() if test.p is not None]))
+    for name, test in tests.items():
+        if test.p is not None:
+            tests[name] = replace(test, p_holm=min(1.0, num_looks**2 * next(corrected)))
+    passed = [name for name, test in tests.items() if _passes(test, question.critical)]
+    words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
+    verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])
+    by_rule = f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."
+    looks = statistics.looks_text(num_looks) if question.critical is None else by_rule
+    sentences = _target_sentences(verdict, question, groups) + [looks] * (num_looks > 1)
+    return replace(verdict, sentences=sentences)
+
+
+def _passes(test: statistics.TargetTest, critical: float | None) -> bool:
+    if critical is not None:
+        return test.statistic is not None and test.statistic >= critical
+    return test.p_holm is not None and test.p_holm < statistics.SIGNIFICANCE
+
+
+def _target_sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Group]) -> list[str]:
+    sentences: list[str] = []
+    if verdict.passed:
+        worst = max(verdict.passed, key=lambda name: verdict.tests[name].p or 0.0)
+        evidence = _evidence(verdict.tests[worst], verdict.test, question)
+        weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
+        sentences.append(
+            f"{first_few(verdict.passed, noun=' groups')} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
+            f"the true mean is better ({weakest}{evidence})."
+        )
+    untested = [name for name, test in verdict.tests.items() if test.p is None]
+    if open_ones := [name for name in verdict.tests if name not in (*verdict.passed, *untested)]:
+        closest = min(open_ones, key=lambda name: verdict.tests[name].p or 0.0)
+        sentences.append(
+            f"Not shown for {len(open_ones)} of {len(groups)} groups; closest is {closest} "
+            f"({_evidence(verdict.tests[closest], verdict.test, question)}). "
+            "This does not show that a group misses the target: fresh seeds of a new sweep may decide it."
+        )
+    if untested:
+        few = "fewer than two different results. Add seeds, or give a known noise: --sigma."
+        reason = few if question.sigma is None else "no result."
+        sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
+    if incomplete := [group.name for group in groups if group.without_result]:
+        named = first_few(incomplete, noun=" groups")
+        sentences.append(f"The means leave out runs without a result, in {named}.")
+    if question.sigma is not None:
+        sentences.append("The test is valid only if sigma is right, which these runs do not check.")
+    return sentences
+
+
+def _evidence(test: statistics.TargetTest, words: str, question: Question) -> str:
+    if question.critical is not None and question.sigma is not None:
+        level = float(stats.norm.sf(question.critical / question.sigma))
+        sign = ">=" if (test.statistic or 0.0) >= question.critical else "<"
+        return (
+            f"margin * sqrt(n) = {number(test.statistic)} {sign} {question.critical:g}, n = {test.num}; "
+            f"the rule is a {words} at {level:.2g}"
+        )
+    return f"{words}, p (Holm) {statistics.p_value(test.p_holm)}, n = {test.num}"

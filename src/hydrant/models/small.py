@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -104,7 +103,7 @@ class DeepLinear(nn.Module):
         super().__init__()
         widths = [math.prod(input_shape)] * num_layers + [num_classes]
         self.layers = nn.Sequential(
-            *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in itertools.pairwise(widths))
+            *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in pairwise(widths))
         )
 
     def forward(self, inputs: Tensor) -> Tensor:

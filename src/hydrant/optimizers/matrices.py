@@ -1,10 +1,9 @@
 """Muon and NorMuon for the matrices of a model, AdamW for its other parameters, and the format of matrix products."""
 
-import contextlib
 import inspect
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -47,7 +46,7 @@ def orthogonalizing(groups: Sequence[Mapping[str, Any]]) -> AbstractContextManag
 
     Muon of torch and of timm have no argument for it. A run from before there was a choice used bfloat16.
     """
-    return _InFloat32() if groups[0].get(_FORMAT) == "float32" else contextlib.nullcontext()
+    return _InFloat32() if groups[0].get(_FORMAT) == "float32" else nullcontext()
 
 
 class _InFloat32(TorchFunctionMode):

@@ -5,15 +5,13 @@ How a run ended: `RunResult`, and the line on stderr that reports it.
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import json
 import os
 import re
 import sys
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -198,7 +196,7 @@ class RunResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result without its exception as a JSON object."""
-        return dataclasses.asdict(dataclasses.replace(self, exception=None))
+        return asdict(replace(self, exception=None))
 
     @property
     def error_type(self) -> str:
@@ -232,7 +230,7 @@ class RunResult:
 def unexpected_failure(error: BaseException, job: Job) -> RunResult:
     """Return the result for an error outside of training, e.g. in the log itself; log its traceback if possible."""
     message, file = f"{typed_line(error)} (at {location(error)})", job.folder / LOG
-    with contextlib.suppress(OSError), log_to(file):
+    with suppress(OSError), log_to(file):
         log.debug("the run could not be started, or ended", exc_info=error)
         message += f"; {file} has the traceback"
     return RunResult.from_error(_or_rank_died(error), message)
@@ -255,7 +253,7 @@ def first_failure(error: BaseException, folder: Path, world: World) -> RunResult
     if rank == world.rank or first.message == here.message or first.error is None:
         return here
     described = {"type": first.error["type"], "message": f"rank {rank}: {first.error['message']}"}
-    return dataclasses.replace(first, message=f"rank {rank}: {first.message}", error=described)
+    return replace(first, message=f"rank {rank}: {first.message}", error=described)
 
 
 def _or_rank_died(error: BaseException) -> BaseException:

@@ -14,7 +14,6 @@ that process holds the lock, and the signal goes to the handle. A second request
 takes that for "at once": a file in the folder such as `.stop.1234.56789` says that this process was asked.
 """
 
-import contextlib
 import errno
 import fcntl
 import math
@@ -27,7 +26,7 @@ import threading
 import time
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -230,7 +229,7 @@ _held: dict[int, _Held] = {}
 """The locks that this process holds, by their descriptors. Threads of several runs read and change it."""
 
 
-def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
+def exclusive(folder: Path) -> AbstractContextManager[int]:
     """Lock a folder for this process alone; make it if it is missing. The lock ends with the process, also if killed.
 
     Yields the descriptor: a child process that inherits it holds the lock too.
@@ -242,7 +241,7 @@ def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
     return _locked(folder, fcntl.LOCK_EX)
 
 
-def shared(folder: Path) -> contextlib.AbstractContextManager[int]:
+def shared(folder: Path) -> AbstractContextManager[int]:
     """Lock a folder together with other processes that share it; make it if it is missing.
 
     Raises:
@@ -251,10 +250,10 @@ def shared(folder: Path) -> contextlib.AbstractContextManager[int]:
     return _locked(folder, fcntl.LOCK_SH)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _locked(folder: Path, kind: int) -> Generator[int]:
     for attempts_left in reversed(range(_ATTEMPTS)):
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 descriptor = _lock_folder(folder, kind, stack)
             except OSError as error:
@@ -269,7 +268,7 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
     raise ConfigError("name", f"{folder} is removed again and again", remedy=f"give another {OTHER_FOLDER}")
 
 
-def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
+def _lock_folder(folder: Path, kind: int, stack: ExitStack) -> int:
     """Open and lock a folder, and take the lease of an exclusive lock; `stack` undoes it. Return the descriptor."""
     if not folder.exists():
         folder.mkdir(parents=True)
@@ -452,7 +451,7 @@ def _has_ended(handle: int, seconds: float) -> bool:
     return bool(select.select([handle], [], [], seconds)[0])
 
 
-@contextlib.contextmanager
+@contextmanager
 def _handle(pid: int) -> Generator[int | None]:
     """Yield a handle of a process, which stays that of this process; None if there is no such process."""
     if not hasattr(os, "pidfd_open"):

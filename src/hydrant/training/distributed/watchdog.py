@@ -6,7 +6,6 @@ Without this, the other ranks would wait for it forever, or fail with an error o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -120,7 +119,7 @@ class Watchdog:
 
     def _end_run(self, world: World, store: dist.Store) -> None:
         try:
-            store.set(f"position/{world.rank}", json.dumps(dataclasses.asdict(self._position())))
+            store.set(f"position/{world.rank}", json.dumps(asdict(self._position())))
             positions = _read_positions(store, world.world_size)
             error, stacks = _diagnose(positions, world.world_size, self._limit)
             if world.rank == min(positions):

@@ -1,6 +1,5 @@
 """The rank and the device of this process, which come from the launcher, never from the config; its collectives."""
 
-import contextlib
 import itertools
 import logging
 import os
@@ -8,7 +7,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, NoReturn, Self, TypeVar
@@ -82,7 +81,7 @@ class World:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
 
-    @contextlib.contextmanager
+    @contextmanager
     def process_group(self, timeout_seconds: float = 1800) -> Generator[Membership]:
         """Initialize the default process group. Inside another one, do nothing.
 
@@ -100,7 +99,7 @@ class World:
             return
         check_gpus((self.device.index or 0) + 1)
         excepthook, membership = sys.excepthook, Membership(is_owner=self.world_size > 1)
-        with interruptible() if self.world_size > 1 else contextlib.nullcontext():
+        with interruptible() if self.world_size > 1 else nullcontext():
             self._init_process_group(timedelta(seconds=timeout_seconds + _EXTRA_SECONDS))
             try:
                 yield membership
@@ -173,7 +172,7 @@ class World:
         """Return (rank, text) of the first rank that called this with `key`. Does not block."""
         report = f"{self.rank} {text}"
         if self.world_size > 1 and dist.is_initialized():
-            with contextlib.suppress(RuntimeError):  # the process that hosts the store has ended
+            with suppress(RuntimeError):  # the process that hosts the store has ended
                 report = self.store("first").compare_set(key, "", report).decode()
         rank, _, first = report.partition(" ")
         return int(rank), first

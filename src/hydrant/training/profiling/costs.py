@@ -1,12 +1,11 @@
 """Parameters and FLOPs of a model; memory, speed and peak FLOP/s of a device; and the profiler that does nothing."""
 
-import contextlib
 import math
 import re
 import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -116,7 +115,7 @@ def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
     return Flops(per_sample, uncounted, recorder.collectives), output
 
 
-class _NoModules(contextlib.nullcontext[None]):
+class _NoModules(nullcontext[None]):
     """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
 
     parents = ("Global",)
@@ -166,7 +165,7 @@ class NoProfiler:
 
     def record(
         self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> AbstractContextManager[None]:
         """Return a context in which a run trains.
 
         Args:
@@ -174,7 +173,7 @@ class NoProfiler:
             num_updates: completed updates when the context is entered.
             on_file: called with each file after it is written.
         """
-        return contextlib.nullcontext()
+        return nullcontext()
 
     def enter(self, phase: Phase, num_updates: int) -> None:
         """Mark the beginning of a phase, which lasts until the next call."""

@@ -11,8 +11,10 @@ from hydrant.errors import ConfigError
 from hydrant.files.plain_values import check_value, hints_of, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
-HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
-                                  "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
+_Conversion = Literal["none", "partial", "object", "all"]
+HYDRA_KEYS = dict[str, Any](
+    _target_=str, _partial_=bool, _recursive_=bool, _args_=list, _convert_=_Conversion
+)
 """The keys of a node that Hydra reads, and their types."""
 
 

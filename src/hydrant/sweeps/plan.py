@@ -33,11 +33,12 @@ def write_plan(sweep: Path, plan: Plan) -> None:
     here = this_machine()
     jobs = [
         replace(
-            job, run=os.path.relpath((sweep / job.run).resolve(), sweep.resolve()),
+            job,
+            run=os.path.relpath((sweep / job.run).resolve(), sweep.resolve()),
             machine="" if job.machine == here else job.machine,
         )
         for job in plan.jobs
-    ]  # fmt: skip
+    ]
     this_command = Command(os.getpid(), here)
     commands = [*(command for command in plan.commands if command != this_command), this_command]
     plan = replace(plan, jobs=jobs, commands=commands, machine=here, host=platform.node())

@@ -372,8 +372,8 @@ def error_line(message: str, exit_status: int, key: str = "", remedy: str = "") 
     """
     reason = message.removesuffix(remedy).rstrip(" ;:.") if remedy else message
     reason = message if reason in ("", key) else reason  # a sentence that says only what to do
-    return json_line({"version": VERSION, "key": key, "message": reason, "remedy": remedy or None,
-                      "exit_status": exit_status})  # fmt: skip
+    fields = {"version": VERSION, "key": key, "message": reason, "remedy": remedy or None}
+    return json_line({**fields, "exit_status": exit_status})
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -40,9 +40,10 @@ def effective_repetitions(run: Run) -> list[str]:
     the command sets it.
     """
     return [
-        key for key in REPETITIONS
+        key
+        for key in REPETITIONS
         if (key in run.overrides if "." in key else key not in _NEEDED_BY or run.config.get(_NEEDED_BY[key]))
-    ]  # fmt: skip
+    ]
 
 
 def repetitions_of(keys: Sequence[str]) -> str:

@@ -181,9 +181,10 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
     seed_keys = [key for key in other_keys if key in REPETITIONS]
     # A key with one value in each group, such as a learning rate chosen for each optimizer, belongs to the groups.
     varied = [
-        key for key in other_keys
+        key
+        for key in other_keys
         if key not in REPETITIONS and any(len({label(run, key) for run in of}) > 1 for of in members.values())
-    ]  # fmt: skip
+    ]
     tables = [_table(members[labels], varied, seed_keys, metric) for labels in ordered]
     groups = [
         _group(dict(zip(by, labels, strict=True)), members[labels], seed_keys, varied, table, cells, metric)

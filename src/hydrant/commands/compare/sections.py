@@ -112,17 +112,18 @@ def _difference(gap: statistics.Difference, *, is_decided: bool) -> list[str]:
 def _noise(noise: NoiseFloor) -> Section:
     named = [*noise.groups.items(), *([("pooled", noise.pooled)] if len(noise.groups) > 1 else [])]
     scatter = Table(
-        "scatter", "The standard deviation of each group, with its interval by chi-square.",
+        "scatter",
+        "The standard deviation of each group, with its interval by chi-square.",
         ["scatter over seeds", "n", "std", "95 % interval"],
         [[name, str(s.num), number(s.std), interval(s.low, s.high)] for name, s in named if s.degrees],
-    )  # fmt: skip
+    )
     needs = Table(
         "seeds",
         f"Seeds with which a t-test (two-sided at 5 %{statistics.corrected_for(noise.num_comparisons)}) finds a true "
         "difference of this size in 80 of 100 sweeps; in brackets at the ends of the interval of the noise.",
         ["true difference", "size", "paired seeds", "seeds of each, unpaired"],
         [[n.about, number(n.difference), seeds_text(n.paired), seeds_text(n.unpaired)] for n in noise.needs],
-    )  # fmt: skip
+    )
     return Section("noise", "Noise floor and seeds for a power of 80 %", noise.sentences, [scatter, needs])
 
 
@@ -148,8 +149,9 @@ def _sensitivity(sensitivity: Sensitivity) -> Section:
         "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "
         "rates, so it may be wider.",
         ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
-        [_basin_row(line, digits) for line in sensitivity.lines], page_only=[6],
-    )  # fmt: skip
+        [_basin_row(line, digits) for line in sensitivity.lines],
+        page_only=[6],
+    )
     return Section("sensitivity", "Sensitivity to the learning rate", sensitivity.sentences, [table])
 
 

@@ -180,7 +180,7 @@ class Record:
             "not_tried": self._not_tried(),
             "commands": self._commands(folder),
             "continue": self.continuing(),
-        }  # fmt: skip
+        }
 
     def _contender(self, tuned: Tuned, standing: Standing) -> dict[str, Any]:
         name, best = tuned.contender.name, tuned.best(self.protocol)

@@ -108,7 +108,7 @@ def other_launchers(request: pytest.FixtureRequest) -> None:
 def sweepers(request: pytest.FixtureRequest) -> None:
     assert in_sweep(request, type) is GridSweeper
     message = printed(request, "--multirun", "hydra/sweeper=study", "optimizer=adamw", status=2)
-    assert message.startswith("error: hydra.sweeper.contenders: a study needs two contenders or more")
+    assert message.startswith("error: hydra.sweeper.contenders: needs two contenders or more")
 
 
 @line("`hydra/sweeper=ax`")

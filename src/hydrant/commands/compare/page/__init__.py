@@ -149,7 +149,7 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
         ConfigError: as `read_runs` and `compare`, unless a run that trains may still write what is missing.
         KeyboardInterrupt: Ctrl-C; the last page no longer loads itself again.
     """
-    tell, known, rest = cache(notice), list[Run](), _REST
+    tell, known, was_live, rest = cache(notice), list[Run](), True, _REST
     comparison: Comparison | None = None
     try:
         while True:
@@ -157,11 +157,13 @@ def follow(words: Sequence[str], question: Question, path: Path) -> Comparison:
             runs = read_runs(words, question.varied, tell)
             now = progress(runs)
             is_live = bool(now["running"] or now["num_waiting"])
-            if runs != known:
+            if not is_live:
+                runs = read_runs(words, question.varied, tell)  # the last one may have ended since
+            if runs != known or is_live != was_live:
                 with suppress(HydrantError) if is_live else nullcontext():
                     comparison = compare(runs, question)
                     write_page(comparison, path, max(rest, _RELOAD) if is_live else 0.0)
-                known = runs
+                known, was_live = runs, is_live
             if not is_live and comparison is not None:
                 return comparison
             # The first comparison imports much, so its time is not counted.

@@ -1,7 +1,6 @@
 """`export`: write the model of a run for use elsewhere, and check it against the model."""
 
-from __future__ import annotations
-
+import copy
 import io
 import json
 import os
@@ -9,19 +8,20 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from hydrant.checks import check_known
 from hydrant.config.command_line import Flags, writing_to
+from hydrant.data.base import ON_HOST, changes_samples
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
 from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT, named_run
+from hydrant.runs.load import SavedRun, open_run
 from hydrant.terminal.console import relative, tell
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from hydrant.runs.load import SavedRun
+from hydrant.training.checkpoint.storage import system_error
 
 _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"}
 
@@ -34,8 +34,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.format == "onnx":
         require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
     _check_free(options.output)
-    from hydrant.runs.load import open_run  # imports torch
-
     saved = open_run(run, words[1:], weights=options.weights)
     model = saved.plan.task.model.cpu().eval()
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
@@ -68,8 +66,6 @@ def _check_free(output: Path | None) -> None:
 
 def _preparation(saved: SavedRun) -> dict[str, Any]:
     """Return by which numbers the data prepare what the model takes; empty if they do not."""
-    from hydrant.data.base import changes_samples  # imports torch
-
     source: Any = saved.plan.val
     parts = {key: list(getattr(source, key, None) or ()) for key in ("mean", "std")}
     return (parts if changes_samples(**parts) else {}) | dict(saved.plan.data.statistics)
@@ -105,23 +101,14 @@ def _write(
 
 def _sample_inputs(saved: SavedRun) -> Tensor:
     """Return up to 8 validation inputs on the host, (B, *input_shape). B is at least 2, as torch.export fixes a 1."""
-    import torch
-
-    from hydrant.data.base import ON_HOST
-
     val = saved.plan.val
     inputs = next(iter(val.batches(ON_HOST, min(8, val.num_samples)))).inputs
     return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
 
 
 def _write_safetensors(model: nn.Module, _: Tensor, metadata: Mapping[str, str], path: Path) -> float:
-    import copy
-
-    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_model, save_model
-
-    from hydrant.training.checkpoint.storage import system_error
 
     try:
         save_model(model, str(path), dict(metadata) or None)
@@ -137,7 +124,6 @@ def _write_safetensors(model: nn.Module, _: Tensor, metadata: Mapping[str, str],
 
 
 def _write_torch_export(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
-    import torch
 
     program = torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     content = io.BytesIO()  # if the disk is full, torch ends the process with its own writer
@@ -152,7 +138,6 @@ def _write_torch_export(model: nn.Module, inputs: Tensor, metadata: Mapping[str,
 def _write_onnx(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
     import onnx
     import onnxruntime
-    import torch
 
     batch = torch.export.Dim("batch", min=1)
     program = torch.onnx.export(
@@ -178,7 +163,6 @@ def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Ten
     Raises:
         ExportError: they differ by more than float32 rounding.
     """
-    import torch
 
     largest = 0.0
     with torch.no_grad():

@@ -42,16 +42,9 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
+from hydrant.trackers import wandb_sdk as sdk
 from hydrant.trackers.base import read_id
 from hydrant.trackers.wandb import ID_FILE, STAGING
-from hydrant.trackers.wandb_sdk import (
-    SERVICE,
-    Account,
-    NoAccessError,
-    access_problem,
-    files_folder,
-    sdk_session,
-)
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
 _BLOCK = 32768
@@ -238,7 +231,7 @@ def inspect(folder: Path) -> UploadResult:
     return UploadResult("already sent", "")
 
 
-def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
+def upload(folder: Path, account: sdk.Account, timeout: float) -> UploadResult:
     """Upload the offline parts of a run folder, the oldest first, each within `timeout` seconds."""
     folder = folder.resolve()
     result = inspect(folder)
@@ -255,7 +248,7 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
                 shutil.rmtree(folder / leftover, ignore_errors=True)
     except FolderInUse:
         return UploadResult("left out", "it is running, or another command is uploading it")
-    except (HydrantError, NoAccessError, OSError) as error:
+    except (HydrantError, sdk.NoAccessError, OSError) as error:
         return UploadResult("failed", first_line(error))
     return UploadResult("sent", f"{num_rows} rows")
 
@@ -267,7 +260,7 @@ def _waiting_parts(folder: Path) -> list[Path]:
 def _parts(folder: Path) -> list[Path]:
     """Return the files of the offline parts, the oldest first: the names of their folders hold the time."""
     parts = [*folder.glob("wandb/offline-run-*/run-*.wandb")]
-    if (elsewhere := files_folder(folder)) != folder:
+    if (elsewhere := sdk.files_folder(folder)) != folder:
         name = glob.escape((read_id(folder, ID_FILE) or b"").decode(errors="replace"))
         parts += elsewhere.glob(f"wandb/offline-run-*/run-{name}.wandb")
     return sorted(parts, key=lambda part: part.parent.name)
@@ -278,7 +271,7 @@ def _marker(part: Path) -> Path:
     return part.with_name(f"{part.name}.synced")
 
 
-def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int) -> int:
+def _send(part: Path, folder: Path, account: sdk.Account, timeout: float, lock: int) -> int:
     """Upload the records of a part that the server does not have. Return the number of rows.
 
     Raises:
@@ -303,7 +296,7 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
     return num_rows
 
 
-def _address(part: Path, account: Account) -> dict[str, str] | None:
+def _address(part: Path, account: sdk.Account) -> dict[str, str] | None:
     """Return the run's address on the server, in the form of `Tracker.describe`; None for an empty part."""
     run = _run_in(read_records(part))
     if run is None:
@@ -322,7 +315,7 @@ class _SyncState(Record):
     starting_step: int
 
 
-def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:
+def _num_sent(part: Path, copy: Path, run: Any, account: sdk.Account) -> int:
     """Return how many rows of a part the server has from an interrupted upload, or from the user's `wandb sync`."""
     state = copy.with_name(f"{copy.name}.syncstate")
     state_of_part = part.with_name(state.name)
@@ -342,7 +335,7 @@ def _sync(file: Path, timeout: float, lock: int) -> None:
     Raises:
         UploadError: it was not uploaded completely.
     """
-    environment = {name: value for name, value in os.environ.items() if name != SERVICE}
+    environment = {name: value for name, value in os.environ.items() if name != sdk.SERVICE}
     environment |= {"WANDB_MODE": "online", "WANDB_ERROR_REPORTING": "false"}
     try:
         # In a folder of its own: the SDK reads wandb/settings in its working folder, which name the server.
@@ -404,21 +397,21 @@ def _find_folders(words: Sequence[str]) -> list[Path]:
     return list(folders)
 
 
-def _account() -> Account:
+def _account() -> sdk.Account:
     """Return the account that receives the runs.
 
     Raises:
         ConfigError: there is no API key, or the server does not answer.
     """
-    with sdk_session():
-        if (problem := access_problem(_PROBE_SECONDS)) is None:
-            return Account.configured()
+    with sdk.sdk_session():
+        if (problem := sdk.access_problem(_PROBE_SECONDS)) is None:
+            return sdk.Account.configured()
     remedy = "log in with `wandb login`, or set WANDB_API_KEY" if "API key" in problem else "try again later"
     raise ConfigError("", f"nothing was uploaded: {problem}", remedy=remedy)
 
 
 def _upload_all(
-    folders: Sequence[Path], account: Account, options: Namespace
+    folders: Sequence[Path], account: sdk.Account, options: Namespace
 ) -> Iterator[tuple[Path, UploadResult]]:
     """Upload run folders in threads. Yield each folder with its result as soon as it is done."""
     with ThreadPoolExecutor(options.jobs, "sync") as threads:

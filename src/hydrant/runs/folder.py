@@ -22,9 +22,7 @@ from hydrant.files.read_file import read_json, read_yaml
 from hydrant.records.files import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import LEASE, is_held
 from hydrant.terminal.text import number
-from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
-from hydrant.training.checkpoint.folder import LAST as LAST
-from hydrant.training.checkpoint.folder import newest_checkpoint
+from hydrant.training.checkpoint.folder import CHECKPOINTS, newest_checkpoint
 from hydrant.training.early_stopping import STOPPED_BY_RULE
 
 CONFIG = "config.yaml"  # the resolved config

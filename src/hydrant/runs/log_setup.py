@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Generator
 from contextvars import ContextVar
-from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,7 +39,7 @@ class _File(logging.FileHandler):
             with contextlib.suppress(OSError):
                 Path(self.baseFilename).unlink()
 
-    def _open(self) -> TextIOWrapper:
+    def _open(self) -> io.TextIOWrapper:
         path = Path(self.baseFilename)
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is no file")  # opening a pipe would wait for its reader

@@ -15,7 +15,6 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
 from hydrant.runs import folder as files
 from hydrant.runs import summary_lines
-from hydrant.runs.folder import RunStatus, performance_text
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
@@ -40,7 +39,7 @@ class NullRunReporter(RunLogger, Rows):
 
     def file(self, path: Path) -> None: ...
 
-    def checkpoint(self, **fields: Any) -> None: ...
+    def checkpoint(self, path: Path, **fields: Any) -> None: ...
 
     def note(self, **fields: Any) -> None: ...
 
@@ -77,7 +76,7 @@ class RunReporter(RunLogger, Rows):
         self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
             stretches = stretches_of(job.config, history)
-            begun = {"status": RunStatus.RUNNING, "num_updates": history.num_updates}
+            begun = {"status": files.RunStatus.RUNNING, "num_updates": history.num_updates}
             if not (job.folder / files.CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
@@ -184,10 +183,10 @@ class RunReporter(RunLogger, Rows):
         check_held(self._folder)
         self._record.sync()
 
-    def checkpoint(self, **fields: Any) -> None:
+    def checkpoint(self, path: Path, **fields: Any) -> None:
         """Give the trackers the checkpoint that was just written, and set fields of summary.json."""
         self.note(**fields)
-        self._trackers.checkpoint((self._folder / files.CHECKPOINTS / files.LAST).resolve())
+        self._trackers.checkpoint(path.resolve())
 
     def file(self, path: Path) -> None:
         """Give the trackers a file of the run folder."""
@@ -211,7 +210,7 @@ class RunReporter(RunLogger, Rows):
             OSError: the summary cannot be written.
         """
         check_held(self._folder)
-        plan, is_finished = self._plan, result.status == RunStatus.FINISHED
+        plan, is_finished = self._plan, result.status == files.RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
         self._record.sync()
@@ -221,7 +220,7 @@ class RunReporter(RunLogger, Rows):
         recorded = {} if self._has_trained else self._record.summary
         has_reason = state.end_reason or "end_reason" in self._record.summary
         self._record.update_summary(
-            status=RunStatus.RUNNING if is_finished else result.status,
+            status=files.RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
@@ -238,7 +237,7 @@ class RunReporter(RunLogger, Rows):
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
-                log.info("here: %s", performance_text(self._record.summary))
+                log.info("here: %s", files.performance_text(self._record.summary))
             seconds, summary = time.monotonic() - self._began, self._record.summary
             log_fields(summary_lines.end_lines(self._job, seconds, summary, rows, self._first_update))
 
@@ -258,7 +257,7 @@ class RunReporter(RunLogger, Rows):
         except FolderLost:
             log.debug("no reports without a run folder")
         except OSError as error:
-            if result.status == RunStatus.FINISHED:
+            if result.status == files.RunStatus.FINISHED:
                 failure, result = error, RunResult.from_error(error)
         try:
             show_activity(f"ending tracker={self._job.choices.get('tracker')}")
@@ -266,7 +265,7 @@ class RunReporter(RunLogger, Rows):
             self.note(wandb=self._trackers.describe())
             if failure is not None:
                 raise failure
-            if result.status == RunStatus.FINISHED:
+            if result.status == files.RunStatus.FINISHED:
                 self._record.update_summary(status=result.status)
         finally:
             with self._optional(files.METRICS):

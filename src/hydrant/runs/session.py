@@ -186,10 +186,10 @@ class Session:
     def _save(self, trainer: Trainer, is_best: bool) -> None:
         self._plan.data.damaged.merge_ranks(self._world.all_gather)
         num_updates, best = trainer.state.num_updates, trainer.state.best
-        on_written = functools.partial(self._reporter.checkpoint, num_updates=num_updates, best=best)
+        path = self._checkpoints.folder.path_of(num_updates)
+        on_written = functools.partial(self._reporter.checkpoint, path, num_updates=num_updates, best=best)
         with checkpoint_content(trainer) as content:
             self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
-        path = self._checkpoints.folder.path_of(num_updates)
         if self._plan.hooks.listens("on_checkpoint"):
             self._checkpoints.wait()
             if path.exists():  # else the disk is full, which the log says

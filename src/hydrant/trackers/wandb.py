@@ -93,6 +93,7 @@ class WandbTracker(Tracker):
         self._run: wandb.Run | None = None
         self._session = contextlib.ExitStack()  # from the start to the end of the run
         self._sdk: sdk.SdkSession
+        self._wandb: Any  # the module, when it is imported
         self._id: str | None = None
         self._mode = resolve_mode(mode)
         self._may_lack_key = mode == "auto" and not os.environ.get("WANDB_MODE")
@@ -249,6 +250,7 @@ class WandbTracker(Tracker):
         try:
             import wandb
 
+            self._wandb = wandb
             sdk.turn_off_analytics()
             run = wandb.init(
                 **arguments,
@@ -297,12 +299,7 @@ class WandbTracker(Tracker):
     def _log(self, make: Callable[[Any], Mapping[str, Any]]) -> None:
         """Log what `make` makes of the module wandb, at the update and the time of the last row."""
 
-        def send(run: wandb.Run) -> None:
-            import wandb
-
-            run.log({**self._place, **make(wandb)})
-
-        self._send(send)
+        self._send(lambda run: run.log({**self._place, **make(self._wandb)}))
 
     def _log_checkpoint(self, path: Path, aliases: Sequence[str]) -> None:
         """Log a checkpoint as a version of the artifact `checkpoint-<run id>`.
@@ -312,13 +309,11 @@ class WandbTracker(Tracker):
         """
 
         def send(run: wandb.Run) -> None:
-            import wandb
-
             staged = self._folder / STAGING / path.name
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             metadata = {"num_updates": int(path.name.rpartition("_")[2])}
-            artifact = wandb.Artifact(f"checkpoint-{run.id}", type="checkpoint", metadata=metadata)
+            artifact = self._wandb.Artifact(f"checkpoint-{run.id}", type="checkpoint", metadata=metadata)
             for file in sorted(path.iterdir()):
                 link = staged / file.name
                 try:

@@ -101,8 +101,8 @@ def test_a_tracker_that_fails_gets_nothing_more(
 
 def test_settings_that_a_tracker_rejects_end_the_others(identity: RunIdentity, seen: Seen) -> None:
     wandb = OmegaConf.to_container(compose(["tracker=wandb"]).tracker)
-    wrong = config(third={**wandb, "log_checkpoints": "newest"})
-    with pytest.raises(ConfigError, match=r"^trackers\.third\.log_checkpoints: unknown choice 'newest'"):
+    wrong = config(third={**wandb, "project": "a/b"})
+    with pytest.raises(ConfigError, match=r"^trackers\.third\.project: W&B does not accept .a/b."):
         Trackers(wrong, identity, 0)
     assert [call for call in seen if call[1] == "finish"] == [
         (n, "finish", 1, {}) for n in ("first", "second")

@@ -54,6 +54,7 @@ def test_an_option_is_printed_with_its_path_and_what_it_includes(explain: Explai
             "hook=freeze  hooks.freeze.stages: ???  # each has match, a regular expression",
         ),
         ("data.augment.max_shift", "data=digits    data.augment.max_shift: 0  # pixels"),
+        ("max_grad_norm", "max_grad_norm: null  # clip gradients to this 2-norm (a number above 0 or null)"),
         ("scheduler.warmup", "scheduler=wsd"),
         ("momentum", "optimizer=sgd         optimizer.momentum: 0.9"),
     ],

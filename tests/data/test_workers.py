@@ -261,6 +261,6 @@ def test_workers_import_nothing_and_training_keeps_its_own(workdir: Path) -> Non
     assert done.returncode == 0, done.stderr
     readers = {kind: set((workdir / f"{kind}_readers").read_text().split()) for kind in ("train", "val")}
     assert (workdir / "imports").read_text().split() == ["imported"]
-    assert len(readers["train"]) == 2 + 2  # the workers, and those of two checks before the run
-    assert len(readers["val"]) == 2 + 2
+    assert len(readers["train"]) == 2 + 1  # the workers, and that of the rehearsal
+    assert len(readers["val"]) == 2 + 1
     assert not [pid for pids in readers.values() for pid in pids if Path("/proc", pid).exists()]

@@ -141,9 +141,14 @@ def _write_onnx(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], p
 
     batch = torch.export.Dim("batch", min=1)
     program = torch.onnx.export(
-        model, (inputs,), input_names=["inputs"], output_names=["logits"], dynamo=True,
-        dynamic_shapes=({0: batch},), verbose=False,
-    )  # fmt: skip
+        model,
+        (inputs,),
+        input_names=["inputs"],
+        output_names=["logits"],
+        dynamo=True,
+        dynamic_shapes=({0: batch},),
+        verbose=False,
+    )
     assert program is not None
     content = program.model_proto
     if metadata:

@@ -84,10 +84,19 @@ def _entry(folder: Path, time: float) -> Entry:
         kind, asked, sentence, message = _sweep_or_study(folder, runs)
     claim, notes = _texts([folder] if run else [Path(r.folder) for r in runs])
     return Entry(
-        folder=relative(folder), kind=kind, time=time, asked=asked, claim=claim, notes=notes,
-        states=dict(Counter(str(r.state) for r in runs)), metric=run and run.metric, best=run and run.best,
-        best_num_updates=run and run.best_num_updates, sentence=sentence, message=message,
-    )  # fmt: skip
+        folder=relative(folder),
+        kind=kind,
+        time=time,
+        asked=asked,
+        claim=claim,
+        notes=notes,
+        states=dict(Counter(str(r.state) for r in runs)),
+        metric=run and run.metric,
+        best=run and run.best,
+        best_num_updates=run and run.best_num_updates,
+        sentence=sentence,
+        message=message,
+    )
 
 
 def _sweep_or_study(

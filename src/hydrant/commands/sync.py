@@ -341,10 +341,18 @@ def _sync(file: Path, timeout: float, lock: int) -> None:
         # In a folder of its own: the SDK reads wandb/settings in its working folder, which name the server.
         with tempfile.TemporaryDirectory(prefix="hydrant-sync-") as empty:
             process = subprocess.run(
-                [sys.executable, "-m", "wandb", "sync", str(file)], cwd=empty, env=environment, timeout=timeout,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                pass_fds=[lock], check=False,  # which keeps the run locked until this process ends
-            )  # fmt: skip
+                [sys.executable, "-m", "wandb", "sync", str(file)],
+                cwd=empty,
+                env=environment,
+                timeout=timeout,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                pass_fds=[lock],
+                check=False,  # which keeps the run locked until this process ends
+            )
     except subprocess.TimeoutExpired:
         raise UploadError(
             f"not finished within {timeout:g} s", remedy="the same command continues it"

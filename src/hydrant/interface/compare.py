@@ -156,9 +156,19 @@ def compare(
     from hydrant.commands.compare.sources import read_runs
 
     question = Question(
-        by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target, against=against,
-        sigma=sigma, critical=critical, difference=difference, tolerance=tolerance, tuned=tuned,
-    )  # fmt: skip
+        by=by,
+        best_over=best_over,
+        metric=metric,
+        mode=mode,
+        baseline=baseline,
+        target=target,
+        against=against,
+        sigma=sigma,
+        critical=critical,
+        difference=difference,
+        tolerance=tolerance,
+        tuned=tuned,
+    )
     return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 
 

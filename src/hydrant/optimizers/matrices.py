@@ -176,9 +176,13 @@ class MuonWithAdamW(MatricesWithAdamW):
         fused: bool | None,
     ) -> None:
         matrices = partial(
-            Muon, momentum=momentum, nesterov=nesterov, ns_steps=ns_steps, ns_coefficients=ns_coefficients,
+            Muon,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_steps=ns_steps,
+            ns_coefficients=ns_coefficients,
             adjust_lr_fn=adjust_lr_fn,
-        )  # fmt: skip
+        )
         super().__init__(
             params, matrices, lr=lr, weight_decay=weight_decay, dtype=dtype, betas=betas, eps=eps, fused=fused
         )

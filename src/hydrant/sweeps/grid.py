@@ -65,9 +65,14 @@ class GridSweeper:
     """
 
     def __init__(
-        self, context: Context, *, max_batch_size: PositiveInt | None = None, params: Mapping[str, Any] | None = None,
-        max_runs: PositiveInt | None = None, max_seconds: Positive | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        *,
+        max_batch_size: PositiveInt | None = None,
+        params: Mapping[str, Any] | None = None,
+        max_runs: PositiveInt | None = None,
+        max_seconds: Positive | None = None,
+    ) -> None:
         self._max_runs, context.sweep.rules.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
         self.executor: Executor

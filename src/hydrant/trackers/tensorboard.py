@@ -114,9 +114,14 @@ class TrackioTracker(NullTracker):
         self._last_logged = -1 if last is None else last
         self._num_updates = num_updates
         self._run: Any = _local_run(
-            url=None, project=project, client=None, name=identity.name, run_id=run_id, group=identity.group,
+            url=None,
+            project=project,
+            client=None,
+            name=identity.name,
+            run_id=run_id,
+            group=identity.group,
             config={**identity.config, "tags": list(identity.tags), "notes": identity.notes},
-        )  # fmt: skip
+        )
         for row in identity.history():
             self.log(row)
         log.info("Trackio: run %s of project %s; trackio show --project %s", identity.name, project, project)

@@ -154,9 +154,13 @@ def _panels(
     figure = _new_figure(width, height)
     # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
     figure.subplots_adjust(
-        left=0.9 / width, right=1 - (0.25 + beside) / width, top=1 - 0.4 / height, bottom=0.55 / height,
-        wspace=1.15 / 3.85, hspace=0.95 / 1.85,
-    )  # fmt: skip
+        left=0.9 / width,
+        right=1 - (0.25 + beside) / width,
+        top=1 - 0.4 / height,
+        bottom=0.55 / height,
+        wspace=1.15 / 3.85,
+        hspace=0.95 / 1.85,
+    )
     axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
     for panel in axes[len(labels) :]:
         panel.set_visible(False)

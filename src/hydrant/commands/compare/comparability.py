@@ -29,9 +29,12 @@ class ComparisonWarning:
 
 
 def find_warnings(
-    runs: Sequence[Run], groups: Sequence[Group], metric: Metric, of_effects: Sequence[str],
+    runs: Sequence[Run],
+    groups: Sequence[Group],
+    metric: Metric,
+    of_effects: Sequence[str],
     times: Mapping[str, Mapping[str, float]],
-) -> list[ComparisonWarning]:  # fmt: skip
+) -> list[ComparisonWarning]:
     """Return the warnings about runs and groups.
 
     Args:

@@ -276,9 +276,14 @@ def _missing_repetitions(groups: Sequence[Group]) -> list[list[str]]:
 
 
 def _group(
-    labels: Mapping[str, str], runs: Sequence[Run], seed_keys: Sequence[str], varied: Sequence[str], table: _Table,
-    cells: Sequence[str], metric: Metric,
-) -> Group:  # fmt: skip
+    labels: Mapping[str, str],
+    runs: Sequence[Run],
+    seed_keys: Sequence[str],
+    varied: Sequence[str],
+    table: _Table,
+    cells: Sequence[str],
+    metric: Metric,
+) -> Group:
     every_seed = dict.fromkeys(seed for of in table.values() for seed in of)
     seeds = balanced(_seeds_with(table, cells) or [*every_seed])
     counted = {seed: [table[cell][seed] for cell in cells if seed in table[cell]] for seed in seeds}
@@ -294,9 +299,18 @@ def _group(
     left_out = [cell for cell in table if cell not in cells]
     left_out += [f"{' '.join(seed_keys)} {seed}" for seed in lacking]
     return Group(
-        labels, runs, counted, results, estimate(independent(results), metric.bounds),
-        metric.best([*results.values()]), states, 1, varied, cells, left_out,
-    )  # fmt: skip
+        labels,
+        runs,
+        counted,
+        results,
+        estimate(independent(results), metric.bounds),
+        metric.best([*results.values()]),
+        states,
+        1,
+        varied,
+        cells,
+        left_out,
+    )
 
 
 def independent(results: Mapping[str, float]) -> list[float]:

@@ -151,9 +151,13 @@ class _Chosen:
 
 
 def choose_best(
-    runs: Sequence[Run], by: Sequence[str], over: Sequence[str], keys: Sequence[str], metric: Metric,
+    runs: Sequence[Run],
+    by: Sequence[str],
+    over: Sequence[str],
+    keys: Sequence[str],
+    metric: Metric,
     validation: Metric,
-) -> Choice:  # fmt: skip
+) -> Choice:
     """Return the runs with the best values of the keys `over` in each group, and how they are judged.
 
     The seeds that all settings of a group have choose. Other seeds of the best one judge it, if each group has them;

@@ -68,11 +68,13 @@ def factorial_section(factorial: Factorial, repetitions: str) -> Section:
     """Return what each key of a sweep changes, a line each, and which keys interact."""
     titles = ["difference", "95 % interval", "p (Holm)", "verdict"]
     effects = Table(
-        "effects", "The best value of each key beside its others, over the settings of the other keys.",
+        "effects",
+        "The best value of each key beside its others, over the settings of the other keys.",
         ["key", "best", "other", *titles],
-        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in factorial.effects], 3,
+        [[e.key, e.best, e.other, *_difference(e.lead, is_decided=e.is_decided)] for e in factorial.effects],
+        3,
         best=[place for place, e in enumerate(factorial.effects) if e.key in factorial.decided],
-    )  # fmt: skip
+    )
     rows = [
         [" and ".join(i.keys), " over ".join(i.lead_of), " for ".join(i.change_to),
          *_difference(i.change, is_decided=i.is_decided)]
@@ -135,10 +137,13 @@ def _against(verdict: TargetVerdict) -> Section:
         for name, t in verdict.tests.items()
     ]  # fmt: skip
     table = Table(
-        "against", f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
-        ["group", "n", "mean", "95 % interval", "margin", "p (Holm)", "margin √n", "p"], rows,
-        best=[place for place, name in enumerate(verdict.tests) if name in verdict.passed], page_only=[7],
-    )  # fmt: skip
+        "against",
+        f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
+        ["group", "n", "mean", "95 % interval", "margin", "p (Holm)", "margin √n", "p"],
+        rows,
+        best=[place for place, name in enumerate(verdict.tests) if name in verdict.passed],
+        page_only=[7],
+    )
     return Section("against", f"Against {verdict.target}", verdict.sentences, [table])
 
 
@@ -216,10 +221,16 @@ def _runs(c: Comparison) -> Section:
         figures = [number(row["figures"][name]) for name in names]
         rows.append([*labels, *map(number, counts), *results, *figures])
     table = Table(
-        RUNS, "Runs and the keys in which they differ.", titles, rows, len(identifying), "runs", notes=notes,
+        RUNS,
+        "Runs and the keys in which they differ.",
+        titles,
+        rows,
+        len(identifying),
+        "runs",
+        notes=notes,
         ranks=[c.metric.rank(c.metric.final(run)) for run in c.runs],
         dispensable=range(len(titles) - 1, len(titles) - 1 - len(names), -1),
-    )  # fmt: skip
+    )
     return Section(RUNS, "Runs", tables=[table], has_heading=False, is_detail=len(rows) > _MAX_RUNS)
 
 
@@ -231,14 +242,18 @@ def _groups(c: Comparison) -> Section:
     num_keys = max(len(c.by), 1)
     places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
     table = Table(
-        "groups", "The results of each group, the best mean first.", [*(c.by or ["group"]), *_GROUP_TITLES], rows,
-        num_keys, "groups",
+        "groups",
+        "The results of each group, the best mean first.",
+        [*(c.by or ["group"]), *_GROUP_TITLES],
+        rows,
+        num_keys,
+        "groups",
         best=[place for place, group in enumerate(groups) if group.name == c.verdict.winner],
         ranks=[c.metric.rank(group.estimate.mean) for group in groups],
         always=[place for place, group in enumerate(groups) if group is c.baseline],
         page_only=[places[title] for title in ("its interval", "p", "without result")],
         dispensable=[places[title] for title in ("median", "best", "std")],
-    )  # fmt: skip
+    )
     sentences = [*_also_differing(c), *_legend(c)]
     return Section("groups", "Groups", sentences, [table], has_heading=False)
 
@@ -251,10 +266,16 @@ def _group_row(group: Group, digits: int, *, is_baseline: bool) -> list[str]:
         ps = [statistics.p_value(versus.p), statistics.p_value(versus.p_holm)]
         difference = [statistics.signed(versus.mean), interval(versus.low, versus.high), *ps]
     return [
-        *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_seeds}",
-        number(estimate.mean, digits), number(estimate.std), interval(estimate.low, estimate.high, digits),
-        number(estimate.median, digits), number(group.best, digits), *difference, lacking or "-",
-    ]  # fmt: skip
+        *(group.labels.values() or ["all runs"]),
+        f"{estimate.num}/{group.num_seeds}",
+        number(estimate.mean, digits),
+        number(estimate.std),
+        interval(estimate.low, estimate.high, digits),
+        number(estimate.median, digits),
+        number(group.best, digits),
+        *difference,
+        lacking or "-",
+    ]
 
 
 def _also_differing(c: Comparison) -> list[str]:
@@ -293,20 +314,29 @@ def _target(c: Comparison) -> list[Section]:
     title = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {goal}"
     medians = [(group, c.group_times[group.name]) for group in c.groups]
     times = Table(
-        "times", "When the runs of a group first reached the target; no time if half of them did not reach it.",
+        "times",
+        "When the runs of a group first reached the target; no time if half of them did not reach it.",
         [f"median over the {c.terms.repetitions}", "reached", *UNITS],
-        [[group.name, f"{time.num_reached}/{group.num_runs}",
-          *(number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS)]
-         for group, time in medians],
-        items="groups", ranks=[time.times["updates"] for _, time in medians],
-    )  # fmt: skip
+        [
+            [
+                group.name,
+                f"{time.num_reached}/{group.num_runs}",
+                *(number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS),
+            ]
+            for group, time in medians
+        ],
+        items="groups",
+        ranks=[time.times["updates"] for _, time in medians],
+    )
     by_updates = c.profiles["updates"].scores
     scores = Table(
-        "scores", "The area under the performance profile from 1 to 4, divided by 3.",
+        "scores",
+        "The area under the performance profile from 1 to 4, divided by 3.",
         [f"AlgoPerf score for {goal}", *c.profiles],
         [[name, *(f"{profile.scores[name]:.4f}" for profile in c.profiles.values())] for name in by_updates],
-        items="scores", ranks=[-score for score in by_updates.values()],
-    )  # fmt: skip
+        items="scores",
+        ranks=[-score for score in by_updates.values()],
+    )
     return [Section("target", title, tables=[times, scores])]
 
 

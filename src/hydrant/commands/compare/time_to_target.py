@@ -124,8 +124,10 @@ def profiles(
             workloads = submissions.setdefault(setting_of(run, submission_keys), {})
             studies = workloads.setdefault(setting_of(run, workload_keys), {})
             studies.setdefault(repetition(run), []).append(times[run.name][unit])
-        by_unit[unit] = profile({
-            submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
-            for submission, workloads in submissions.items()
-        })  # fmt: skip
+        by_unit[unit] = profile(
+            {
+                submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
+                for submission, workloads in submissions.items()
+            }
+        )
     return by_unit

@@ -101,9 +101,16 @@ def _read_run(wandb_run: Any) -> Run:
     address = {"id": wandb_run.id, "mode": "online", "path": path}
     summary = {"num_updates": num_updates, **recorded, "wandb": address}
     return Run(
-        name, _STATES.get(state, state), flat_with_added_keys(config) if config else {}, choices_in(words), summary,
-        series, error=(recorded.get("error") or {}).get("message", ""), title=title, last_logged=last_logged(rows),
-    )  # fmt: skip
+        name,
+        _STATES.get(state, state),
+        flat_with_added_keys(config) if config else {},
+        choices_in(words),
+        summary,
+        series,
+        error=(recorded.get("error") or {}).get("message", ""),
+        title=title,
+        last_logged=last_logged(rows),
+    )
 
 
 def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -68,11 +68,13 @@ def _workspace(c: Comparison, path: str, run_ids: Sequence[str]) -> str:
     entity, project = path.split("/")
     filters = [expr.Metric("ID").isin(list(run_ids))]
     workspace = ws.Workspace(
-        entity=entity, project=project, name=_title(c),
+        entity=entity,
+        project=project,
+        name=_title(c),
         sections=[ws.Section(name="Comparison", panels=_panels(c), is_open=True)],
         settings=ws.WorkspaceSettings(x_axis="num_updates", max_runs=_MAX_RUNS),
         runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config(key) for key in c.by]),
-    )  # fmt: skip
+    )
     return workspace.save().url
 
 

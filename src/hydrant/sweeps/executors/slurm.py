@@ -98,9 +98,12 @@ class Slurm:
     num_processes = 1  # on this machine: the stacks are as large as they can be
 
     def __init__(
-        self, num_jobs: PositiveInt | None, cluster: Literal["slurm", "local"], max_requeues: NotNegativeInt,
+        self,
+        num_jobs: PositiveInt | None,
+        cluster: Literal["slurm", "local"],
+        max_requeues: NotNegativeInt,
         **parameters: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._num_jobs, self._cluster, self._max_requeues = num_jobs, cluster, max_requeues
         self._parameters = parameters
 

@@ -48,10 +48,18 @@ class OptunaSweeper(GridSweeper):
     _trials: Trials
 
     def __init__(
-        self, context: Context, *, params: Any, sampler: Any, pruner: Any, objectives: Any,
-        n_trials: PositiveInt, n_jobs: PositiveInt | None,
-        max_failures: NotNegativeInt, max_seconds: Positive | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        *,
+        params: Any,
+        sampler: Any,
+        pruner: Any,
+        objectives: Any,
+        n_trials: PositiveInt,
+        n_jobs: PositiveInt | None,
+        max_failures: NotNegativeInt,
+        max_seconds: Positive | None = None,
+    ) -> None:
         super().__init__(context, params=params, max_seconds=max_seconds)
         self._sampler, self._pruner, self._objectives = sampler, pruner, objectives
         self._n_trials, self._n_jobs, self._max_failures = n_trials, n_jobs, max_failures

@@ -70,9 +70,13 @@ def read_answer(folder: Path) -> Answer | None:
         if any(fresh.values()) and name not in without
     }
     rule = Rule(
-        protocol.metric, protocol.mode, protocol.alpha, protocol.power, protocol.min_difference,
+        protocol.metric,
+        protocol.mode,
+        protocol.alpha,
+        protocol.power,
+        protocol.min_difference,
         len(fresh),
-    )  # fmt: skip
+    )
     standing, limits = judge(results, rule), dict[str, float](protocol.budget.items())
     why_ended = why_it_ended(
         None if results and reason == "failures" else reason, protocol.max_seeds, Budget(limits).describe()

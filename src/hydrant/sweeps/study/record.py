@@ -122,8 +122,10 @@ class Record:
             "verdict": {key: value for key, value in content["verdict"].items() if key != "lead"},
             "contenders": [_short({key: r[key] for key in fields}, digits) for r in by_rank(content)],
             "leads": [{"over": lead.names[1], **_short(to_builtins(lead.estimate))} for lead in leads],
-            "beaten": [{"name": v.names[1], "by": v.names[0], **_short(to_builtins(v.estimate))}
-                       for v in standing.victories()],
+            "beaten": [
+                {"name": v.names[1], "by": v.names[0], **_short(to_builtins(v.estimate))}
+                for v in standing.victories()
+            ],
             "levels": _short({"contenders": 1 - protocol["alpha"], "leads": of_pairs, "beaten": of_pairs}),
             "num_samples": content["num_samples"],
             "tuning": self.tuning.table(),
@@ -136,7 +138,7 @@ class Record:
             "record": f"{relative(folder)}/{RESULT}",
             "repeat": content["commands"][0],
             "continue": content["continue"],
-        }  # fmt: skip
+        }
 
     def continuing(self) -> str | None:
         """Return the command that continues an undecided study until it may decide; None if no run would tell."""
@@ -204,11 +206,16 @@ class Record:
             "low": mean and mean.low,
             "high": mean and mean.high,
             "std": spread(known) if len(known) > 1 else None,
-            "state": "beaten" if beaten_by else "failed" if name in standing.failed else
-                     "active" if name in standing.active else "without results",
+            "state": "beaten"
+            if beaten_by
+            else "failed"
+            if name in standing.failed
+            else "active"
+            if name in standing.active
+            else "without results",
             "beaten_by": beaten_by,
             "beaten_after": at,
-        }  # fmt: skip
+        }
 
     def _bounds(self) -> tuple[float, float]:
         """Return the range of the metric, in which intervals of means stay."""

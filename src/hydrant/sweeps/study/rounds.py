@@ -318,11 +318,16 @@ class Tuning:
             "num_rounds": self.num_rounds,
             "is_finished": self.is_finished,
             "trials": [
-                {"contender": tuned.contender.name, "values": dict(zip(self._protocol.keys, setting, strict=True)),
-                 "result": value, **self._trials.state(self.words(tuned, setting, seed))}
-                for tuned in self.contenders for setting, value in tuned.results.items()
+                {
+                    "contender": tuned.contender.name,
+                    "values": dict(zip(self._protocol.keys, setting, strict=True)),
+                    "result": value,
+                    **self._trials.state(self.words(tuned, setting, seed)),
+                }
+                for tuned in self.contenders
+                for setting, value in tuned.results.items()
             ],
-        }  # fmt: skip
+        }
 
     def _train(self, settings: Sequence[tuple[Tuned, Sequence[Setting]]]) -> None:
         """Train one run of each setting; the contenders take turns, so that none is ahead when the budget ends."""

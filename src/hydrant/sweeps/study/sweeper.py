@@ -40,10 +40,22 @@ class StudySweeper(GridSweeper):
     """
 
     def __init__(
-        self, context: Context, *, params: Any, contenders: list[str], tune: list[str], rounds: NotNegativeInt,
-        budget: str | None, judge: str | None, min_difference: Positive | None, first_seed: NotNegativeInt,
-        alpha: BetweenZeroAndOne, power: BetweenZeroAndOne, seeds: PositiveInt, seeds_at_once: PositiveInt,
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        *,
+        params: Any,
+        contenders: list[str],
+        tune: list[str],
+        rounds: NotNegativeInt,
+        budget: str | None,
+        judge: str | None,
+        min_difference: Positive | None,
+        first_seed: NotNegativeInt,
+        alpha: BetweenZeroAndOne,
+        power: BetweenZeroAndOne,
+        seeds: PositiveInt,
+        seeds_at_once: PositiveInt,
+    ) -> None:
         super().__init__(context, params=params)
         self._contenders, self._tune = contenders, tune
         self._counts = dict(rounds=rounds, first_seed=first_seed, seeds=seeds, seeds_at_once=seeds_at_once)
@@ -83,11 +95,15 @@ class StudySweeper(GridSweeper):
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
-            self.folder, protocol.budget, self._num_at_once, self._compose_or_none, self._train,
+            self.folder,
+            protocol.budget,
+            self._num_at_once,
+            self._compose_or_none,
+            self._train,
             study_record.used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
             after_batch=lambda: study_record.write_record(self.folder, record, is_running=True),
-        )  # fmt: skip
+        )
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
         num_starts = 1 + (earlier.cost.num_starts if earlier else 0)

@@ -109,9 +109,12 @@ def _prepare(
     spec = rehearsal.make_stream_spec(config, run_world, num_samples, dry.costs, precision.loss_dtype)
     splits = training_splits.make_splits(config, data, run_world)
     clock = Clock.start(
-        config["duration"], num_samples=num_samples, batch_sizes=spec.batch_sizes, costs=dry.costs,
+        config["duration"],
+        num_samples=num_samples,
+        batch_sizes=spec.batch_sizes,
+        costs=dry.costs,
         update_seconds=seconds,
-    )  # fmt: skip
+    )
     hooks = build_optimizers.make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
     profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
@@ -137,11 +140,31 @@ def _prepare(
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
-        dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging, mixing,
-        profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers,
+        config,
+        world,
+        data,
+        splits,
+        clock,
+        spec,
+        task,
+        dry.flops,
+        dry.uncounted,
+        dry.targets_per_sample,
+        dry.collectives,
+        dry.written_buffers,
+        intervals,
+        schedules,
+        precision,
+        compilation,
+        parallel,
+        averaging,
+        mixing,
+        profiler,
+        hooks,
+        rehearsal.eval_metrics(prefixes, dry),
+        optimizers,
         split_digests(config["data"]),
-    )  # fmt: skip
+    )
 
 
 def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:

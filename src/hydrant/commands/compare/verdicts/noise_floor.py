@@ -49,9 +49,12 @@ class NoiseFloor:
 
 
 def find_noise_floor(
-    groups: Sequence[Group], best: Sequence[Group], terms: Terms, difference: float | None = None,
+    groups: Sequence[Group],
+    best: Sequence[Group],
+    terms: Terms,
+    difference: float | None = None,
     num_comparisons: int = 1,
-) -> NoiseFloor:  # fmt: skip
+) -> NoiseFloor:
     """Return the noise floor.
 
     Args:

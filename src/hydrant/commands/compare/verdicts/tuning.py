@@ -211,10 +211,15 @@ def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: s
     groups, lrs = list(rates.values()), list(rates)
     estimates, results = [group.estimate for group in groups], [*map(result, groups)]
     return Line(
-        name, lrs, [e.num for e in estimates], [e.mean for e in estimates], [e.low for e in estimates],
-        [e.high for e in estimates], [num_failed(group) for group in groups],
+        name,
+        lrs,
+        [e.num for e in estimates],
+        [e.mean for e in estimates],
+        [e.low for e in estimates],
+        [e.high for e in estimates],
+        [num_failed(group) for group in groups],
         None if tolerance is None else statistics.find_basin(lrs, results, tolerance, mode),
-    )  # fmt: skip
+    )
 
 
 def _basin_sentences(sensitivity: Sensitivity) -> list[str]:

@@ -122,9 +122,14 @@ class _Case:
     """A leader beside the rival that is the hardest to beat."""
 
     def __init__(
-        self, leader: Group, rival: Group, beaten: Sequence[Group], num_comparisons: int, noise: NoiseFloor,
+        self,
+        leader: Group,
+        rival: Group,
+        beaten: Sequence[Group],
+        num_comparisons: int,
+        noise: NoiseFloor,
         terms: Terms,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`beaten`: the other groups than which the leader is better. `num_comparisons`: without looks."""
         versus, one, two = rival.versus, leader.estimate, rival.estimate
         assert versus is not None and one.mean is not None and two.mean is not None

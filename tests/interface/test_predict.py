@@ -81,6 +81,28 @@ def test_data_in_memory_read_tensors_by_themselves(tmp_path: Path) -> None:
         run.predict(tmp_path / "new.txt")
 
 
+def test_a_data_set_reads_files_by_data_read(tmp_path: Path) -> None:
+    words = [
+        "tracker=local",
+        "duration=1",
+        "data=dataset",
+        "data.num_workers=0",
+        "allow_targets=[torchvision]",
+    ]
+    for name in ("train", "val"):
+        words += [f"data.{name}._target_=torchvision.datasets.FakeData", f"+data.{name}.size=8"]
+        words += [f"+data.{name}.image_size=[1,8,8]"]
+    config = hydrant.compose(
+        [*words, "global_batch_size=4", "data.input_shape=[1,8,8]", "data.num_classes=10"]
+    )
+    run = hydrant.train(config, folder=tmp_path / "run")
+    (tmp_path / "new.txt").touch()
+    with pytest.raises(
+        hydrant.ConfigError, match=r"it reads its splits \(train, val\); data.read gives it more"
+    ):
+        run.predict(tmp_path / "new.txt")
+
+
 def test_labels_have_a_probability_each(tmp_path: Path) -> None:
     targets = torch.eye(2).repeat(NUM // 2, 1)
     data = data_of(targets, CLASSES)

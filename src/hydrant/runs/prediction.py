@@ -180,7 +180,8 @@ def _offers(plan: Plan) -> str:
     reader, splits = _reader(plan), f"its splits ({', '.join(plan.splits)})"
     offers = [f"tensors ({', '.join(TENSOR_FILES)})"] if reader.tensors else []
     offers += [f"files ({', '.join(reader.suffixes) or 'of any kind'})"] if reader.files else []
-    remedy = "" if plan.data.reader else "; the argument reader of hydrant.data.Data gives it more"
+    more = "data.read" if "read" in plan.config["data"] else "the argument reader of hydrant.data.Data"
+    remedy = "" if plan.data.reader else f"; {more} gives it more"
     return f"it reads {', '.join([*offers, splits])}{remedy}"
 
 

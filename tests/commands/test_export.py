@@ -15,6 +15,7 @@ from run_folders import weights
 from training_runs import Train
 
 from hydrant import cli
+from hydrant.commands import export
 
 RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
 
@@ -127,3 +128,11 @@ def test_an_exported_model_gives_the_outputs_of_the_trained_model(
     found = texts(trained / "export" / f"model.{suffix}")
     assert json.loads(found["class_names"]) == [str(n) for n in range(10)]
     assert json.loads(found["preparation"]) == {"mean": [0.3053], "std": [0.376]}
+
+
+def test_weights_that_are_no_numbers_are_written_as_they_are(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 1)
+    model.weight.data.fill_(float("nan"))
+    path = tmp_path / "model.safetensors"
+    export._write_safetensors(model, torch.zeros(1, 2), {}, path)  # pyright: ignore[reportPrivateUsage]
+    assert path.exists()

@@ -215,7 +215,7 @@ def _check_folder(job: Job, of_sweep: Path) -> None:
     if not is_of_sweep or sweep.is_relative_to(folder):
         key = "name" if job.config["name"] is not None else "hydra.sweep.dir"
         where = f"gives a job the folder {relative(folder)}, and the sweep has {relative(sweep)}"
-        remedy = "all jobs of a sweep are in its folder, where each has its own: write a text without ${...}"
+        remedy = "all jobs of a sweep are in its folder, where each has its own: give one text without ${...}"
         raise ConfigError("hydra.sweep.subdir" if is_of_sweep else key, where, remedy=remedy)
 
 

@@ -129,7 +129,7 @@ class CellResult:
         return mfu if mfu <= 1 else None
 
     def figures(self) -> dict[str, float | None]:
-        """Return the figures of the table, the CSV file and the picture; empty unless the status is `ok`."""
+        """Return the figures of the table; empty unless the status is `ok`."""
         if self.status != "ok":
             return {}
         first, seconds = self.repeats[0], median(self.seconds)

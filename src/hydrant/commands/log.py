@@ -13,7 +13,7 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.records.answers import Entry, Log, RunProgress
-from hydrant.runs import folder as files
+from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
@@ -27,7 +27,8 @@ _MAX_DEPTH = 4
 """How far below a folder runs are found: multirun/<date>/<time>, and one level for a collection of such folders."""
 _MAX_VALUES = 5
 """The most values of a key that a line shows."""
-_RECORDS = (files.SUMMARY, files.METRICS, files.CONFIG, files.SWEEP_PLAN, files.SWEEP_TABLE, RESULT)
+_RECORDS = (run_folder.SUMMARY, run_folder.METRICS, run_folder.CONFIG, run_folder.SWEEP_PLAN, run_folder.SWEEP_TABLE,
+            RESULT)  # fmt: skip
 """The files whose times say when a run, a sweep or a study was last recorded."""
 _LAST_TIME = datetime(9999, 1, 1).timestamp()
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     options, words = Flags("log", last=_NUM_SHOWN).split(arguments)
     check_value("--last", PositiveInt, options.last)
     roots = [named_folder(word) for word in words] or [
-        Path(root) for root in files.ROOTS if Path(root).is_dir()
+        Path(root) for root in run_folder.ROOTS if Path(root).is_dir()
     ]
     folders = {os.path.realpath(path): path for root in roots for path in _recorded_below(root)}
     times = {p: max(modified(p / name) for name in _RECORDS) or modified(p) for p in folders.values()}
@@ -52,14 +53,14 @@ def main(arguments: Sequence[str]) -> int:
     for entry in entries:
         say(_line(entry))
     if not newest:
-        notice(f"no runs in {', '.join(words or files.ROOTS)}")
+        notice(f"no runs in {', '.join(words or run_folder.ROOTS)}")
     return 0
 
 
 def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the folders of runs, sweeps and studies at or below a folder, but none behind a link or in another one."""
     try:
-        if is_run_folder(folder) or any((folder / name).exists() for name in (files.SWEEP_PLAN, RESULT)):
+        if is_run_folder(folder) or any((folder / name).exists() for name in (run_folder.SWEEP_PLAN, RESULT)):
             yield folder
             return
         with os.scandir(folder) as entries:

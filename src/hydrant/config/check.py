@@ -61,9 +61,8 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
-        _check_complete(
-            OmegaConf.to_container(config, resolve=False)
-        )  # a missing value is the first thing to say
+        # A missing value is the first thing to say.
+        _check_complete(OmegaConf.to_container(config, resolve=False))
         raise explain(error) from error
     _check_complete(plain)
     for key, value in leaves(plain):

@@ -44,7 +44,7 @@ from hydrant.terminal.console import notice
 
 @dataclass(frozen=True)
 class Replaced:
-    """An option that an experiment, or the primary config without one, would have, and the one that is chosen."""
+    """An option that an experiment, or the primary config without one, would have, and which one is chosen instead."""
 
     group: str
     option: str
@@ -214,9 +214,8 @@ class Composer:
         if is_sweep or "hydra.mode=MULTIRUN" in self.words:
             return self.compose([*self.words, "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
         if any(override.is_sweep_override() for override in self.parse(self.words)):
-            config = self.compose(
-                self.words, RunMode.MULTIRUN
-            )  # a run, composed below, refuses several values
+            # A run, composed below, refuses several values.
+            config = self.compose(self.words, RunMode.MULTIRUN)
             if config.hydra.mode == RunMode.MULTIRUN:
                 return config
         config = self.compose(self.words)

@@ -74,7 +74,7 @@ def prints(flags: Namespace) -> bool:
     """Return whether the command only prints something.
 
     Raises:
-        ConfigError: A flag lacks the one that it belongs to.
+        ConfigError: --resolve is given without --cfg.
     """
     if flags.resolve and not flags.cfg:
         raise ConfigError("--resolve", "belongs to --cfg", remedy=": --cfg job --resolve")

@@ -151,7 +151,7 @@ def _mode_by_class(metric: str, metrics: object) -> Mode | None:
 
 
 def _targets(node: object, names: Sequence[str]) -> list[Any]:
-    """Return the classes in the node of a metric; of those in a collection, the ones that the metric's name names."""
+    """Return the classes in the node of a metric; of a collection, those that the metric's name names."""
     nodes = list(target_nodes(node, ""))
     is_collection = bool(nodes) and nodes[0][1]["_target_"].endswith(".MetricCollection")
     classes: list[Any] = []

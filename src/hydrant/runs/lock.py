@@ -304,7 +304,7 @@ def _release(descriptor: int) -> None:
 
 
 def check_held(folder: Path) -> None:
-    """Check that the folder at this path is still the one that this process has locked.
+    """Check that this process has still locked the folder at this path.
 
     Raises:
         FolderLost: it was removed or replaced, or another machine has taken it over.

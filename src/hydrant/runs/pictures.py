@@ -81,7 +81,7 @@ def schedule_curves(
 
 
 def schedule_points(plan: Plan) -> dict[str, Any]:
-    """Return the points of the schedules that `hydrant compare` draws, without those that depend on metrics."""
+    """Return the points of the schedules for schedule.json, without those that depend on metrics."""
     last = plan.clock.total_updates - 1
     updates = sorted({n * last // (_NUM_SCHEDULE_POINTS - 1) for n in range(_NUM_SCHEDULE_POINTS)})
     return {"updates": updates, "values": plan.optimizers.schedules.curves(updates)}

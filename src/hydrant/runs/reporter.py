@@ -13,7 +13,7 @@ from typing import Any
 from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
-from hydrant.runs import folder as files
+from hydrant.runs import folder as run_folder
 from hydrant.runs import summary_lines
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
@@ -76,8 +76,8 @@ class RunReporter(RunLogger, Rows):
         self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
             stretches = stretches_of(job.config, history)
-            begun = {"status": files.RunStatus.RUNNING, "num_updates": history.num_updates}
-            if not (job.folder / files.CONFIG).exists():
+            begun = {"status": run_folder.RunStatus.RUNNING, "num_updates": history.num_updates}
+            if not (job.folder / run_folder.CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
             if stretches != (self._record.summary.get("stretches") or []):
@@ -118,7 +118,7 @@ class RunReporter(RunLogger, Rows):
         # Rows are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
         row = dict(row) | summary_lines.figures(self._plan, row) | {"time": self._logged_at}
-        with self._optional(files.METRICS):
+        with self._optional(run_folder.METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)
         self._progress.log(row)
@@ -139,7 +139,7 @@ class RunReporter(RunLogger, Rows):
             show_picture(path)
             self._trackers.image(name, path)
 
-        self._write_file(files.PICTURES, name, "png", write)
+        self._write_file(run_folder.PICTURES, name, "png", write)
 
     def text(self, name: str, text: str) -> None:
         """Write a text into `texts/<name>/`, and send it to the tracker."""
@@ -148,7 +148,7 @@ class RunReporter(RunLogger, Rows):
             path.write_text(text, encoding="utf-8")
             self._trackers.text(name, text)
 
-        self._write_file(files.TEXTS, name, "txt", write)
+        self._write_file(run_folder.TEXTS, name, "txt", write)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Write a table into `tables/<name>/`, and send it to the tracker."""
@@ -157,11 +157,11 @@ class RunReporter(RunLogger, Rows):
             path.write_text(as_csv([columns, *rows]), encoding="utf-8", newline="")
             self._trackers.table(name, columns, rows)
 
-        self._write_file(files.TABLES, name, "csv", write)
+        self._write_file(run_folder.TABLES, name, "csv", write)
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
-        with self._optional(files.HISTOGRAMS):
+        with self._optional(run_folder.HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
         self._trackers.histograms(num_updates, histograms)
 
@@ -194,7 +194,7 @@ class RunReporter(RunLogger, Rows):
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json. If it cannot be written, only log that."""
-        with self._optional(files.SUMMARY):
+        with self._optional(run_folder.SUMMARY):
             self._record.update_summary(**fields)
 
     def end_training(self) -> None:
@@ -210,7 +210,7 @@ class RunReporter(RunLogger, Rows):
             OSError: the summary cannot be written.
         """
         check_held(self._folder)
-        plan, is_finished = self._plan, result.status == files.RunStatus.FINISHED
+        plan, is_finished = self._plan, result.status == run_folder.RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
         self._record.sync()
@@ -220,7 +220,7 @@ class RunReporter(RunLogger, Rows):
         recorded = {} if self._has_trained else self._record.summary
         has_reason = state.end_reason or "end_reason" in self._record.summary
         self._record.update_summary(
-            status=files.RunStatus.RUNNING if is_finished else result.status,
+            status=run_folder.RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
@@ -237,7 +237,7 @@ class RunReporter(RunLogger, Rows):
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
-                log.info("here: %s", files.performance_text(self._record.summary))
+                log.info("here: %s", run_folder.performance_text(self._record.summary))
             seconds, summary = time.monotonic() - self._began, self._record.summary
             log_fields(summary_lines.end_lines(self._job, seconds, summary, rows, self._first_update))
 
@@ -257,7 +257,7 @@ class RunReporter(RunLogger, Rows):
         except FolderLost:
             log.debug("no reports without a run folder")
         except OSError as error:
-            if result.status == files.RunStatus.FINISHED:
+            if result.status == run_folder.RunStatus.FINISHED:
                 failure, result = error, RunResult.from_error(error)
         try:
             show_activity(f"ending tracker={self._job.choices.get('tracker')}")
@@ -265,27 +265,29 @@ class RunReporter(RunLogger, Rows):
             self.note(wandb=self._trackers.describe())
             if failure is not None:
                 raise failure
-            if result.status == files.RunStatus.FINISHED:
+            if result.status == run_folder.RunStatus.FINISHED:
                 self._record.update_summary(status=result.status)
         finally:
-            with self._optional(files.METRICS):
+            with self._optional(run_folder.METRICS):
                 self._record.close()
 
     def _write_reports(self) -> None:
-        picture, compiled = self._folder / files.SCHEDULE_PICTURE, self._folder / files.COMPILE_REPORT
-        show_activity(f"writing {files.SCHEDULE_PICTURE}")
-        with self._optional(files.SCHEDULE_PICTURE):  # also where a library for it fails
+        picture = self._folder / run_folder.SCHEDULE_PICTURE
+        compiled = self._folder / run_folder.COMPILE_REPORT
+        show_activity(f"writing {run_folder.SCHEDULE_PICTURE}")
+        with self._optional(run_folder.SCHEDULE_PICTURE):  # also where a library for it fails
             draw_schedules(self._plan, picture)
             self._trackers.image("schedule", picture)
         if self._job.sweep_folder is None:  # a sweep has many short runs, and is looked at as a whole
-            with self._optional(files.CURVES_PICTURE):
-                best, curves = self._record.summary.get("best") or {}, self._folder / files.CURVES_PICTURE
+            with self._optional(run_folder.CURVES_PICTURE):
+                best = self._record.summary.get("best") or {}
+                curves = self._folder / run_folder.CURVES_PICTURE
                 draw_run(read_metrics(self._folder), best.get("metric"), curves)
                 if curves.exists():
                     show_picture(curves)
         if self._has_trained or not compiled.exists():
             write_json(compiled, self._plan.compilation.report().details())
-        write_json(self._folder / files.SCHEDULE_VALUES, schedule_points(self._plan))
+        write_json(self._folder / run_folder.SCHEDULE_VALUES, schedule_points(self._plan))
 
     @contextlib.contextmanager
     def _optional(self, file: str) -> Generator[None]:

@@ -31,7 +31,7 @@ def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run
 
     They may differ in the keys of `by`, and in those of a group of `by`.
 
-    The newest run is the one that logged last: of those without `debug`, if there are any, and of these the finished
+    The newest run has logged last: of those without `debug`, if there are any, and of these the finished
     ones, if there are any.
 
     The second result is a sentence that names the runs that are left out, and the keys in which they differ; "" if none

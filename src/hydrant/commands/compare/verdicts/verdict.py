@@ -136,9 +136,8 @@ class _Case:
         self.leader, self.rival, self.terms = leader, rival, terms
         self.versus = versus  # the rival minus the leader
         self.means, self.nums = (one.mean, two.mean), (one.num, two.num)
-        self.num_counted = (
-            num_comparisons * terms.num_looks**2
-        )  # comparisons for which the tests are corrected
+        # The comparisons for which the tests are corrected.
+        self.num_counted = num_comparisons * terms.num_looks**2
         self.corrected = statistics.corrected_for(self.num_counted)
         self.lead = corrected_lead(rival, leader, terms.metric, self.num_counted)
         self.names = short_name(leader), short_name(rival)

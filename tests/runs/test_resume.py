@@ -23,6 +23,7 @@ from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
+from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
@@ -185,16 +186,20 @@ def test_a_damaged_config_of_a_run_is_named(
     assert reason in str(refused.value)
 
 
-def test_a_run_of_an_earlier_version_lacks_keys_that_were_added_since(
+def test_a_run_of_an_earlier_version_has_other_keys_where_some_were_added_or_removed_since(
     checkpointed_run: tuple[dict[str, Any], Path],
 ) -> None:
     config, folder = checkpointed_run
     saved = yaml.safe_load((folder / "config.yaml").read_text())
     images = {"_target_": "hydrant.data.image_folder", "root": "."}
+    task = {"_target_": "hydrant.tasks.Distillation", "loss": "kl"}
     earlier = {key: value for key, value in saved.items() if key not in ("cudnn_benchmark", "memory_format")}
-    (folder / "config.yaml").write_text(yaml.safe_dump(earlier | {"data": images}))
-    here = config | {"data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
+    earlier |= {"data": images, "task": task | {"layers": [], "input_shape": [4]}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(earlier))
+    here = config | {"task": task, "data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
     assert changed_keys(here, RunFolder(folder)) == {}
+    tracker = {"_target_": "hydrant.trackers.WandbTracker", "mode": "offline"}
+    assert with_added_keys({"tracker": tracker | {"log_config": False}})["tracker"] == tracker
     assert changed_keys(
         here | {"memory_format": "channels_last", "resume_strict": False}, RunFolder(folder)
     ) == {"memory_format": ("auto", "channels_last")}

@@ -1,4 +1,4 @@
-"""Keys of a config that an earlier version lacked, from the tables in config_keys.yaml."""
+"""Keys of a config that an earlier version lacked, or alone had, from the tables in config_keys.yaml."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,14 +15,17 @@ def added_keys() -> Mapping[str, Mapping[str, Any]]:
 
 
 def with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved config with the keys that were added since, and the values that they had before they existed."""
+    """Return a saved config with the keys that were added since, as they were before, without those removed since."""
     return dict(added_keys()[""]) | _completed(config)
 
 
 def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
-    added = added_keys().get(str(node.get("_target_")), {})
-    return dict(added) | {
-        key: _completed(value) if isinstance(value, dict) else value for key, value in node.items()
+    target = str(node.get("_target_"))
+    kept = node.keys() - added_keys()["removed"].get(target, ())
+    return dict(added_keys().get(target, {})) | {
+        key: _completed(value) if isinstance(value, dict) else value
+        for key, value in node.items()
+        if key in kept
     }
 
 

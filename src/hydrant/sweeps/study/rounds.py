@@ -66,10 +66,8 @@ class Trials:
 
     def __post_init__(self) -> None:
         self._jobs = dict[tuple[str, ...], SweepJob | None]()
-        self._ended, self._runs = (
-            set[Path](),
-            dict[Path, RunFolder](),
-        )  # the runs as read since they last trained
+        self._ended = set[Path]()
+        self._runs = dict[Path, RunFolder]()  # as read since they last trained
         # The same for their configs: each round asks for all jobs.
         self._finished = dict[Path, tuple[SweepJob, bool]]()
 

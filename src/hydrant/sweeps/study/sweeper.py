@@ -72,10 +72,8 @@ class StudySweeper(GridSweeper):
         """
         protocol, first_jobs = self._protocol()
         self._check_first_jobs(protocol, first_jobs)
-        self.sweep.rules.may_fail, self.sweep.rules.has_best = (
-            True,
-            False,
-        )  # a contender may diverge; the test decides
+        self.sweep.rules.may_fail = True  # a contender may diverge
+        self.sweep.rules.has_best = False  # the test decides
         with exclusive(self.folder), self.sweep.active({}):
             earlier = study_record.read_earlier(self.folder)
             study_record.check_same_protocol(self.folder, earlier, protocol.to_json())

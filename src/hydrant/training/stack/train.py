@@ -171,9 +171,8 @@ def _begin_update(lane: Lane) -> tuple[Due, bool]:
 
 
 def _finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
-    stop = (
-        trainer.stop_signal() if update.stop is None else update.stop
-    )  # also if a checkpoint could not be saved
+    # Also if a checkpoint could not be saved.
+    stop = trainer.stop_signal() if update.stop is None else update.stop
     loop.finish_update(trainer, due, update._replace(stop=stop), is_last=is_last)
 
 

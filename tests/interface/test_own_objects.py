@@ -326,12 +326,18 @@ def test_an_exception_of_a_part_reaches_the_caller() -> None:
     assert hydrant.load_run("run").status == "failed"
 
 
-def test_a_part_of_the_users_in_a_model_that_a_function_makes_is_not_trained() -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_part_of_the_users_in_a_model_that_a_function_makes_is_not_trained(is_new: bool) -> None:
     part = nn.Linear(4, 6)
     before = part.weight.detach().clone()
+
+    def make() -> nn.Module:
+        layer = nn.Linear(4, 6) if is_new else part
+        layer.weight = part.weight
+        return nn.Sequential(layer, nn.Linear(6, 2))
+
     first, second = (
-        losses(train(name, "duration=2", model=lambda: nn.Sequential(part, nn.Linear(6, 2)), data=own_data()))
-        for name in ("first", "second")
+        losses(train(name, "duration=2", model=make, data=own_data())) for name in ("first", "second")
     )
     assert first == second
     assert torch.equal(part.weight, before)

@@ -13,10 +13,10 @@ from contextvars import ContextVar
 from functools import partial
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakSet
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
@@ -27,8 +27,8 @@ from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
 
-_known: WeakSet[nn.Module] = WeakSet()
-"""The modules that a passed class or function has made. What has one of them again is the user's."""
+_known: Any = WeakTensorKeyDictionary()
+"""The tensors of models that a passed class or function has made. What has one of them again is the user's."""
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def passed_model(*, type: str, structure: str) -> nn.Module:
     made = model if isinstance(model, nn.Module) else model()
     if made is model:
         return copy.deepcopy(made)
-    if any(module in _known for module in made.modules()):
+    if any(tensor in _known for tensor in (*made.parameters(), *made.buffers())):
         with contextlib.suppress(RuntimeError):  # torch's old weight_norm and prune allow no copy
             return copy.deepcopy(made)
     return made  # it was just made, so it needs no copy
@@ -137,7 +137,7 @@ def _model_node(passed: Any) -> dict[str, Any]:
             raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
     if not isinstance(model, nn.Module):
         raise ConfigError("model", needs=f"a torch.nn.Module, or what makes one, not a {_name(model)}")
-    _known.update(model.modules())
+    _known.update(dict.fromkeys((*model.parameters(), *model.buffers())))
     weights = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     shapes = {name: () if is_lazy(weight) else tuple(weight.shape) for name, weight in weights.items()}
     structure = _hash(repr(model), *(f"{name} {shape}" for name, shape in shapes.items()))

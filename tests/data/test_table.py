@@ -332,6 +332,7 @@ def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
         ("x,price\n1,3\n1,4\n", {}, ConfigError, "data.classes: .*2 whole numbers from 3 to 4; true makes"),
         ("x,price\n1,\n1,a\n", {"classes": False}, ConfigError, "data.target: 'a' in line 3 of .* is no number"),
         ("x,y,price\n1,2,a\n", {"target": ["price", "y"]}, ConfigError, "'a' in line 2 of .* is no number"),
+        ("x,y,price\n1,2,3\n", {"target": ["price", "y"], "classes": True}, ConfigError, ".price. has texts"),
         ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2, "categorical": ["x"]}, ConfigError,
          "3 different texts, such as 'a' .line 2 of .*, column 'x'"),
         ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 samples with .* leave none to train on"),

@@ -158,18 +158,17 @@ class Table:
         Raises:
             ConfigError: a cell is no number.
         """
-        column = self.columns[name]
+        column, is_number = self.columns[name], self.spelling.is_number
         if column.is_text:
-            row = next(
-                row for row, cell in enumerate(column.cells) if cell and not self.spelling.is_number(cell)
-            )
-            cell = column.cells[row]
-            comma = """data.decimal="','" reads a decimal comma, """ if "," in cell else ""
-            word = shell_line([f"data.missing_words={shown([cell])}"])
-            remedy = f"{remedy}{comma}{word} makes such cells missing; or correct the cell"
-            raise ConfigError(
-                key, f"{cell!r} in {self.place(row, name)} is no number that fits float32", remedy=remedy
-            )
+            row = next((n for n, cell in enumerate(column.cells) if cell and not is_number(cell)), None)
+            message = f"{name!r} has texts, as data.categorical or data.classes=true asks, but needs numbers"
+            if row is not None:
+                cell = column.cells[row]
+                comma = """data.decimal="','" reads a decimal comma, """ if "," in cell else ""
+                word = shell_line([f"data.missing_words={shown([cell])}"])
+                remedy = f"{remedy}{comma}{word} makes such cells missing; or correct the cell"
+                message = f"{cell!r} in {self.place(row, name)} is no number that fits float32"
+            raise ConfigError(key, message, remedy=remedy)
 
 
 def read_table(path: str, spelling: Spelling, key: str, texts: Collection[str] = ()) -> Table:

@@ -135,7 +135,7 @@ def test_memory_does_not_grow_with_the_texts(workdir: Path, monkeypatch: pytest.
         ("texts --out texts", "--out: texts exists"),
         ("texts --out out --val 1", "--val: needs a number above 0 and below 1, not 1.0"),
         ("texts/b.txt --out out --val 0.999999", "--val: 0.999999 leaves no text to train on"),
-        ("texts --out out --shard-size 0", "--shard-size: needs a whole number from 1 to"),
+        ("texts --out out --shard-size 0", "--shard-size: needs a whole number from 1 to 2147483647, not 0"),
         ("nowhere --out out", "nowhere does not exist"),
         ("texts --out out --suffixes .py", "texts has no files that end in .py"),
         ("texts --out out --encoding nothing", "--encoding: 'nothing' cannot be loaded"),

@@ -137,10 +137,9 @@ def _is_within(limits: Mapping[str, float], value: Any) -> bool:
 
 def _range_of(limits: Mapping[str, float], number: type, *, several: bool) -> str:
     numbers = describe(number, several=several)
-    low = f"{limits['ge']:g}" if "ge" in limits else f"above {limits['gt']:g}" if "gt" in limits else ""
-    high = (
-        f"below {limits['lt']:g}" if "lt" in limits else f"at most {limits['le']:g}" if "le" in limits else ""
-    )
+    texts = {name: f"{limit:.12g}" for name, limit in limits.items()}
+    low = texts.get("ge") or (f"above {texts['gt']}" if "gt" in texts else "")
+    high = f"below {texts['lt']}" if "lt" in texts else f"at most {texts['le']}" if "le" in texts else ""
     if "ge" in limits and not high:
         return f"{numbers} of {low} or more"
     if "ge" in limits:

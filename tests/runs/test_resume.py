@@ -22,8 +22,9 @@ from hydrant import cli
 from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, RecordError
-from hydrant.runs.config_keys import with_added_keys
+from hydrant.runs.config_keys import flat_with_added_keys, with_added_keys
 from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
@@ -200,6 +201,8 @@ def test_a_run_of_an_earlier_version_has_other_keys_where_some_were_added_or_rem
     assert changed_keys(here, RunFolder(folder)) == {}
     tracker = {"_target_": "hydrant.trackers.WandbTracker", "mode": "offline"}
     assert with_added_keys({"tracker": tracker | {"log_config": False}})["tracker"] == tracker
+    flat = flat_with_added_keys(flatten({"task": task | {"layers": [], "input_shape": [4]}}))
+    assert flat == flat_with_added_keys(flatten({"task": task}))
     assert changed_keys(
         here | {"memory_format": "channels_last", "resume_strict": False}, RunFolder(folder)
     ) == {"memory_format": ("auto", "channels_last")}

@@ -31,9 +31,10 @@ def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same for a config of dotted keys, as `flatten` returns it."""
-    added = dict(added_keys()[""])
+    added, removed = dict(added_keys()[""]), set[str]()
     for key, target in config.items():
         group, _, name = key.rpartition(".")
         if name == "_target_":
             added |= {f"{group}.{name}": value for name, value in added_keys().get(str(target), {}).items()}
-    return added | dict(config)
+            removed |= {f"{group}.{name}" for name in added_keys()["removed"].get(str(target), ())}
+    return {key: value for key, value in (added | dict(config)).items() if key not in removed}

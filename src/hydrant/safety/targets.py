@@ -216,6 +216,10 @@ def import_targets(config: Mapping[str, Any]) -> None:
             importlib.import_module(name)
 
 
+_MOVED = dict(AlternatingFlip="airbench", Lookahead="airbench", GradientNoise="papers", Sharpness="papers")
+"""Classes of earlier versions that configs may name, and the folder in examples/ that has them now."""
+
+
 def locate(path: str, key: str) -> Any:
     """Import and return the callable that a dotted path names.
 
@@ -235,7 +239,8 @@ def locate(path: str, key: str) -> Any:
             target = _import(f"{name}.{part}", key)
         if target is None:
             close = nearest(part, dir(owner))
-            remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "is it spelt right?"
+            otherwise = f"it is in examples/{_MOVED[part]} now" if part in _MOVED else "is it spelt right?"
+            remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
             raise ConfigError(key, f"{name} has no {part!r}", remedy=remedy)
     if not callable(target):
         raise ConfigError(key, f"{path} is a {type(target).__name__}, not a class or a function")

@@ -257,10 +257,6 @@ class Decay(StatefulSchedulerBase):
     def get_updated_values(self, num_updates):
         return self.base_lr_values[0] + self.growth * num_updates
 
-class OwnEvery(Decay):
-    def __init__(self, optimizer, every=3):
-        super().__init__(optimizer, 0.1)
-
 class OfGradients(SchedulerBase):
     def get_updated_values(self, num_updates):
         return [group["params"][0].grad.norm() for group in self.optimizer.param_groups]
@@ -329,8 +325,6 @@ def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Tr
           "~scheduler.gamma"), "scheduler._target_: waits for a metric; use the option plateau instead"),
         (("scheduler._target_=user_schedulers.OfGradients", "~scheduler.milestones", "~scheduler.gamma"),
          "scheduler._target_: reads weights or gradients, but schedules are computed before training"),
-        (("scheduler._target_=user_schedulers.OwnEvery", "~scheduler.milestones", "~scheduler.gamma"),
-         "scheduler.every: user_schedulers.OwnEvery has an argument of this name"),
         (("scheduler.every=0",), "scheduler.every: 0 is less than one update; give 1 or more"),
         (("optimizer=lbfgs",), "schedules.weight_decay: user_schedulers.Decay refuses it: KeyError: 'weight_decay'"),
     ],

@@ -114,7 +114,7 @@ def test_rows_and_epochs_count_the_samples_of_every_update(train: Train) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("global_batch_size={0: 32, 3: 0}",), "global_batch_size.3: needs a number above 0, not 0"),
+        (("global_batch_size={0: 32, 3: 0}",), "global_batch_size: needs a whole number of 1 or more"),
         (("global_batch_size={0: 32, 3: 1e3}",), "global_batch_size: needs a whole number"),
         (("global_batch_size={0: 32, x: 64}",), "global_batch_size: 'x' is not a duration"),
         (("global_batch_size={2: 32, 3: 64}",), "global_batch_size: 32 cannot begin at '2'"),

@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.command_line import is_override
 from hydrant.errors import ConfigError, JobFailed, RecordError, quoted
 from hydrant.files.atomic_write import write_json
 from hydrant.files.read_file import read_json, read_yaml
@@ -205,6 +204,8 @@ def named_run(command: str, words: Sequence[str]) -> str:
     Raises:
         ConfigError: there is no such word.
     """
+    from hydrant.config.command_line import is_override  # late, because it imports Hydra
+
     if words and not is_override(words[0]):
         return words[0]
     known = newest_folders(f"hydrant {command} outputs/first", with_sweeps=False)

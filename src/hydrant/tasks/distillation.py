@@ -25,9 +25,9 @@ class Distillation(Task):
     Args:
         model: the student, `inputs (B, ...) -> logits (B, num_classes)`.
         teacher: the same; runs in evaluation mode without gradients.
-        loss: `kl`: the Kullback-Leibler divergence of the class probabilities at `temperature`, times
-            `temperature ** 2` (section 2 of the paper); `mse`: the mean squared difference of the logits (Ba & Caruana,
-            2014).
+        loss: `kl`: of the probabilities; `mse`: of the logits. The Kullback-Leibler divergence is that of the class
+            probabilities at `temperature`, times `temperature ** 2` (section 2 of the paper). The mean squared
+            difference is that of Ba & Caruana, 2014.
         temperature: divisor of the logits for `kl`, above 0.
         share: weight of the distillation loss, 0..1.
         metrics: torchmetrics by name, for evaluation. They get the student's logits.

@@ -158,8 +158,11 @@ def check_batch_sizes(saved: SavedCheckpoint, earlier: Any, clock: Clock) -> Non
     made = [n for n in sorted({*sizes.starts, *before.starts}) if n < num_updates]
     if all(sizes.value(n) == before.value(n) for n in made):
         return
+    later = [n for n in sizes.starts if n >= num_updates]
+    needed = {n: before.value(n) for n in before.starts if n < num_updates}
+    needed |= {n: sizes.value(n) for n in (num_updates, *later)}
     raise ConfigError(
         "global_batch_size",
         f"the {num_updates:,} updates of this run had other sizes, and epochs are counted by the sizes of all updates",
-        remedy=f"keep {shown(earlier)} for them, and give another size from update {num_updates} on",
+        remedy=f"keep them: 'global_batch_size={{{', '.join(f'{n}: {size}' for n, size in needed.items())}}}'",
     )

@@ -117,7 +117,9 @@ def test_preview_counts_the_flops_of_the_model(capsys: pytest.CaptureFixture[str
 def test_a_closed_pipe_is_no_error() -> None:
     hydrant = Path(sys.executable).with_name("hydrant")
     with subprocess.Popen(
-        [hydrant, "preview", "--json", "duration=50000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [hydrant, "preview", "--json", "--points=all", "duration=50000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -291,8 +291,8 @@ class WithExtraState(OwnModel):
         *slow(
             (
                 {"task": partial(Classification, label_smoothing=2.0, metrics={})},
-                "task.label_smoothing",
-                "from 0 to 1",
+                "task",
+                "label_smoothing must be between 0.0 and 1.0",
             )
         ),
     ],

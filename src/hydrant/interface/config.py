@@ -19,6 +19,7 @@ from hydrant.files.plain_values import check_value
 from hydrant.interface.arguments import known_arguments
 from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.log_setup import process_settings
+from hydrant.terminal.console import relative
 
 
 class Config(Mapping[str, Any]):
@@ -70,7 +71,7 @@ class Config(Mapping[str, Any]):
         begin_run()
         job = job_of(composed, place(composed, folder=folder))
         path = job.folder if folder is None else Path(folder)
-        return replace(job, folder=path, call=f"hydrant.train(config, folder={str(path)!r})")
+        return replace(job, folder=path, call=f"hydrant.train(config, folder={relative(path)!r})")
 
 
 @known_arguments

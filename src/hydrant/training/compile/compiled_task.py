@@ -35,14 +35,13 @@ def parts_to_compile(task: nn.Module, scope: Scope) -> list[tuple[nn.Module, str
     Raises:
         ConfigError: the task has no such part.
     """
-    model = cast("nn.Module", task.model)
-    models = list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
-    blocks = [block for each in models for block in repeated_blocks(each)]
-    obstacle, parts = "", [task]
+    if scope == "task":
+        return [(task, "forward")]
+    model, obstacle = cast("nn.Module", task.model), ""
+    parts = list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
     if scope == "blocks":
-        obstacle, parts = "" if blocks else "this model has no repeated blocks", blocks
-    elif scope != "task":
-        parts = models
+        parts = [block for part in parts for block in repeated_blocks(part)]
+        obstacle = "" if parts else "this model has no repeated blocks"
     if scope == "model_and_loss" and not hasattr(task, "assess"):
         obstacle = f"{type(task).__name__} computes its loss without a method `assess`"
     if obstacle:

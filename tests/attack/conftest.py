@@ -1,4 +1,4 @@
-"""Every attack runs twice: a fortieth of its trials in the default tests, all of them in the slow ones."""
+"""Every attack runs twice: a hundredth of its trials in the default tests, all of them in the slow ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attacks import Trials
 
 
 @pytest.fixture(
-    params=[pytest.param(0.025, id="fortieth"), pytest.param(1.0, id="whole", marks=pytest.mark.slow)]
+    params=[pytest.param(0.01, id="hundredth"), pytest.param(1.0, id="whole", marks=pytest.mark.slow)]
 )
 def trials(
     request: pytest.FixtureRequest, record_property: Callable[[str, object], None]

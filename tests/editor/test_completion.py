@@ -23,6 +23,7 @@ def hydras_completions(config: DictConfig, node: str) -> list[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_keys_of_every_option_are_those_of_hydra() -> None:
     options = group_options()
     groups = [name.removesuffix(".") for name in completions([""]) if name.removesuffix(".") in options]

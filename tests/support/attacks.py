@@ -10,7 +10,7 @@ Case = TypeVar("Case")
 
 
 class Trials:
-    """Chooses the cases that a test tries and counts them: all of them, or a fortieth in the default tests."""
+    """Chooses the cases that a test tries and counts them: all of them, or a hundredth in the default tests."""
 
     def __init__(self, share: float) -> None:
         self.share = share

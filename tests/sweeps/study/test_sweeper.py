@@ -242,6 +242,7 @@ def test_a_study_killed_at_any_moment_ends_with_the_same_answer(done: Done, stud
     assert record()["cost"]["num_starts"] == 3
 
 
+@pytest.mark.slow
 def test_the_command_in_the_answer_continues_with_the_budget_that_decides(study: Study) -> None:
     seen = list[tuple[bool, int, float]]()
 

@@ -23,6 +23,7 @@ def saved_size(folder: Path) -> object:
     return yaml.safe_load((folder / "config.yaml").read_text())["micro_batch_size"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("limited_model")
 def test_auto_equals_a_run_with_the_largest_divisor_that_fits(
     train: Train, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ class RunningRanks:
             except OSError:
                 continue
             if b"hydrant.runs.rank_main" in words and self._is_child(int(entry.name)):
+                assert {b"WORLD_SIZE=2", b"LOCAL_WORLD_SIZE=2"} <= {*variables}
                 pids[int(next(v for v in variables if v.startswith(b"RANK="))[5:])] = int(entry.name)
         return pids
 

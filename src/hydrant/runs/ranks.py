@@ -120,6 +120,7 @@ def _started(job: Job, folder: Path) -> Generator[_Ranks]:
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # as by torch's elastic agent: no rank serves it
         "TORCHELASTIC_RUN_ID": folder.name,
         "WORLD_SIZE": str(num_ranks),
+        "LOCAL_WORLD_SIZE": str(num_ranks),  # as by torchrun, for code of the user
     }
     ranks, text = _Ranks(), json.dumps(job.to_json())
     try:

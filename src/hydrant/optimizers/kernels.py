@@ -149,20 +149,22 @@ def step_fused(optimizer: Optimizer) -> bool:
     """Make a step by the kernels alone. Return False, without a change, if the optimizer's own step is needed.
 
     It is needed for another optimizer or device, for a group of several dtypes, and as long as a weight has no gradient
-    or no state. Tested with torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on the CPU.
+    or no state, or the states are in another order than the weights: to look up each would take a call of Python.
+    Tested with torch 2.11 and 2.15 to give the bits of `Optimizer.step`, and only on the CPU.
     """
-    if not has_fused_call(optimizer):
+    if type(optimizer) not in _CALLS:
         return False
-    calls = list[tuple[partial[None], list[Tensor], _States]]()
+    calls, entries = list[tuple[partial[None], list[Tensor], _States]](), iter(optimizer.state.items())
     for group in optimizer.param_groups:
         weights: list[Tensor] = group["params"]
         if not weights:
             continue
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        is_one_kind = all(weight.is_cpu for weight in weights) and len({w.dtype for w in weights}) == 1
-        if not is_one_kind or len(gradients) < len(weights):
+        dtype, states = weights[0].dtype, [dict[str, Tensor]()] * len(weights)
+        gradients = [w.grad for w in weights if w.grad is not None and w.is_cpu and w.dtype == dtype]
+        if optimizer.state:
+            states = [state for w, (key, state) in zip(weights, entries, strict=False) if key is w]
+        if not group.get("fused") or min(len(gradients), len(states)) < len(weights):
             return False
-        states = [optimizer.state.get(weight, {}) for weight in weights]
         try:
             calls.append((_CALLS[type(optimizer)](group, weights, states), gradients, states))
         except KeyError:  # such as a momentum that was 0 before

@@ -42,11 +42,7 @@ class ScheduledField:
 
     def write(self, update: int) -> None:
         group = self.optimizer.param_groups[self.group_idx]  # loading a state replaces the dicts
-        value, current = self.value(update), get_field(group, self.name)
-        if isinstance(current, Tensor):  # in place, because a compiled update keeps the tensor
-            current.fill_(value)
-        else:
-            set_field(group, self.name, value)
+        set_field(group, self.name, self.value(update), keeps_tensor=True)
 
 
 class FieldSchedules:
@@ -177,14 +173,20 @@ def get_field(group: Mapping[str, Any], field: str) -> Any:
     return group[name][int(position)] if position else group[name]
 
 
-def set_field(group: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field of a param group, such as `lr` or `betas.0`."""
+def set_field(group: dict[str, Any], field: str, value: Any, *, keeps_tensor: bool = False) -> None:
+    """Set a field of a param group, such as `lr` or `betas.0`.
+
+    With `keeps_tensor`, a number is written into the tensor that the field is, because a compiled update keeps it.
+    """
     name, _, position = field.partition(".")
+    items: Any = list(group[name]) if position else group
+    key = int(position) if position else name
+    if keeps_tensor and isinstance(items[key], Tensor):
+        items[key].fill_(value)
+    else:
+        items[key] = value
     if position:
-        items = list(group[name])
-        items[int(position)] = value
-        value = tuple(items)
-    group[name] = value
+        group[name] = tuple(items)
 
 
 def config_prefix(optimizer: str) -> str:

@@ -155,10 +155,8 @@ def step_fused(optimizer: Optimizer) -> bool:
     if type(optimizer) not in _CALLS:
         return False
     calls, entries = list[tuple[partial[None], list[Tensor], _States]](), iter(optimizer.state.items())
-    for group in optimizer.param_groups:
+    for group in [group for group in optimizer.param_groups if group["params"]]:
         weights: list[Tensor] = group["params"]
-        if not weights:
-            continue
         dtype, states = weights[0].dtype, [dict[str, Tensor]()] * len(weights)
         gradients = [w.grad for w in weights if w.grad is not None and w.is_cpu and w.dtype == dtype]
         if optimizer.state:

@@ -22,7 +22,7 @@ from hydrant.config.groups import PASSED_PREFIX, is_passed, not_passed
 from hydrant.config.metric_keys import declared_metric
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.data import Data
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, place, typed_line
 from hydrant.tasks import Task
 
 _passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
@@ -86,7 +86,7 @@ def passed_task(
         ConfigError: none was passed, or it makes something else.
     """
     del arguments, best_metric
-    task = _object("task", type)(model)
+    task = _call("task", _object("task", type), "with the model alone", "pass functools.partial(...)", model)
     if not isinstance(task, Task):
         raise ConfigError("task", f"{type} returns a {_name(task)}; it must return a hydrant.tasks.Task")
     return task
@@ -130,11 +130,7 @@ def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _model_node(passed: Any) -> dict[str, Any]:
     model = passed
     if callable(passed) and not isinstance(passed, nn.Module):
-        try:
-            model = passed()
-        except TypeError as error:
-            message = f"{class_path(passed)} is called without arguments: {error}"
-            raise ConfigError("model", message, remedy="pass lambda: Net(width=64)") from error
+        model = _call("model", passed, "without arguments", "pass lambda: Net(width=64)")
     if not isinstance(model, nn.Module):
         raise ConfigError("model", needs=f"a torch.nn.Module, or what makes one, not a {_name(model)}")
     _known.update(dict.fromkeys((*model.parameters(), *model.buffers())))
@@ -170,6 +166,16 @@ def _task_node(task: Any) -> dict[str, Any]:
     if isinstance(task, partial):
         node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
     return node | declared_metric(made_by)
+
+
+def _call(group: str, function: Any, how: str, remedy: str, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except TypeError as error:
+        is_inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        text = f"{typed_line(error)} (at {place(error)})" if is_inside else str(error)
+        message = f"{class_path(function)} is called {how}: {text}"
+        raise ConfigError(group, message, remedy="" if is_inside else remedy) from error
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, dataset_source
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification, Supervised, Task
-from hydrant.training.passed_objects import nodes_of
+from hydrant.training.passed_objects import nodes_of, passed_task, passing
 from hydrant.training.prepare.rehearsal import dry_forward
 
 
@@ -124,9 +125,8 @@ def test_a_loss_for_other_shapes_is_explained_unless_torch_broadcasts_them() -> 
 
 
 def test_a_task_that_needs_more_than_the_model_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^task: .*Supervised is called with the model alone: .*'loss'; pass functools"
-    ):
-        nodes_of({"task": Supervised})
+    words = r"^task: .*Supervised is called with the model alone: .*'loss'; pass functools"
+    with pytest.raises(ConfigError, match=words), passing({"task": partial(Supervised, metrics={})}):
+        passed_task(nn.Linear(4, 2), type="Supervised")
     with pytest.raises(ConfigError, match=r"not a CrossEntropyLoss; for a loss, pass functools.partial\("):
         nodes_of({"task": nn.CrossEntropyLoss()})

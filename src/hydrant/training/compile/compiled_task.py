@@ -46,10 +46,8 @@ def parts_to_compile(task: nn.Module, scope: Scope) -> list[tuple[nn.Module, str
         obstacle = f"{type(task).__name__} computes its loss without a method `assess`"
     if obstacle:
         raise ConfigError("compile.scope", obstacle, remedy="use compile.scope=task")
-    return [
-        *((part, "forward") for part in parts),
-        *([(task, "assess")] if scope == "model_and_loss" else []),
-    ]
+    loss = [(task, "assess")] if scope == "model_and_loss" else []
+    return [*((part, "forward") for part in parts), *loss]
 
 
 def compile_in_place(owner: nn.Module, method: str, compiled: Callable[[Function], Function]) -> None:

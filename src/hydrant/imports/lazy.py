@@ -34,11 +34,17 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
 
 @contextlib.contextmanager
 def paused_gc() -> Generator[None]:
-    """Pause the garbage collector, which would scan the half million objects of an import of torch again and again."""
+    """Pause the garbage collector, which would scan the half million objects of an import of torch again and again.
+
+    Then they belong to its oldest generation, which it scans least often.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # else these are not all that `unfreeze` gives back
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

@@ -216,6 +216,7 @@ def end_command(status: int) -> NoReturn:
     """
     if _returns_to_a_caller() or any(os.environ.get(name) for name in _INJECTED):
         sys.exit(status)
+    gc.disable()  # a last collection would scan the objects of all imports for nothing
     threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for those that are no daemons
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     _flush_files()

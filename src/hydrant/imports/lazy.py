@@ -38,12 +38,13 @@ def paused_gc() -> Generator[None]:
 
     Then they belong to its oldest generation, which it scans least often.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, num_modules = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # else these are not all that `unfreeze` gives back
+        # Counting what is frozen takes as long as a scan. Other frozen objects would be given back too.
+        if len(sys.modules) > num_modules and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
         if was_enabled:

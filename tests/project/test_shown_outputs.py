@@ -138,7 +138,7 @@ def test_the_kills_of_runs_are_as_many_as_the_page_says() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "kill_runs"))
     text = (ROOT / "docs" / "internals" / "reliability.md").read_text()
     [kills] = re.findall(r"^uv run scripts/kill_runs --kills (\d+) --updates 500 ", text, re.MULTILINE)
-    assert re.findall(r"(\d+) kills, and each of the (\d+) runs", text) == [(kills, str(len(script["GRID"])))]
+    assert re.findall(r"after (\d+) kills of (\d+) runs", text) == [(kills, str(len(script["GRID"])))]
 
 
 def table_rows(page: str) -> dict[str, list[str]]:

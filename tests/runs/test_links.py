@@ -30,20 +30,20 @@ def test_runs_behind_links_are_known_by_one_name(
     places: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are trained once, resumed and compared from either side."""
-    told = list[str]()
+    outputs = list[str]()
     for folder in (places[1], places[0]):
         monkeypatch.chdir(folder)
         assert cli.main(["train", *TINY, "name=one"]) == 0
         assert cli.main(["train", "--multirun", *TINY, "hydra/launcher=basic", "name=two", "seed=0,1"]) == 0
         assert cli.main(["status", "multirun/two"]) == 0
         output = capsys.readouterr()
-        told.append(output.out + output.err)
-        assert "run folder  outputs/one" in told[0]
-        assert "\nmultirun/two: 2 runs: 2 finished\n" in told[-1]
-        assert "results     multirun/two/sweep.csv" in told[-1]
-    assert str(places[0]) not in told[0]
-    assert "already finished: outputs/one, 4 updates" in told[1]
-    assert told[1].count("already finished: multirun/two/seed-") == 2
+        outputs.append(output.out + output.err)
+        assert "run folder  outputs/one" in outputs[0]
+        assert "\nmultirun/two: 2 runs: 2 finished\n" in outputs[-1]
+        assert "results     multirun/two/sweep.csv" in outputs[-1]
+    assert str(places[0]) not in outputs[0]
+    assert "already finished: outputs/one, 4 updates" in outputs[1]
+    assert outputs[1].count("already finished: multirun/two/seed-") == 2
     runs = ["outputs", "multirun", *(str(place / "multirun" / "two") for place in places)]
     assert cli.main(["compare", *runs, "--json", "--details"]) == 0
     names = [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]]

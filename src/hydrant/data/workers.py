@@ -36,7 +36,7 @@ _DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long befor
 def start_method() -> str:
     """Return the start method of worker processes.
 
-    It is the one that the program has set for multiprocessing. If it has set none, it is fork on Linux.
+    The program may set it for multiprocessing. Otherwise it is fork on Linux.
 
     Linux forks by default up to Python 3.13. From 3.14 on, the default is a fork server, whose processes import torch
     again, and to which the data set must be pickled. A worker computes on one thread of the CPU, and so may be forked.

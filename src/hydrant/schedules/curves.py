@@ -1,4 +1,4 @@
-"""Curves without cycles, schedules made of others, and the one that depends on metrics."""
+"""Curves without cycles, schedules made of others, and `plateau`, which depends on metrics."""
 
 import bisect
 import itertools

@@ -89,7 +89,7 @@ def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | s
 
 
 def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first config, and the one that differs from it in the most keys."""
+    """Return the first config, and the config that differs from it in the most keys."""
     first = flatten(configs[0])
     rest = [flatten(config) for config in configs[1:]]
     counts = [sum(other.get(key) != value for key, value in first.items()) for other in rest]

@@ -55,7 +55,7 @@ def queued_in(sweep: Path) -> list[str]:
 
 
 def cancel(folder: Path) -> list[str]:
-    """Let SLURM cancel the jobs that a sweep has submitted, or the one that trains a run of it; return their ids.
+    """Let SLURM cancel the jobs of a sweep, or the job that trains a run of it; return their ids.
 
     It sends SIGTERM, by which they save, and ends them half a minute later.
 

@@ -247,7 +247,7 @@ def _shown_so_far(rival: Comparison, standing: Standing, rule: Rule) -> str:
 def _leader_and_rival(
     standing: Standing, results: Results, rule: Rule
 ) -> tuple[str | None, Comparison | None]:
-    """Return the best contender, and its comparison with the one that is the hardest to beat; None if there is none."""
+    """Return the best contender, and its comparison with its closest rival. Each is None if there is none."""
     means = {name: _mean(results[name], standing.num_seeds) for name in results}
     leader = _best({name: means[name] for name in standing.active}, rule)
     if leader is None and len(standing.active) == 1:

@@ -48,8 +48,8 @@ class Watchdog:
     """A context with a thread that watches the progress of the loop. Off for a single rank.
 
     After `timeout_seconds` without progress, every rank writes its position to the store. The rank that is behind is
-    passed to `report` with the stacks of all ranks, and every rank ends with exit status 1. A rank that writes no
-    position is the one that hangs, and the ranks on its machine kill it.
+    passed to `report` with the stacks of all ranks, and every rank ends with exit status 1. A rank that hangs
+    writes no position; the ranks on its machine kill it.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class Diagnostics:
 
     - `update_ratio/<layer>`: the 2-norm of the update over that of the weights before it. 1e-3 is usual.
     - `weight_rms/<layer>`, `gradient_rms/<layer>`: root mean squares; of the gradient after clipping.
-    - `gradient_cosine/<layer>`: the cosine of the angle between this gradient and the gradient that was logged before it.
+    - `gradient_cosine/<layer>`: the cosine of the angle between this gradient and the last logged one.
       Near 1 the gradients agree, so a larger lr may do; below 0 the updates go back and forth.
 
     It copies the weights during an update that is logged, and keeps a copy of the gradients until the next such update,

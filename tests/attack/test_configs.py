@@ -1,7 +1,5 @@
 """Any command line and any config file is either a config that runs or a one-line error: no traceback and no hang."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -60,6 +58,8 @@ def _preparing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hydrant.runs.execute.execute", execute)
     monkeypatch.setattr(GridSweeper, "_find_faults", lambda self, jobs: [])
     monkeypatch.setattr(GridSweeper, "_launch", lambda self, jobs: None)
+    # The server would stay in the folder of its case, which is removed: there, Intel's MKL ends a process.
+    monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
 
 
 @pytest.mark.usefixtures("_preparing")

@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import ROOT, child_environment
-from hydrant.commands.bench import CellResult, measure_cells, with_baselines
+from hydrant.extensions.bench.command import CellResult, measure_cells, with_baselines
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 

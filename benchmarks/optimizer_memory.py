@@ -24,7 +24,7 @@ from benchmarks.statistics import paired
 from benchmarks.turns import in_turn, short
 from hydrant.optimizers.scheduled_fields import ScheduledField
 from hydrant.training.compile.compiled_step import compile_step
-from hydrant.training.profiling.costs import synchronize
+from hydrant.training.costs import synchronize
 
 BYTES = 28
 STEPS = ("compiled", "fused", "foreach")

@@ -18,8 +18,8 @@ from hydrant.config.compose import compose
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.prepare.micro_batch import scratch_trainer
-from hydrant.training.profiling.costs import synchronize
-from hydrant.training.stack.stack import Stack
+from hydrant.training.costs import synchronize
+from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.trainer import Trainer
 
 

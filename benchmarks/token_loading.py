@@ -26,7 +26,8 @@ from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import in_turn
 from hydrant.clock import Steps
-from hydrant.data import StreamSpec, TokenData, tokens
+from hydrant.data import StreamSpec
+from hydrant.extensions.language import TokenData, tokens
 
 VOCAB_SIZE = 50257
 SHAPES = {"64 x 1,024": (64, 1024), "32 x 256": (32, 256)}

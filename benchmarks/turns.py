@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from benchmarks.figures import Profile
-from hydrant.training.profiling.costs import synchronize
+from hydrant.training.costs import synchronize
 
 T = TypeVar("T")
 

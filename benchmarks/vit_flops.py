@@ -20,7 +20,7 @@ from benchmarks.report import Cell
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import hydrant, profile, race
 from benchmarks.vits import FAST, size
-from hydrant.training.profiling.costs import peak_flops
+from hydrant.training.costs import peak_flops
 
 PRODUCT = "a matrix product"
 

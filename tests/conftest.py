@@ -30,9 +30,9 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli
 from hydrant.config import compose
-from hydrant.training import plotting
+from hydrant.extensions.pictures import plotting
 
-pytest_plugins = ["answers", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
+pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
 # Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
 # device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.
@@ -162,7 +162,7 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
         path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
 
     draws = request.node.get_closest_marker("figures") is not None
-    if draws and (files := sys.modules.get("hydrant.runs.pictures")):
+    if draws and (files := sys.modules.get("hydrant.extensions.pictures.runs")):
         files._picture.cache_clear()
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
         if not draws:

@@ -18,7 +18,7 @@ from run_folders import rows, summary
 
 from hydrant import cli
 from hydrant.commands.help import flags_of
-from hydrant.commands.registry import COMMANDS, RETIRED
+from hydrant.commands.registry import RETIRED, commands
 from hydrant.config.command_line import Flags
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
@@ -170,7 +170,7 @@ def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.Capt
 def test_a_retired_command_names_what_takes_its_place(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command not in COMMANDS
+    assert command not in commands()
     for words in ([command, "optimizer=sgd"], ["help", command]):
         assert cli.main(words) == 2
         assert capsys.readouterr().err == f"error: the command {command} is retired: {RETIRED[command]}\n"
@@ -211,7 +211,7 @@ def test_the_help_of_a_command_lists_the_groups_that_it_reads(command: str, has:
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *commands()])
 def test_help_fits_into_the_terminal(
     command: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,7 +224,7 @@ def test_help_fits_into_the_terminal(
     ] == []  # one word may be longer than 40
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "train"])
+@pytest.mark.parametrize("command", [name for name in commands() if name != "train"])
 def test_help_explains_every_flag(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And tells no other. Those of `train` are Hydra's; docs/reference/hydra.md has them all."""
     flags = set[str]()

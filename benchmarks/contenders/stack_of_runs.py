@@ -12,7 +12,7 @@ import torch
 
 import hydrant
 from hydrant.runs.job import Job
-from hydrant.runs.stack import execute_stack
+from hydrant.extensions.stacked.runs import execute_stack
 
 WORDS = ("tracker=local", "duration=1", "eval_every=null")
 

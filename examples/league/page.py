@@ -13,7 +13,7 @@ from examples.league import studies
 from examples.league.pictures import LOSSES, RATES
 from examples.league.results import BASELINE, TOLERANCE, Standing, load, model_of, noise, standings
 from examples.league.sweeps import MODELS, fresh_words, tuning_words
-from hydrant.commands.compare.statistics import seeds_needed
+from hydrant.extensions.compare.statistics import seeds_needed
 
 PAGE = Path(__file__).with_name("RESULTS.md")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.league.sweeps import MODELS, Model, Row, best_rates, read
-from hydrant.commands.compare.statistics import (
+from hydrant.extensions.compare.statistics import (
     Basin,
     Difference,
     Estimate,

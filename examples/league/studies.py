@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from examples.league.sweeps import MODELS, Model
-from hydrant.sweeps.study.answer import RESULT
-from hydrant.sweeps.study.ranges import Budget
-from hydrant.sweeps.study.record import by_rank
-from hydrant.sweeps.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
+from hydrant.extensions.study.answer import RESULT
+from hydrant.extensions.study.ranges import Budget
+from hydrant.extensions.study.record import by_rank
+from hydrant.extensions.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
 from hydrant.terminal.text import shell_line
 
 FILE = Path(__file__).with_name("studies.json")

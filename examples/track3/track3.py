@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import widened
 from hydrant.errors import ConfigError
-from hydrant.models.gpt import Attention, Block, FeedForward, RMSNorm
+from hydrant.extensions.language.gpt import Attention, Block, FeedForward, RMSNorm
 
 _SOFTCAP = 15.0
 _ATTENTION_SCALE = 0.12

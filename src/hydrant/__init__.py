@@ -10,12 +10,12 @@ from hydrant.imports.lazy import lazy_exports
 if TYPE_CHECKING:
     from hydrant.errors import ConfigError as ConfigError
     from hydrant.errors import HydrantError as HydrantError
-    from hydrant.interface.compare import Comparison as Comparison
-    from hydrant.interface.compare import compare as compare
-    from hydrant.interface.compare import load_runs as load_runs
+    from hydrant.extensions.compare.interface import Comparison as Comparison
+    from hydrant.extensions.compare.interface import compare as compare
+    from hydrant.extensions.compare.interface import load_runs as load_runs
+    from hydrant.extensions.predict.interface import Predictions as Predictions
     from hydrant.interface.config import Config as Config
     from hydrant.interface.config import compose as compose
-    from hydrant.interface.predictions import Predictions as Predictions
     from hydrant.interface.run import Run as Run
     from hydrant.interface.run import load_run as load_run
     from hydrant.interface.train import train as train

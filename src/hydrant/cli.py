@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
-from hydrant.commands.registry import COMMANDS, RETIRED
+from hydrant.commands.registry import RETIRED, commands
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, is_in_user_code, log, typed_line
 from hydrant.imports.lazy import paused_gc
 from hydrant.runs.log_setup import end_command, process_settings
@@ -64,7 +64,7 @@ def _run(arguments: list[str]) -> int:
         # By pathlib, before Python 3.13.
         if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
             return _report(ConfigError("", f"{link} is a link to itself"))
-        runs_own_code = arguments[0] in COMMANDS and COMMANDS[arguments[0]].runs_own_code
+        runs_own_code = arguments[0] in commands() and commands()[arguments[0]].runs_own_code
         is_own = not (runs_own_code and is_in_user_code(error))
         if is_own and isinstance(error, PermissionError) and isinstance(error.filename, str):
             log.debug("%s may not read a path", arguments[0], exc_info=error)
@@ -93,8 +93,8 @@ def _call(command: str, *arguments: str) -> int:
         raise ConfigError("", f"{command!r} comes after a command", about=command, remedy=remedy)
     if command in RETIRED:
         raise ConfigError("", f"the command {command} is retired: {RETIRED[command]}")
-    if (known := COMMANDS.get(command)) is None:
-        raise unknown_name("", "command", command, COMMANDS)
+    if (known := commands().get(command)) is None:
+        raise unknown_name("", "command", command, commands())
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
@@ -104,7 +104,7 @@ def _call(command: str, *arguments: str) -> int:
     with paused_gc():
         from hydrant.runs.log_setup import preserve_loggers
 
-        function = pkgutil.resolve_name(f"hydrant.commands.{command}:main")
+        function = pkgutil.resolve_name(known.function)
     with preserve_loggers():
         status = function(list(arguments))
     return status if known.writes else status or console.answer_status()
@@ -137,15 +137,15 @@ def _report(error: HydrantError) -> int:
 
 def _complete(arguments: list[str]) -> int:
     """Complete the last word of the line for a shell, or print what installs this in a shell."""
-    from hydrant.editor.completion import SCRIPTS, completions, script_of
+    from hydrant.commands.completion import SCRIPTS, completions, script_of
 
     if scripts := [word for word in arguments if word in SCRIPTS]:
         return _print(script_of(scripts[0]))
     if (line := os.environ.get("COMP_LINE")) is None:
         raise ConfigError("", f"-sc needs one of {', '.join(SCRIPTS)}", about="-sc")
     words = line.split(" ")
-    command = arguments[0] if arguments[0] in COMMANDS else "".join(words[1:2])  # train.py passes it itself
-    matches = completions(words[2:]) if len(words) > 2 else list(COMMANDS)
-    if words[-1].startswith("-") and command in COMMANDS:
+    command = arguments[0] if arguments[0] in commands() else "".join(words[1:2])  # train.py passes it itself
+    matches = completions(words[2:]) if len(words) > 2 else list(commands())
+    if words[-1].startswith("-") and command in commands():
         matches = flags_of(command)
     return _print("\n".join(match for match in matches if match.startswith(words[-1])))

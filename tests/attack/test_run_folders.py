@@ -26,8 +26,8 @@ from run_folders import rows, summary
 from tiny_runs import TINY
 
 from hydrant import cli
-from hydrant.commands.sync import read_records, remaining_records, write_records
 from hydrant.errors import RecordError
+from hydrant.extensions.wandb.sync import read_records, remaining_records, write_records
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import write_plan

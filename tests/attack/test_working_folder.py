@@ -19,7 +19,7 @@ from attacks import Trials
 from data_files import write_images
 from tiny_runs import TINY, tiny_job, train
 
-from hydrant.commands.registry import COMMANDS
+from hydrant.commands.registry import commands
 from hydrant.safety import trust
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
@@ -126,7 +126,7 @@ def folder(workdir: Path) -> Path:
 
 
 def test_no_command_is_left_out() -> None:
-    assert {words[0] for words in CASES if not words[0].startswith("-")} == set(COMMANDS)
+    assert {words[0] for words in CASES if not words[0].startswith("-")} == set(commands())
 
 
 def test_no_command_runs_files_of_the_working_folder(trials: Trials, folder: Path) -> None:

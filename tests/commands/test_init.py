@@ -18,7 +18,7 @@ from repository import ROOT
 import hydrant
 from hydrant import cli
 from hydrant.commands.init.command import package_name
-from hydrant.commands.registry import COMMANDS
+from hydrant.commands.registry import commands
 from hydrant.errors import ConfigError
 from hydrant.imports import distribution
 from hydrant.safety import trust
@@ -107,7 +107,7 @@ def test_the_page_for_agents_names_commands_that_exist() -> None:
     for page in (template, ROOT / "AGENTS.md"):
         text = page.read_text()
         named = re.findall(r"^hydrant (\w+)|`hydrant (\w+)", text, re.MULTILINE)
-        assert {first or second for first, second in named} <= COMMANDS.keys()
+        assert {first or second for first, second in named} <= commands().keys()
         assert text.isascii()
 
 

@@ -139,7 +139,7 @@ def test_composing_imports_nothing_slow() -> None:
         "training",
         "trackers",
     ]
-    plugins = "hydra_plugins.hydrant_searchpath, hydrant.sweeps.optuna.sweeper, hydrant.sweeps.study.sweeper"
+    plugins = "hydra_plugins.hydrant_searchpath, hydrant.extensions.optuna.sweeper, hydrant.extensions.study.sweeper"
     code = (
         f"import sys, {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
         "from hydrant.config.compose import compose\n"

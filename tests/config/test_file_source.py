@@ -12,15 +12,15 @@ from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 from marks import slow
+from repository import conf_files
 
 from hydrant import cli
+from hydrant.commands.completion import completions
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.file_source import LimitedFileSource
-from hydrant.config.groups import conf_dir
-from hydrant.editor.completion import completions
-from hydrant.editor.json_schema import read_option
 from hydrant.errors import ConfigError
+from hydrant.extensions.editor.json_schema import read_option
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.read_file import read_json, read_yaml
 
@@ -234,9 +234,7 @@ def test_values_may_be_nested(workdir: Path) -> None:
     assert node == 1
 
 
-@pytest.mark.parametrize(
-    "file", sorted(conf_dir().rglob("*.yaml")), ids=lambda file: f"{file.parent.name}/{file.stem}"
-)
+@pytest.mark.parametrize("file", conf_files().values(), ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_configs_are_read_as_hydra_reads_them(file: Path) -> None:
     ours, hydras = (source(file.parent).load_config(file.stem) for source in (limited, hydras_own))
     assert (ours.provider, ours.header) == (hydras.provider, hydras.header)

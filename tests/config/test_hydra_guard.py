@@ -106,12 +106,12 @@ RECEIVERS = [
     "tracker: {tracking_uri: 'https://them'}",
     "trackers: {second: {entity: them}}",
 ]
-MLFLOW = "{_target_: hydrant.trackers.MlflowTracker, tracking_uri: 'https://them'}"
+MLFLOW = "{_target_: hydrant.extensions.mlflow.MlflowTracker, tracking_uri: 'https://them'}"
 MISPLACED = {
     f"trackers: {{a.b: {MLFLOW}}}": "trackers: needs names",
     "trackers: 5": "trackers: needs names",
-    f"hooks: {{x: {MLFLOW}}}": "hooks.x._target_: 'hydrant.trackers.MlflowTracker' is a tracker",
-    f"model: {{x: {MLFLOW}}}": "model.x._target_: 'hydrant.trackers.MlflowTracker' is a tracker",
+    f"hooks: {{x: {MLFLOW}}}": "hooks.x._target_: 'hydrant.extensions.mlflow.MlflowTracker' is a tracker",
+    f"model: {{x: {MLFLOW}}}": "model.x._target_: 'hydrant.extensions.mlflow.MlflowTracker' is a tracker",
 }
 
 

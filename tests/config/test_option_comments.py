@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from repository import conf_files
 
-from hydrant.config.groups import conf_dir
-from hydrant.editor.json_schema import read_option
+from hydrant.extensions.editor.json_schema import read_option
 from hydrant.safety.targets import locate
 
 OPTIONS = [
-    (path.parent.relative_to(conf_dir()).as_posix(), path.stem)
-    for path in sorted(conf_dir().glob("*/**/*.yaml"))
+    (name.rpartition("/")[0], path.stem)
+    for name, path in conf_files("*/**/*.yaml").items()
     if re.search(r"^_target_: hydrant\.", path.read_text(), re.MULTILINE)
 ]
 IN_YAML = {"None": "null", "True": "true", "False": "false", "`": "", "'": ""}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from repository import conf_files
 from training_runs import Train, UserModule
 
 from hydrant import cli
-from hydrant.config.groups import conf_dir
 
 IMAGES = ("data=synthetic", "data.input_shape=[3,8,8]", "data.num_classes=4", "data.num_samples=64",
           "data.num_val_samples=20")  # fmt: skip
@@ -115,8 +115,9 @@ LONG = (
 
 
 def options() -> list[str]:
+    files = conf_files("*/[!_]*.yaml").values()
     paths = [
-        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name not in ("sweep", "wandb_sweep")
+        path for path in files if path.parent.name not in ("sweep", "wandb_sweep")
     ]  # tests/sweeps/test_ready_grids.py runs the grids; wandb_sweep is not a config group
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 import yaml
 from omegaconf import DictConfig
+from repository import conf_files
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -87,9 +88,7 @@ def test_every_key_of_train_yaml_has_a_comment() -> None:
             assert re.search(r"\S.* # \S+", line), f"no comment: {line}"
 
 
-@pytest.mark.parametrize(
-    "path", sorted(conf_dir().rglob("*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
+@pytest.mark.parametrize("path", conf_files().values(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_config_begins_with_a_description(path: Path) -> None:
     first, *rest = path.read_text().splitlines()
     described = rest[0] if first.startswith("# @package") else first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,18 @@ from typing import Any
 import pytest
 import yaml
 from public_names import public_names
+from repository import conf_files
 
 import hydrant.data
+from hydrant.config.groups import option_path
 from hydrant.data import ShiftFlip, digits, synthetic
+from hydrant.safety.targets import locate
 
-CONF = Path(__file__).parents[2] / "conf" / "data"
-OPTIONS = sorted(path.stem for path in CONF.glob("*.yaml"))
+OPTIONS = [path.stem for path in conf_files("data/*.yaml").values()]
 
 
 def load(option: str) -> dict[str, Any]:
-    return yaml.safe_load((CONF / f"{option}.yaml").read_text())
+    return yaml.safe_load(option_path("data", option).read_text())
 
 
 def parts(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -31,16 +34,15 @@ def parts(config: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_gives_every_argument_of_its_target(option: str) -> None:
     for part in parts(load(option)):
-        target = part.pop("_target_").removeprefix("hydrant.data.")
-        assert target in public_names(hydrant.data)
-        parameters = inspect.signature(getattr(hydrant.data, target)).parameters
-        assert part.keys() == parameters.keys()
+        package, _, name = part.pop("_target_").rpartition(".")
+        assert name in public_names(importlib.import_module(package))
+        assert part.keys() == inspect.signature(locate(f"{package}.{name}", "data")).parameters.keys()
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_default_of_the_function_equals_that_of_the_option(option: str) -> None:
     config = load(option)
-    target = getattr(hydrant.data, config["_target_"].removeprefix("hydrant.data."))
+    target = locate(config["_target_"], "data")
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.default not in (parameter.empty, None):
             value = tuple(config[name]) if isinstance(config[name], list) else config[name]
@@ -50,7 +52,7 @@ def test_a_default_of_the_function_equals_that_of_the_option(option: str) -> Non
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_starts_with_a_description_a_command_and_a_result(option: str) -> None:
     comments = [
-        line for line in (CONF / f"{option}.yaml").read_text().splitlines()[:3] if line.startswith("# ")
+        line for line in option_path("data", option).read_text().splitlines()[:3] if line.startswith("# ")
     ]
     assert len(comments) == 3
     assert comments[1].startswith(f"#   python train.py data={option}")

@@ -15,7 +15,8 @@ from training_runs import Train
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.data.token_files import (
+from hydrant.errors import ConfigError
+from hydrant.extensions.language.token_files import (
     FOLDER,
     corpus,
     docstrings,
@@ -24,7 +25,6 @@ from hydrant.data.token_files import (
     token_files,
     write_corpus,
 )
-from hydrant.errors import ConfigError
 
 MODULE = '''"""Module {n}."""
 class A:
@@ -98,7 +98,7 @@ def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
     for n in range(300):
         (workdir / "library" / f"m{n}.py").write_text(MODULE.format(n=n))
     code = "import sysconfig; sysconfig.get_path = lambda name: 'library'; "
-    code += "from hydrant.data.token_files import splits_of, write_corpus; "
+    code += "from hydrant.extensions.language.token_files import splits_of, write_corpus; "
     code += f"files = splits_of({SETTINGS})['train']; input(); write_corpus(files); print('done')"
     processes = [
         subprocess.Popen(
@@ -114,7 +114,7 @@ def test_a_corpus_is_made_once_also_by_two_processes(workdir: Path) -> None:
 
 
 def test_an_interrupted_corpus_is_no_corpus(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.data.token_files.write_tokens", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("hydrant.extensions.language.token_files.write_tokens", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write()
     assert not list(FOLDER.parent.iterdir())

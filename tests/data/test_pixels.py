@@ -15,9 +15,10 @@ from marks import needing
 from PIL import Image
 from sources import spec
 
-from hydrant.data import Data, ImageAugment, hugging_face, image_folder
+from hydrant.data import Data, ImageAugment, image_folder
 from hydrant.data.decoders import to_tensor
 from hydrant.errors import DataError
+from hydrant.extensions.streams import hugging_face
 
 DECODERS = ("pillow", "pillow_draft", needing("simplejpeg", "simplejpeg"))
 SIZE = (20, 24)
@@ -132,14 +133,14 @@ def test_images_of_hugging_face_have_the_same_pixels(tmp_path: Path, kind: str) 
     datasets = pytest.importorskip("datasets")  # no wheel of its pyarrow for Python 3.15
     import yaml
 
-    from hydrant.config.groups import conf_dir
+    from hydrant.config.groups import option_path
 
     write, color = KINDS[kind]
     file = write(tmp_path)
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["only"])})
     split = datasets.Dataset.from_dict({"image": [str(file)], "label": [0]}, features=features)
     datasets.DatasetDict(train=split, validation=split).save_to_disk(tmp_path / "saved")
-    plain = yaml.safe_load((conf_dir() / "data" / "hugging_face.yaml").read_text())
+    plain = yaml.safe_load(option_path("data", "hugging_face").read_text())
     del plain["_target_"]
     channels = to_tensor(Image.open(file)).shape[0]
     options = {"path": str(tmp_path / "saved"), "inputs": "image", "num_workers": 0, "num_classes": None}

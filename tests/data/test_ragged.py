@@ -19,10 +19,12 @@ from training_runs import Train, UserModule
 from hydrant.batch import tensors_of
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.groups import conf_dir
+from hydrant.config.groups import option_path
 from hydrant.config.instantiate import instantiate
-from hydrant.data import Data, csv, dataset, hugging_face, memmap, stream, tensors
-from hydrant.data.csv_file import read_layout
+from hydrant.data import Data, dataset, memmap, tensors
+from hydrant.extensions.streams import hugging_face, stream
+from hydrant.extensions.tables import csv
+from hydrant.extensions.tables.csv_file import read_layout
 
 datasets = pytest.importorskip("datasets")  # no wheel of its pyarrow for Python 3.15
 Dataset, DatasetDict = datasets.Dataset, datasets.DatasetDict
@@ -94,7 +96,7 @@ class Stream:
 
 
 def _defaults(option: str) -> dict[str, Any]:
-    plain = yaml.safe_load((conf_dir() / "data" / f"{option}.yaml").read_text())
+    plain = yaml.safe_load(option_path("data", option).read_text())
     del plain["_target_"]
     shapes = {"input_shape": None, "num_classes": None}
     return plain | shapes | ({"num_workers": 0} if "num_workers" in plain else {})

@@ -27,9 +27,9 @@ from hydrant.data import (
     synthetic,
 )
 from hydrant.data.base import check_shapes
-from hydrant.data.token_files import token_files
-from hydrant.data.tokens import Sampling, TokenShards, TokenSource
 from hydrant.errors import ConfigError
+from hydrant.extensions.language.token_files import token_files
+from hydrant.extensions.language.tokens import Sampling, TokenShards, TokenSource
 
 
 class Samples:

@@ -17,9 +17,11 @@ from sources import spec
 from training_runs import DIGITS, Train
 
 from hydrant import cli
-from hydrant.config.groups import conf_dir
-from hydrant.data import ImageAugment, csv, image_folder, memmap, tensors, tokens
+from hydrant.config.groups import option_path
+from hydrant.data import ImageAugment, image_folder, memmap, tensors
 from hydrant.errors import HydrantError
+from hydrant.extensions.language import tokens
+from hydrant.extensions.tables import csv
 
 __all__ = ["image_root"]
 
@@ -40,7 +42,7 @@ def _ends() -> Iterator[None]:
 
 def options(name: str, **changes: Any) -> dict[str, Any]:
     """Return the arguments of an option of `data`, without interpolations."""
-    plain = yaml.safe_load((conf_dir() / "data" / f"{name}.yaml").read_text())
+    plain = yaml.safe_load(option_path("data", name).read_text())
     del plain["_target_"]
     return {
         key: None if isinstance(value, str) and "${" in value else value for key, value in plain.items()

@@ -9,8 +9,8 @@ import torch
 
 from examples.papers.modular import modular_arithmetic
 from hydrant.data import InMemorySource
-from hydrant.data.tokens import IGNORED
 from hydrant.errors import ConfigError
+from hydrant.extensions.language.tokens import IGNORED
 
 
 def made(**changes: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -46,7 +46,7 @@ def test_splits_that_are_files_or_folders_of_few_files_have_a_digest(
     Path("nested/inner").mkdir(parents=True)
     extra = {"night": "train.csv", "missing": "none.csv", "images": "many", "nested": "nested"}
     splits: dict[str, Any] = {"train": "train.csv", "val": "folder", "test": "x" * 300, "extra_val": extra}
-    data = {"_target_": "hydrant.data.csv", **splits}
+    data = {"_target_": "hydrant.extensions.tables.csv", **splits}
     digests = split_digests(data)
     assert digests.keys() == {"train", "val", "extra_val.night"}
     assert digests["train"] == digests["extra_val.night"]

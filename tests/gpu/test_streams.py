@@ -24,12 +24,12 @@ from safetensors.torch import load_file
 
 import hydrant
 from hydrant import cli
-from hydrant.commands import bench, preview
+from hydrant.commands import preview
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training import metrics
+from hydrant.extensions.bench import command as bench
+from hydrant.training import costs, metrics
 from hydrant.training.prepare import micro_batch
-from hydrant.training.profiling import costs
 
 SOURCES = Path(hydrant.__file__).parent
 METHODS: list[tuple[Any, str]] = [

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from documentation import commands, write_files
 from installed import environment
-from repository import ROOT
+from repository import ROOT, conf_files
 
 SHORT = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "limit_val_samples=32")
 UV = [sys.executable, "-m", "uv"]
@@ -64,10 +64,14 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     wheel = set(zipfile.ZipFile(next(built.glob("*.whl"))).namelist())
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         sdist = {name.partition("/")[2] for name in archive.getnames()}
-    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
-    assert {f"hydrant/{name}" for name in configs} <= wheel
+    configs = {path.relative_to(ROOT).as_posix() for path in conf_files().values()}
+    assert {
+        name.removeprefix("src/") if name.startswith("src/") else f"hydrant/{name}" for name in configs
+    } <= wheel
     assert configs <= sdist
-    assert {f"hydrant/commands/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
+    assert {
+        f"hydrant/extensions/compare/page/{name}" for name in ("page.html", "page.css", "main.js")
+    } <= wheel
     template = (ROOT / "src" / "hydrant" / "commands" / "init" / "template").rglob("*.template")
     assert {path.relative_to(ROOT / "src").as_posix() for path in template} <= wheel
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}

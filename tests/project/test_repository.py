@@ -15,7 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from public_names import public_names
-from repository import ROOT
+from repository import ROOT, conf_files
 from sweeps import LAUNCHERS
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -97,7 +97,7 @@ def test_the_supported_pythons_are_the_tested_and_the_documented_ones() -> None:
 
 def _texts_for_users() -> Iterator[tuple[Path, str]]:
     """Yield every option file, and every string of the package that is no docstring."""
-    for path in (ROOT / "conf").rglob("*.yaml"):
+    for path in conf_files().values():
         yield path, path.read_text()
     for path in (ROOT / "src").rglob("*.py"):
         tree = ast.parse(path.read_text())
@@ -118,7 +118,7 @@ def test_no_docstring_holds_half_of_a_surrogate_pair() -> None:
 
 def test_no_message_names_a_page_that_an_installed_package_lacks() -> None:
     naming = {path.relative_to(ROOT).as_posix() for path, text in _texts_for_users() if "docs/" in text}
-    assert naming <= {"src/hydrant/commands/docs.py"}, "which finds the pages of the package"
+    assert naming <= {"src/hydrant/extensions/docs/command.py"}, "which finds the pages of the package"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -205,9 +205,7 @@ def test_slow_tests_are_left_out_unless_asked_for() -> None:
     assert options[options.index("-m") + 1] == "not slow"
 
 
-@pytest.mark.parametrize(
-    "option", sorted((ROOT / "conf" / "hydra" / "launcher").glob("*.yaml")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("option", conf_files("hydra/launcher/*.yaml").values(), ids=lambda p: p.stem)
 def test_a_launcher_is_tested_and_stands_in_the_tables(option: Path) -> None:
     tested = {word for words in LAUNCHERS.values() for word in words} | {"hydra/launcher=stacked"}
     assert f"hydra/launcher={option.stem}" in tested, "add it to LAUNCHERS in tests/support/sweeps.py"

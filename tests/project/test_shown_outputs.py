@@ -1,6 +1,6 @@
 """Outputs on pages whose commands take too long for a test: what today's code prints of the results of these commands.
 
-The other outputs are compared by tests/project/test_documented_commands.py and tests/commands/compare/test_verdict.py.
+The other outputs are compared by test_documented_commands.py and tests/extensions/compare/test_verdict.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.sweeps.study.ranges import read_budget
-from hydrant.sweeps.study.record import Record, results_table
-from hydrant.sweeps.study.sequential import estimate, spread
-from hydrant.sweeps.study.verdict import Results, Rule, Verdict, find_verdict, judge
+from hydrant.extensions.study.ranges import read_budget
+from hydrant.extensions.study.record import Record, results_table
+from hydrant.extensions.study.sequential import estimate, spread
+from hydrant.extensions.study.verdict import Results, Rule, Verdict, find_verdict, judge
 
 
 def verdict_of(results: Results, rule: Rule, why_ended: str = "") -> Verdict:

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from repository import ROOT
+from repository import ROOT, conf_files
 
 from hydrant.commands.help import overview
-from hydrant.commands.registry import COMMANDS
-from hydrant.config.groups import conf_dir
+from hydrant.commands.registry import commands
 
 TRAIN = str(ROOT / "train.py")
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
@@ -81,15 +80,14 @@ def test_help_imports_nothing_slow(command: str) -> None:
 
 def test_a_list_names_every_option_of_every_group() -> None:
     words = set(re.findall(r"[\w/]+", run([HYDRANT, "list", "groups"]).stdout))
-    for path in conf_dir().glob("*/**/[!_]*.yaml"):
-        group = path.parent.relative_to(conf_dir()).as_posix()
+    for name, path in conf_files("*/**/[!_]*.yaml").items():
+        group = name.rpartition("/")[0]
         assert group == "wandb_sweep" or {group, path.stem} <= words  # W&B reads wandb_sweep
 
 
 def test_help_and_overview_name_every_command() -> None:
-    texts = (ROOT / "src" / "hydrant" / "commands" / "help").glob("*.txt")
-    assert set(COMMANDS) == {text.stem for text in texts}
-    assert all(f"  {command} " in overview() for command in COMMANDS)
+    assert set(commands()) == {text.stem for text in (ROOT / "src" / "hydrant").rglob("*.txt")}
+    assert all(f"  {command} " in overview() for command in commands())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +190,7 @@ def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     importtime = run([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
     modules = imported(importtime)
     assert "hydrant.training.metrics" in importtime
-    assert "hydrant.training.profiling.trace" not in importtime
+    assert "hydrant.extensions.profiling.trace" not in importtime
     assert "torch" in modules
     assert modules & (SLOW - {"torch", "matplotlib"}) == set()
     assert "rich" not in modules  # stdout is no terminal

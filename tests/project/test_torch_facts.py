@@ -13,7 +13,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 from training_runs import Train, UserModule
 
-from hydrant.models.gpt import _constant
+from hydrant.extensions.language.gpt import _constant
 from hydrant.training.compile.compiled_task import Compile
 from hydrant.training.distributed.world import World
 

@@ -199,7 +199,7 @@ def test_a_run_of_an_earlier_version_has_other_keys_where_some_were_added_or_rem
     (folder / "config.yaml").write_text(yaml.safe_dump(earlier))
     here = config | {"task": task, "data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
     assert changed_keys(here, RunFolder(folder)) == {}
-    tracker = {"_target_": "hydrant.trackers.WandbTracker", "mode": "offline"}
+    tracker = {"_target_": "hydrant.extensions.wandb.WandbTracker", "mode": "offline"}
     assert with_added_keys({"tracker": tracker | {"log_config": False}})["tracker"] == tracker
     flat = flat_with_added_keys(flatten({"task": task | {"layers": [], "input_shape": [4]}}))
     assert flat == flat_with_added_keys(flatten({"task": task}))

@@ -10,7 +10,7 @@ from PIL import Image
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.runs.pictures import draw_schedules, schedule_curves
+from hydrant.extensions.pictures.runs import draw_schedules, schedule_curves
 from hydrant.training.prepare.build import prepare
 
 VIT = ("model=timm", "model.name=test_vit", "data=synthetic", "duration=20", "scheduler.warmup=50%")

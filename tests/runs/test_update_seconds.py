@@ -97,11 +97,9 @@ def test_a_stream_whose_batches_grow_is_refused(
         "endless",
         "import torch\n\nclass Items:\n    def __iter__(self):\n        return iter([(torch.zeros(1), 0)] * 18)\n",
     )
-    data = (
-        "{_target_: hydrant.data.stream, train: {_target_: endless.Items}, val: {_target_: endless.Items}, "
-    )
-    data += "num_samples: 18, num_val_samples: 4, input_shape: [1], num_classes: 2, num_workers: 0, "
-    data += "test: null, extra_val: {}, target: null, collate: null, divided: false}"
+    data = "{_target_: hydrant.extensions.streams.stream, train: {_target_: endless.Items}, "
+    data += "val: {_target_: endless.Items}, num_samples: 18, num_val_samples: 4, input_shape: [1], "
+    data += "num_classes: 2, num_workers: 0, test: null, extra_val: {}, target: null, collate: null, divided: false}"
     train("tracker=local", "~data", f"+data={data}", "allow_targets=[endless]", "duration=1s",
           "global_batch_size={0: 2, 3: 4}", status=2)  # fmt: skip
     assert (

@@ -34,7 +34,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "timm.models.load_state_dict", "timm.models._helpers.load_state_dict",
         "hydrant.sweeps.fork_server.call.call_isolated",
         "hydrant.config.instantiate.instantiate_node", "hydrant.runs.record.replace_file", "hydrant.cli.main",
-        "hydrant.trackers.wandb_sdk.stop_core",
+        "hydrant.extensions.wandb.sdk.stop_core",
         "hydra.utils.get_method", "timm.optim._optim_factory._import_class",
         "timm.models._builder.build_model_with_cfg", "timm.create_model", "timm.models.create_model",
         "torch.nn.attention._fa3.register_flash_attention_fa3",
@@ -42,9 +42,9 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchmetrics.utilities.imports.RequirementCache", "torchao.core.config.config_from_dict",
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.world.Parallel.wrap",
-        "hydrant.data.workers.pickle.loads", "hydrant.data.token_files.write_corpus",
-        "hydrant.data.token_files.write_tokens",
-        "hydrant.trackers.wandb.WandbTracker.file", "hydrant.data.InMemorySource.subset",
+        "hydrant.data.workers.pickle.loads", "hydrant.extensions.language.token_files.write_corpus",
+        "hydrant.extensions.language.token_files.write_tokens",
+        "hydrant.extensions.wandb.tracker.WandbTracker.file", "hydrant.data.InMemorySource.subset",
     ],
 )  # fmt: skip
 def test_a_target_that_loads_or_runs_code_is_refused(target: str) -> None:

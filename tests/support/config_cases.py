@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from repository import conf_files
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -77,7 +78,7 @@ GROUPS = {
 TRAIN_KEYS = sorted(set(flatten(yaml.safe_load((conf_dir() / "train.yaml").read_text()))) - {"defaults"})
 KEYS = TRAIN_KEYS + sorted(
     f"{path.parent.name}.{key}"
-    for path in conf_dir().glob("*/[!_]*.yaml")
+    for path in conf_files("*/[!_]*.yaml").values()
     if path.parent.name != "wandb_sweep"
     for key in flatten(yaml.safe_load(path.read_text()) or {})
     if not key.startswith(("_", "defaults"))
@@ -227,7 +228,7 @@ def _dump(header: str, content: Mapping[str, Any], defaults: Any) -> bytes:
 
 _written = st.builds(_dump, _headers, _contents | _trees, _mixed((2, st.just([])), (1, _defaults)))
 _originals = [
-    path.read_bytes() for path in sorted(conf_dir().glob("*/*.yaml")) if path.parent.name != "wandb_sweep"
+    path.read_bytes() for path in conf_files("*/*.yaml").values() if path.parent.name != "wandb_sweep"
 ]
 _pieces = [
     b"\x00", b"\x01", b"\x1b[2J", b"\t", b"\xff\xfe", b"\x80", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n", b" ", b":",

@@ -33,7 +33,7 @@ PRELOAD = (
     "hydrant.commands.train",
     "hydrant.sweeps.executors.base",
     "hydrant.runs.execute",
-    "hydrant.sweeps.fork_server.warm_matplotlib",
+    "hydrant.extensions.pictures.warm_matplotlib",
     "timm",
     "torch._dynamo",
     "torch.distributed.fsdp",

@@ -10,10 +10,10 @@ import torch
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import build_scratch
-from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Plan, Trainer
 
 TINY = (

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from hydrant.config.groups import conf_dir
-from hydrant.models import GPT
+from hydrant.config.groups import option_path
+from hydrant.extensions.language import GPT
 
 VOCAB_SIZE, LENGTH = 32, 16
 
@@ -23,7 +23,7 @@ TINY = ("data=tensors", "data.train=tokens.pt", "data.val=tokens.pt", "task=lang
 
 def gpt(**changed: Any) -> GPT:
     """Return a small model: the arguments of its YAML but for the sizes and what is changed."""
-    node: Any = OmegaConf.load(conf_dir() / "model" / "gpt.yaml")
+    node: Any = OmegaConf.load(option_path("model", "gpt"))
     sizes = {
         "vocab_size": VOCAB_SIZE,
         "sequence_length": LENGTH,

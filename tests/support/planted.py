@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.groups import Group
-from hydrant.commands.compare.run import Run, Series
+from hydrant.extensions.compare.comparison import Comparison
+from hydrant.extensions.compare.groups import Group
+from hydrant.extensions.compare.run import Run, Series
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 

@@ -25,13 +25,13 @@ ELSEWHERE = {
     "uv run train.py --multirun hydra/launcher=ray hydra.launcher.init.address=auto seed=0,1,2,3",
     "uv run train.py --multirun hydra/launcher=slurm hydra.launcher.partition=gpu hydra.launcher.gpus_per_node=1"
     " seed=0,1",
-    # A local server replaces W&B in tests/commands/compare/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
+    # A local server replaces W&B in tests/extensions/compare/test_wandb_source.py and wandb/test_wandb_agent.py.
     "uv run hydrant compare wandb:me/lr_study",
     "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",
     "uv run hydrant compare multirun/optimizers 'wandb:me/lr_study?sweep=x1y2z3&optimizer.lr=1e-3' --by optimizer",
     "uv run hydrant compare wandb:me/lr_study/0a1b2c3d4e5f outputs/lr_study",
     "uv run hydrant compare wandb:me/lr_study --by optimizer,scheduler --wandb",
-    "wandb sweep --project lr_study conf/wandb_sweep/grid.yaml",
+    "wandb sweep --project lr_study src/hydrant/extensions/wandb/conf/wandb_sweep/grid.yaml",
     "wandb agent --forward-signals me/lr_study/x1y2z3",
     "uv run hydrant sync multirun/lr_study --jobs 8",
     "python3 -m venv .venv && . .venv/bin/activate && pip install uv",
@@ -131,7 +131,7 @@ def write_parts(page: str, folder: Path) -> None:
             module = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
             if path.endswith("commands/registry.py"):
                 command = eval(block, vars(module))
-                module.COMMANDS[command.name] = command
+                module.commands()[command.name] = command
                 continue
             added: dict[str, Any] = {}
             exec(compile(block, path, "exec"), dict(vars(module)), added)

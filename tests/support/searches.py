@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from repository import conf_files
 
-from hydrant.config.groups import conf_dir
+from hydrant.extensions.optuna.trials import Search, Space, read_space
 from hydrant.records.files import Objective
-from hydrant.sweeps.optuna.trials import Search, Space, read_space
 
 OBJECTIVE = Objective("val/accuracy", "max")
 
@@ -19,8 +19,8 @@ TINY = ("tracker=local", "duration=4", "log_every=2", "eval_every=2", "save_ever
 
 
 def _options(kind: str) -> dict[str, Any]:
-    folder = conf_dir() / "hydra" / "sweeper" / kind
-    return {file.stem: yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))}
+    files = conf_files(f"hydra/sweeper/{kind}/*.yaml").values()
+    return {file.stem: yaml.safe_load(file.read_text()) for file in files}
 
 
 SAMPLERS, PRUNERS = _options("sampler"), _options("pruner")

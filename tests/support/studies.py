@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from hydrant.extensions.study.protocol import Contender, Objective, Protocol
+from hydrant.extensions.study.ranges import RUNS, read_budget, read_range
+from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
+from hydrant.extensions.study.verdict import Rule, Verdict
 from hydrant.runs.folder import choices_in
 from hydrant.runs.metadata import write_records
 from hydrant.sweeps.executors.base import SweepJob
-from hydrant.sweeps.study.protocol import Contender, Objective, Protocol
-from hydrant.sweeps.study.ranges import RUNS, read_budget, read_range
-from hydrant.sweeps.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
-from hydrant.sweeps.study.verdict import Rule, Verdict
 
 Curve = Callable[[str, float, int], float | None]
 """The loss of a contender with a learning rate and a seed; None: the run fails."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hydrant.data.token_files import BYTES, HEADER, MAGIC
+from hydrant.extensions.language.token_files import BYTES, HEADER, MAGIC
 
 
 def write_bin(path: Path, tokens: np.ndarray, dtype: str = "uint16", *, header: bool = True) -> Path:

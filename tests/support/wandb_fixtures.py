@@ -14,11 +14,11 @@ import pytest
 import yaml
 from wandb_server import WandbServer
 
+from hydrant.config.groups import option_path
+from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+from hydrant.extensions.wandb.tracker import WandbTracker
 from hydrant.trackers.base import RunIdentity
-from hydrant.trackers.tensorboard import TensorBoardTracker
-from hydrant.trackers.wandb import WandbTracker
 
-CONF = Path(__file__).parents[2] / "conf" / "tracker"
 KEY = "0123456789abcdef0123456789abcdef01234567"  # the SDK checks its form; the stand-in accepts any key
 
 
@@ -84,7 +84,7 @@ def wandb_server(wandb_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def make_wandb(wandb_home: Path) -> Callable[..., WandbTracker]:
-    """`make_wandb(identity, num_updates=0, **changes to conf/tracker/wandb.yaml)`.
+    """`make_wandb(identity, num_updates=0, **changes to src/hydrant/extensions/wandb/conf/tracker/wandb.yaml)`.
 
     The time limits are longer than in the YAML, because a loaded machine answers late.
     """
@@ -105,5 +105,5 @@ def make_tensorboard() -> Callable[..., TensorBoardTracker]:
 
 
 def _arguments(option: str) -> Mapping[str, Any]:
-    arguments = yaml.safe_load((CONF / f"{option}.yaml").read_text(encoding="utf-8"))
+    arguments = yaml.safe_load(option_path("tracker", option).read_text(encoding="utf-8"))
     return {key: value for key, value in arguments.items() if not key.startswith("_")}

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 from marks import slow
-from repository import ROOT
+from repository import conf_files
 from training_runs import run_command
 
 from hydrant.config.check import check
 from hydrant.config.compose import combinations, compose
+from hydrant.config.groups import option_path
 from hydrant.sweeps.progress import sweep_progress
 
-GRIDS = sorted(
-    p.stem for p in (ROOT / "conf" / "sweep").glob("*.yaml") if "/hydra/sweeper" not in p.read_text()
-)
+GRIDS = sorted(p.stem for p in conf_files("sweep/*.yaml").values() if "/hydra/sweeper" not in p.read_text())
 EXPERIMENTS = sorted(
-    path.relative_to(ROOT / "conf" / "experiment").with_suffix("").as_posix()
-    for path in (ROOT / "conf" / "experiment").rglob("*.yaml")
+    name.removeprefix("experiment/").removesuffix(".yaml")
+    for name, path in conf_files("experiment/**/*.yaml").items()
     if "\n  sweeper:" in path.read_text()
 )
 LARGEST = "optimizers_schedulers"
@@ -29,7 +28,7 @@ LARGEST = "optimizers_schedulers"
 
 @pytest.mark.parametrize("grid", [*slow(LARGEST), *(grid for grid in GRIDS if grid != LARGEST)])
 def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
-    text = (ROOT / "conf" / "sweep" / f"{grid}.yaml").read_text()
+    text = option_path("sweep", grid).read_text()
     package, question = text.splitlines()[:2]
     assert package == "# @package _global_"
     assert re.fullmatch(rf"# .*[?.] {{4}}python train\.py --multirun sweep={grid}", question)
@@ -41,7 +40,7 @@ def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> None:
-    text = (ROOT / "conf" / "experiment" / f"{experiment}.yaml").read_text()
+    text = option_path("experiment", experiment).read_text()
     for key, values in yaml.safe_load(text)["hydra"]["sweeper"]["params"].items():
         jobs = combinations([f"{key}={values}"])
         configs = [check(compose([f"experiment={experiment}", *job])) for job in jobs]

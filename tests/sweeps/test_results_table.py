@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hydrant.config.schema import REPETITIONS
+from hydrant.extensions.pictures import sweeps as picture
+from hydrant.extensions.pictures.sweeps import MAX_SETTINGS, draw_curves_of
 from hydrant.records.answers import RunProgress
 from hydrant.runs.folder import RunFolder, choices_in
-from hydrant.sweeps import picture
-from hydrant.sweeps.picture import MAX_SETTINGS, draw_curves_of
 from hydrant.sweeps.results_table import MAX_PRINTED, best_run, closing_fields, differing_choices, print_runs
 
 

@@ -12,7 +12,7 @@ from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
 from training_runs import Train, UserModule, whole_and_resumed
 
-from hydrant.training import plotting
+from hydrant.extensions.pictures import plotting
 
 NUM_SAMPLES = 16
 TINY = ("data=tensors", "data.train=samples.pt", "data.val=samples.pt", "tracker=local", "global_batch_size=8",

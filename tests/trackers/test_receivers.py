@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from repository import ROOT
+from repository import conf_files
 
 from hydrant.safety.trust import RECEIVERS
 
@@ -17,9 +17,7 @@ HARMLESS = {
 """Keys that choose what is sent, when and under which name, but not to whom."""
 
 
-@pytest.mark.parametrize(
-    "option", sorted((ROOT / "conf" / "tracker").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("option", conf_files("tracker/*.yaml").values(), ids=lambda path: path.stem)
 def test_a_key_is_a_receiver_or_harmless(option: Path) -> None:
     keys = {key for key in yaml.safe_load(option.read_text()) if not key.startswith("_")} - {"defaults"}
     unknown = keys - HARMLESS - RECEIVERS.keys()

@@ -18,8 +18,9 @@ from hydrant import cli
 from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.data import IterableSource, LoaderSource, Source, StreamSpec
+from hydrant.data import LoaderSource, Source, StreamSpec
 from hydrant.errors import ConfigError
+from hydrant.extensions.streams import IterableSource
 from hydrant.training.prepare.build import prepare
 
 GROWING = (*DIGITS, "global_batch_size={0: 32, 3: 64, 7: 96}", "duration=12")

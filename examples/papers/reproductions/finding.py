@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.figures import rounded
-from hydrant.commands.compare.statistics import CONFIDENCE, Estimate, estimate
-from hydrant.sweeps.study import sequential
+from hydrant.extensions.compare.statistics import CONFIDENCE, Estimate, estimate
+from hydrant.extensions.study import sequential
 
 Row = Mapping[str, Any]
 """A run: its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from examples.papers.reproductions.finding import Row
 from examples.papers.reproductions.table import Reproduction
-from hydrant.commands.compare.run import Run
-from hydrant.commands.compare.sources import read_runs_by_path
+from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare.sources import read_runs_by_path
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.files.read_file import read_json
 

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     options, overrides = parser.split(arguments)
     jobs = combinations(overrides)
     config = check(compose(overrides if len(jobs) == 1 else jobs[0]))
-    from hydrant.runs.pictures import schedule_curves
-    from hydrant.training.plotting import draw_curves
+    from hydrant.extensions.pictures.plotting import draw_curves
+    from hydrant.extensions.pictures.runs import schedule_curves
     from hydrant.training.prepare.build import prepare  # imports torch
 
     plan = prepare(config, is_preview=True)
@@ -68,10 +68,10 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> Cost:
     """
     from hydrant.optimizers.matrices import has_bfloat16
     from hydrant.sweeps.preflight import without_repetitions
+    from hydrant.training.costs import synchronize
     from hydrant.training.loop import make_update
     from hydrant.training.prepare.build import prepare
     from hydrant.training.prepare.micro_batch import scratch_trainer
-    from hydrant.training.profiling.costs import synchronize
 
     def second_of_two(plan: Plan) -> tuple[float, float]:
         seconds = cpu_seconds = 0.0
@@ -101,7 +101,7 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> Cost:
 
 def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
     """Return the plan in plain types, with so many points of each schedule at most."""
-    from hydrant.training.profiling.costs import count_parameters
+    from hydrant.training.costs import count_parameters
 
     clock, spec, parameters = plan.clock, plan.spec, list(plan.task.parameters())
     last, (total, trained) = clock.total_updates - 1, count_parameters(plan.task)
@@ -130,7 +130,7 @@ def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
 
 def _print_plan(plan: Plan) -> None:
     from hydrant.runs.summary_lines import batch_sizes_text
-    from hydrant.training.profiling.costs import count_parameters
+    from hydrant.training.costs import count_parameters
 
     clock, spec = plan.clock, plan.spec
     epochs = clock.epochs_text(clock.total_updates)
@@ -169,7 +169,7 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
 
     A curve is described by its first, its largest and its last value.
     """
-    from hydrant.training.plotting import sparkline
+    from hydrant.extensions.pictures.plotting import sparkline
 
     shapes = dict[str, list[str]]()
     for group, values in groups.items():

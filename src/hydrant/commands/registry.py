@@ -1,16 +1,22 @@
 """The commands of `hydrant`: one record for each, which the command line, its help and its completion read."""
 
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from hydrant.imports.distribution import entry_points
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: the function `main` of the module of its name, imported when it is called.
-
-    `help/<name>.txt` is what its `--help` prints.
+    """A command. Installed packages add theirs by entry points of the group `hydrant.commands`.
 
     Args:
         summary: what `hydrant --help` says about it.
+        main: `package.module:function`, called with the words after the command; returns the exit status. It is
+            imported when the command is called. Beside its module, `<name>.txt` is what `--help` prints.
+        section: where `hydrant --help` lists it.
         groups: a pattern of the config groups whose overrides it takes.
         writes: its results are files, or at W&B. The result of any other command is what it prints.
         runs_own_code: it needs parts of the user's, and so imports from the working folder.
@@ -18,43 +24,49 @@ class Command:
 
     name: str
     summary: str
+    main: str = ""
+    section: str = "More"
     groups: str = ""
     writes: bool = False
     runs_own_code: bool = True
 
+    @property
+    def function(self) -> str:
+        """Where its function is."""
+        return self.main or f"hydrant.commands.{self.name}:main"
 
-_SAVED_RUN, _ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
+    @property
+    def help(self) -> Path:
+        """The file with its help."""
+        spec = find_spec(self.function.partition(":")[0])
+        assert spec is not None and spec.origin is not None
+        return Path(spec.origin).with_name(f"{self.name}.txt")
+
+
+SAVED_RUN, ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
+"""The config groups of a command that reads a saved run, and of one that reads a config of one run."""
 
 # fmt: off
 _COMMANDS = (
-    Command("init", "write a project of your own that trains at once", runs_own_code=False),
+    Command("init", "write a project of your own that trains at once", section="Start", runs_own_code=False),
+    Command("train", "train a model, or a sweep of them with --multirun", section="Start", groups=".*", writes=True),
+    Command("preview", "show the schedules, groups and size of a config without training", section="Start",
+            groups=ONE_RUN),
+    Command("status", "show the progress of a sweep's runs", section="Look", runs_own_code=False),
+    Command("stop", "ask a run or a sweep to save and end", section="Look", writes=True, runs_own_code=False),
+    Command("evaluate", "evaluate a run or a checkpoint", section="Use", groups=SAVED_RUN),
     Command("trust", "let configs name the packages of a project of yours", runs_own_code=False),
-    Command("tokenize", "make the tokens of a language model's data from text", writes=True, runs_own_code=False),
-    Command("train", "train a model, or a sweep of them with --multirun", groups=".*", writes=True),
-    Command("study", "tune settings equally, then test them with fresh seeds until the best is known",
-            groups="(?!hydra/sweeper).*", writes=True),
-    Command("preview", "show the schedules, groups and size of a config without training", groups=_ONE_RUN),
-    Command("evaluate", "evaluate a run or a checkpoint", groups=_SAVED_RUN),
-    Command("predict", "write what a run predicts for files, tensors or a split", groups=_SAVED_RUN),
-    Command("export", "write a run's model as safetensors, torch_export or onnx", writes=True),
-    Command("diagnose", "explain what torch.compile does with a config", groups=_ONE_RUN),
-    Command("bench", "compare precisions and compile settings by speed, memory and result", groups=_ONE_RUN,
-            writes=True),
-    Command("status", "show the progress of a sweep's runs", runs_own_code=False),
-    Command("stop", "ask a run or a sweep to save and end", writes=True, runs_own_code=False),
-    Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
-    Command("log", "list what was asked and what came out, a line for each run, sweep and study",
-            runs_own_code=False),
-    Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
-    Command("docs", "print pages of the documentation", runs_own_code=False),
-    Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
-    Command("schema", "write JSON schemas by which editors complete and check YAML"),
     Command("list", "list the config groups with their options, or the compile backends", runs_own_code=False),
 )
 # fmt: on
 
-COMMANDS = {command.name: command for command in _COMMANDS}
-"""The commands by name."""
+
+@cache
+def commands() -> dict[str, Command]:
+    """Return the commands by name: those of the core, then those of installed packages."""
+    added = (point.load() for point in entry_points("hydrant.commands").values())
+    return {command.name: command for command in (*_COMMANDS, *added)}
+
 
 RETIRED = {
     "agent": "`wandb agent` trains the runs of a W&B sweep; `hydrant docs wandb_sweeps` has the files",
@@ -63,14 +75,5 @@ RETIRED = {
 }
 """By the name of a command of the version before: what takes its place."""
 
-_FIRST = {
-    "Start": ("init", "train", "preview"),
-    "Look": ("status", "compare", "log", "stop"),
-    "Use": ("evaluate", "predict", "export"),
-}
-
-SECTIONS = {
-    **_FIRST,
-    "More": tuple(name for name in COMMANDS if not any(name in names for names in _FIRST.values())),
-}
-"""The names of the commands by what they are for, as `hydrant --help` shows them."""
+SECTIONS = ("Start", "Look", "Use", "More")
+"""What the commands are for, in the order of `hydrant --help`."""

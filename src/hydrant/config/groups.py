@@ -7,6 +7,7 @@ the settings of Hydra reach the sweep. A group may hold an object that the user 
 import functools
 import os
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,6 +17,7 @@ from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.user_files import read_marked
+from hydrant.imports.distribution import entry_points
 
 
 def conf_dir() -> Path:
@@ -42,12 +44,18 @@ def user_conf_dir() -> Path | None:
 
 
 def conf_dirs() -> list[Path]:
-    """Return the conf folders, in the order of their precedence."""
-    return [folder for folder in (user_conf_dir(), conf_dir()) if folder]
+    """Return the conf folders, in the order of their precedence: the user's, Hydrant's, those of extensions.
+
+    An extension names its package by an entry point of the group `hydrant.conf`; its options are in `conf` there.
+    """
+    added = [
+        Path(str(resources.files(point.value)), "conf") for point in entry_points("hydrant.conf").values()
+    ]
+    return [folder for folder in (user_conf_dir(), conf_dir(), *added) if folder]
 
 
 def option_path(group: str, name: str) -> Path:
-    """Return the file of an option, which may be missing: of the user's conf folder or, if it is not there, Hydrant's.
+    """Return the file of an option, which may be missing: of the user's conf folder else Hydrant's or an extension's.
 
     >>> option_path("optimizer", "adamw").relative_to(conf_dir()).as_posix()
     'optimizer/adamw.yaml'

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +20,8 @@ from hydrant.config.flat import is_neutral
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.files.redaction import HIDDEN, redacted
+from hydrant.imports.distribution import entry_points
 from hydrant.imports.lazy import paused_gc
-from hydrant.safety.targets import locate
 
 _NO_JOBS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
@@ -123,21 +124,12 @@ def shortened(name: str, num_bytes: int) -> str:
     return name.encode()[:num_bytes].decode(errors="ignore")
 
 
-_READERS = {
-    "csv_setting": "hydrant.data.csv_file.csv_setting",
-    "hugging_face_num_classes": "hydrant.data.hugging_face_splits.hugging_face_num_classes",
-    "tokens_setting": "hydrant.data.token_files.tokens_setting",
-}
-"""The resolvers that read files of data, by name. They are named by their paths, like a `_target_`, because the package
-`data` is above this one. Each gets its node's parent as `_parent_`."""
-
-
 def register_resolvers(folders: JobFolders | None = None) -> None:
     """Register the resolvers, replacing earlier ones. `folders`: those of the sweep that begins."""
     for function in (run_folder, class_folders, largest, unless):
         _register(function.__name__, function)
-    for name, path in _READERS.items():
-        _register(name, _imported(path))
+    for name, point in entry_points("hydrant.resolvers").items():  # such as those that read files of data
+        _register(name, _imported(point))
     _register("job_slug", (folders or JobFolders()).name_of)
 
 
@@ -149,12 +141,12 @@ def _register(name: str, function: Callable[..., Any]) -> None:
         register(name, function, replace=True, annotation_validation="off")
 
 
-def _imported(path: str) -> Callable[..., Any]:
-    """Return a resolver that imports the function at a path when it is first used."""
+def _imported(point: EntryPoint) -> Callable[..., Any]:
+    """Return a resolver that imports its function when it is first used, and passes its node's parent as `_parent_`."""
 
     def resolve(*arguments: Any, _parent_: DictConfig) -> Any:
         with paused_gc():
-            function = locate(path, "")
+            function = point.load()
         return function(*arguments, _parent_=_parent_)
 
     return resolve

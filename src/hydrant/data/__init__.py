@@ -16,15 +16,9 @@ from hydrant.data.dataset import memmap as memmap
 from hydrant.data.dataset import tensors as tensors
 from hydrant.data.folder import ImageAugment as ImageAugment
 from hydrant.data.folder import image_folder as image_folder
-from hydrant.data.hugging_face import hugging_face as hugging_face
 from hydrant.data.in_memory import InMemorySource as InMemorySource
-from hydrant.data.iterable import IterableSource as IterableSource
-from hydrant.data.iterable import stream as stream
 from hydrant.data.loader import LoaderSource as LoaderSource
 from hydrant.data.loader import SampleSet as SampleSet
-from hydrant.data.table import csv as csv
-from hydrant.data.tokens import TokenData as TokenData
-from hydrant.data.tokens import tokens as tokens
 from hydrant.data.vision import cifar10 as cifar10
 from hydrant.data.vision import cifar100 as cifar100
 from hydrant.data.vision import digits as digits

@@ -14,7 +14,7 @@ BLOCK_BYTES = 4096
 _SAMPLED_BLOCKS = 16
 _MAX_FILES = 16
 _SPLITS = ("train", "val", "test")
-_OF_PATHS = ("hydrant.data.csv", "hydrant.data.tensors", "hydrant.data.memmap")
+_OF_PATHS = ("hydrant.extensions.tables.csv", "hydrant.data.tensors", "hydrant.data.memmap")
 """Data sets whose splits are paths, relative to the current folder."""
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from hydrant.hooks.freeze import Freeze as Freeze
     from hydrant.hooks.observe import Diagnostics as Diagnostics
     from hydrant.hooks.observe import Samples as Samples
-    from hydrant.hooks.observe import TextSamples as TextSamples
     from hydrant.hooks.stop import LrFinder as LrFinder
     from hydrant.hooks.stop import StopAt as StopAt
     from hydrant.hooks.stop import StopIf as StopIf

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,12 @@ _CHECKOUT = _PACKAGE.parents[1]
 def version() -> str:
     """Return the version, such as `0.1.0`."""
     return metadata.version(NAME)
+
+
+@cache
+def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return what installed packages, Hydrant's own among them, add by entry points of a group, by name."""
+    return {point.name: point for point in sorted(metadata.entry_points(group=group))}
 
 
 def require_extra(extra: str, modules: Sequence[str], key: str, user: str) -> None:

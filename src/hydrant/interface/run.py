@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from hydrant.data import Data
-    from hydrant.interface.predictions import Predictions
+    from hydrant.extensions.predict.interface import Predictions
     from hydrant.runs.load import SavedRun
     from hydrant.tasks import Task
     from hydrant.training.trainer import Trainer
@@ -150,7 +150,7 @@ class Run:
             DataError: a file is damaged.
         """
         with self._saved(weights) as saved:
-            from hydrant.interface.predictions import collect
+            from hydrant.extensions.predict.interface import collect
 
             return collect(saved, inputs, batch_size, probabilities=probabilities)
 

@@ -1,6 +1,5 @@
 """Models: plain `nn.Module`s, independent of data sets, tasks and configs."""
 
-from hydrant.models.gpt import GPT as GPT
 from hydrant.models.small import MLP as MLP
 from hydrant.models.small import AllReduceNet as AllReduceNet
 from hydrant.models.small import ConvNet as ConvNet

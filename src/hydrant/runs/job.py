@@ -26,10 +26,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from hydrant.config.check import check
 from hydrant.config.flat import group_choices, redacted_yaml
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
+from hydrant.extensions.optuna.trial import Trial
 from hydrant.files.bounded_yaml import PlainLoader
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus
 from hydrant.runs.log_setup import log_to
-from hydrant.runs.optuna_trial import Trial
 from hydrant.terminal.console import notice, relative, say_error
 
 if TYPE_CHECKING:

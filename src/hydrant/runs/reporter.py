@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import FolderLost, log, log_errors
+from hydrant.extensions.pictures.runs import draw_run, draw_schedules, schedule_points
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
 from hydrant.runs import folder as run_folder
@@ -19,7 +20,6 @@ from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
 from hydrant.runs.metadata import identify, write_records
-from hydrant.runs.pictures import draw_run, draw_schedules, schedule_points
 from hydrant.runs.record import History, Record, last_values, read_metrics
 from hydrant.runs.resume import stretches_of
 from hydrant.terminal.console import log_fields, show_activity
@@ -28,8 +28,8 @@ from hydrant.terminal.text import format_metric
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import Rows
+from hydrant.training.costs import count_parameters
 from hydrant.training.data_identity import DataIdentity
-from hydrant.training.profiling.costs import count_parameters
 from hydrant.training.splits import VAL
 from hydrant.training.trainer import Plan, RunLogger, TrainState
 

@@ -33,7 +33,10 @@ _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
 """Prefixes of the keys that decide how many updates a duration in another unit has."""
 
-_CHECKED_BY_SAMPLES = {"hydrant.data.csv": "data.missing_words", "hydrant.data.tokens": "data.dtype"}
+_CHECKED_BY_SAMPLES = {
+    "hydrant.extensions.tables.csv": "data.missing_words",
+    "hydrant.extensions.language.tokens": "data.dtype",
+}
 """Keys of data whose effect is known: statistics and counts of samples, or the fingerprint, differ if they matter."""
 
 _TARGET = "._target_"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
+from hydrant.extensions.optuna.trial import pruning_of
 from hydrant.optimizers.matrices import format_of
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
-from hydrant.runs.optuna_trial import pruning_of
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes

@@ -24,7 +24,7 @@ from hydrant.runs.record import last_values, typical_value
 from hydrant.terminal.console import format_duration, relative
 from hydrant.terminal.text import format_metric, number
 from hydrant.training.checkpoint.folder import newest_checkpoint
-from hydrant.training.profiling.costs import count_parameters, peak_flops, peak_memory_gib
+from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
 from hydrant.training.trainer import Plan, TrainState
 
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")

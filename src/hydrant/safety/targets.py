@@ -19,7 +19,7 @@ from typing import Any
 from hydrant.checks import nearest
 from hydrant.errors import ConfigError, shown, typed_line
 from hydrant.files.plain_values import children
-from hydrant.imports.distribution import extra_of, install_command
+from hydrant.imports.distribution import entry_points, extra_of, install_command
 from hydrant.imports.lazy import paused_gc
 from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
 
@@ -48,20 +48,16 @@ does not export them (CONTRIBUTING.md)."""
 
 _HELPERS = (
     "hydrant.data.archive",
-    "hydrant.data.csv_file",
-    "hydrant.data.token_files",
-    "hydrant.data.hugging_face_splits",
     "hydrant.data.workers",
-    "hydrant.trackers.wandb_sdk",
 )
 """Modules in these packages that read or write files, or call objects, which their arguments name. They define no
 parts."""
 
 _TRAINING = "hydrant.training"
-"""The package in which only what it exports is a part."""
 
 _TRACKERS = ("hydrant.trackers",)
-"""Trackers. They send values of the config to a receiver, which a config file may choose nowhere else."""
+"""Trackers extend a class of this package. They send values of the config to a receiver, which a config file may choose
+nowhere else."""
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
@@ -74,6 +70,11 @@ _named = set[str]()
 """The targets that the checked configs of this process name, outside of `LIBRARIES` and Hydrant."""
 
 
+def _exporting() -> list[str]:
+    """Return the packages in which only what they export is a part: also those of the entry points `hydrant.parts`."""
+    return [_TRAINING, *(point.value for point in entry_points("hydrant.parts").values())]
+
+
 def check_targets(config: Mapping[str, Any]) -> None:
     """Refuse targets that are not allowed or do not exist.
 
@@ -84,7 +85,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
     nodes = list(target_nodes(config, ""))
     for key, node in nodes:  # check every path before the first import
         path = node["_target_"]
-        if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *LIBRARIES)) or "._" in path):
+        if not lies_under(path, trusted) and (not lies_under(path, _known_packages()) or "._" in path):
             raise _not_allowed(key, path)
     project = _project_of(node["_target_"] for _, node in nodes)
     for key, node in nodes:
@@ -97,7 +98,10 @@ def check_targets(config: Mapping[str, Any]) -> None:
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
         project.check_definition(path, target, f"{key}._target_")
-        if lies_under(target.__module__, _TRACKERS) and not re.fullmatch(r"tracker|trackers\.\w+", key):
+        bases = getattr(target, "__mro__", (target,))
+        if any(lies_under(base.__module__, _TRACKERS) for base in bases) and not re.fullmatch(
+            r"tracker|trackers\.\w+", key
+        ):
             raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker", remedy="choose it: tracker=")
         if lies_under(target.__module__, LIBRARIES) and not is_trusted:
             check_loads_nothing(
@@ -108,11 +112,15 @@ def check_targets(config: Mapping[str, Any]) -> None:
 
 def allowed_targets() -> list[str]:
     """Return what Hydra 1.4 may call: all parts, and what the checked configs of this process name."""
-    return [*(f"{package}.*" for package in ("hydrant", *LIBRARIES)), *sorted(_named)]
+    return [*(f"{package}.*" for package in _known_packages()), *sorted(_named)]
 
 
 def _outside(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if not lies_under(path, ("hydrant", *LIBRARIES))]
+    return [path for path in paths if not lies_under(path, _known_packages())]
+
+
+def _known_packages() -> list[str]:
+    return ["hydrant", *LIBRARIES, *_exporting()]
 
 
 def with_own_packages(config: Mapping[str, Any]) -> list[str]:
@@ -143,8 +151,9 @@ def _is_part(target: Any) -> bool:
     name = getattr(target, "__qualname__", ".")
     if lies_under(home, _OPEN_PACKAGES):
         return "." not in name and not lies_under(home, _HELPERS)  # a method is not a part
-    if lies_under(home, (_TRAINING,)):
-        return getattr(importlib.import_module(_TRAINING), name, None) is target
+    for package in _exporting():
+        if lies_under(home, (package,)):
+            return getattr(importlib.import_module(package), name, None) is target
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)

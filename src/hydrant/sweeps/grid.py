@@ -19,6 +19,7 @@ from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
+from hydrant.extensions.stacked.plan import Lanes
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
@@ -29,7 +30,6 @@ from hydrant.sweeps.executors.base import Executor, SweepJob, paths_to_preload
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 from hydrant.terminal.console import relative, say, show_activity
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
+from hydrant.extensions.stacked.plan import program_of
 from hydrant.runs.folder import HYDRA, RunFolder, RunStatus
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.stack_plan import program_of
 from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
 
 if TYPE_CHECKING:

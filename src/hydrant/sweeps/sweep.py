@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse, log_errors
+from hydrant.extensions.stacked.plan import Lanes, StackPlan, program_of
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult, report_part
@@ -25,7 +26,6 @@ from hydrant.sweeps.fork_server.call import ProcessDied, SignalForwarding, forwa
 from hydrant.sweeps.plan import SweepFiles, print_write_errors
 from hydrant.sweeps.preflight import call_before_jobs, is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
-from hydrant.sweeps.stack_plan import Lanes, StackPlan, program_of
 from hydrant.terminal.console import is_terminal, relative, say, say_fields, show_activity, wants_json
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
@@ -245,7 +245,7 @@ class Sweep:
 
     def _conclude(self, runs: Sequence[RunFolder], *, is_stopped: bool) -> None:
         """Write the last files of a sweep, and print its table and what follows from it."""
-        from hydrant.sweeps.picture import draw_curves_of
+        from hydrant.extensions.pictures.sweeps import draw_curves_of
 
         self.files.write_table(runs)
         self.files.write_plan()
@@ -312,7 +312,7 @@ def _result_if_finished(job: SweepJob) -> RunResult | None:
 def _plan_groups(configs: _Configs, lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
     """Prepare and try the jobs that may be the same program; imports torch."""
     from hydrant.config.instantiate import share_factories
-    from hydrant.sweeps.stack_trial import plan_group
+    from hydrant.extensions.stacked.trial import plan_group
 
     stacks, reasons, errors = list[Sequence[Path]](), dict[Path, str](), dict[Path, ConfigError]()
     groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)

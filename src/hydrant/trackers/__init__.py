@@ -10,9 +10,5 @@ from hydrant.imports.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.trackers.base import NullTracker as NullTracker
-    from hydrant.trackers.mlflow import MlflowTracker as MlflowTracker
-    from hydrant.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
-    from hydrant.trackers.tensorboard import TrackioTracker as TrackioTracker
-    from hydrant.trackers.wandb import WandbTracker as WandbTracker
 
 __getattr__, __dir__ = lazy_exports(__name__)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import with_weights as with_weights
     from hydrant.training.compile.base import Eager as Eager
     from hydrant.training.compile.compiled_task import Compile as Compile
+    from hydrant.training.costs import NoProfiler as NoProfiler
     from hydrant.training.distributed.ddp import Ddp as Ddp
     from hydrant.training.distributed.fsdp import Fsdp as Fsdp
     from hydrant.training.distributed.world import Single as Single
@@ -18,7 +19,5 @@ if TYPE_CHECKING:
     from hydrant.training.passed_objects import passed_model as passed_model
     from hydrant.training.passed_objects import passed_task as passed_task
     from hydrant.training.precision import Precision as Precision
-    from hydrant.training.profiling.costs import NoProfiler as NoProfiler
-    from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
 
 __getattr__, __dir__ = lazy_exports(__name__)

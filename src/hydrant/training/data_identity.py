@@ -6,9 +6,10 @@ from typing import Any, Self
 
 from hydrant.clock import Clock, batch_size_steps
 from hydrant.config.flat import flatten
-from hydrant.data import IterableSource, Source
+from hydrant.data import Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
+from hydrant.extensions.streams import IterableSource
 from hydrant.training.checkpoint.storage import SavedCheckpoint, split
 from hydrant.training.trainer import Plan
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 from torch import Tensor
 
 from hydrant.clock import Clock, Interval, Updates
+from hydrant.extensions.pictures.plotting import Draw, draw_pixels
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metrics import is_own
-from hydrant.training.plotting import Draw, draw_pixels
 
 EVENTS = {
     "check": "plan",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import AllReduce, Batch, Outcome
 from hydrant.errors import ConfigError, log, place, shown, typed_line
-from hydrant.training.profiling.costs import synchronize
+from hydrant.training.costs import synchronize
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches
 _MAX_FLAGS = 65536  # entries of a bool tensor that is kept until then; a larger one is reduced at once

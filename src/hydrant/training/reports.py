@@ -20,6 +20,7 @@ from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log
+from hydrant.extensions.pictures.plotting import Draw, Observe, draw_pixels, input_pictures
 from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode
 from hydrant.tasks.losses import explain_unknown_class
@@ -28,7 +29,6 @@ from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.distributed.world import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.metrics import Meter, named_values, plain_name
-from hydrant.training.plotting import Draw, Observe, draw_pixels, input_pictures
 from hydrant.training.precision import Precision
 from hydrant.training.splits import VAL, Split
 from hydrant.training.trainer import Trainer

@@ -19,20 +19,20 @@ from hydrant.data import Data, Source, Stream, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.loader import LoaderBatches
 from hydrant.errors import ConfigError
+from hydrant.extensions.pictures.plotting import EvaluationPictures
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
 from hydrant.trackers.base import Histogram
 from hydrant.training.compile.base import Compilation
+from hydrant.training.costs import NoProfiler, Phase
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import EarlyStopping, Pruning
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
-from hydrant.training.plotting import EvaluationPictures
 from hydrant.training.precision import Precision
-from hydrant.training.profiling.costs import NoProfiler, Phase
 from hydrant.training.splits import Split, validation_splits
 from hydrant.training.update import Optimizers
 

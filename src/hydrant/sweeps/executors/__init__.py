@@ -3,4 +3,4 @@
 An executor decides where and when a job starts. Each job runs in a process of its own.
 """
 
-from hydrant.sweeps.executors.slurm import cancel as cancel
+from hydrant.extensions.slurm.executor import cancel as cancel

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from hydrant.errors import FolderInUse
+from hydrant.extensions.stacked.plan import numbers_text
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.safety.targets import preload_paths
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.sweeps.stack_plan import numbers_text
 from hydrant.terminal.console import say
 
 _PATIENCE_SECONDS = 30.0
@@ -178,8 +178,8 @@ def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "hydrant.cli",
         __name__,  # of `execute_jobs`
-        "hydrant.runs.stack",  # and `hydrant.runs.execute`
-        "hydrant.sweeps.fork_server.warm_matplotlib",
+        "hydrant.extensions.stacked.runs",  # and `hydrant.runs.execute`
+        "hydrant.extensions.pictures.warm_matplotlib",
         *preload_paths(configs),
     ]
 
@@ -190,7 +190,7 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> tuple[list[RunResult],
     Returns:
         their results, and the processor seconds of this process and of its children that have ended.
     """
-    from hydrant.runs.stack import execute_stack  # imports torch
+    from hydrant.extensions.stacked.runs import execute_stack  # imports torch
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,6 +19,7 @@ from hydrant.data import Data, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
 from hydrant.errors import ConfigError, log
+from hydrant.extensions.pictures.plotting import EvaluationPictures
 from hydrant.files.content_digest import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -27,17 +28,16 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training import splits as training_splits
 from hydrant.training.compile.base import Compilation
+from hydrant.training.costs import NoProfiler, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
-from hydrant.training.plotting import EvaluationPictures
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
-from hydrant.training.profiling.costs import NoProfiler, reset_peak_memory
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 

@@ -9,8 +9,9 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hydrant.clock import Duration, Interval, Intervals
-from hydrant.data import IterableSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
+from hydrant.extensions.streams import IterableSource
+from hydrant.training.costs import NoProfiler, synchronize
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
 from hydrant.training.early_stopping import Pruning
@@ -19,7 +20,6 @@ from hydrant.training.loop import make_update, train_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.profiling.costs import NoProfiler, synchronize
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 

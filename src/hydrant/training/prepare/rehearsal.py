@@ -19,17 +19,18 @@ from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
-from hydrant.data import Data, IterableSource, Source, StreamSpec
+from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.data.base import ON_HOST, digest_of_samples
 from hydrant.errors import ConfigError, DataError, log, place, typed_line
+from hydrant.extensions.streams import IterableSource
 from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class
+from hydrant.training.costs import Flops, count_flops
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
 from hydrant.training.metrics import check_measurement, is_own, try_metrics
 from hydrant.training.precision import Precision
-from hydrant.training.profiling.costs import Flops, count_flops
 
 T = TypeVar("T")
 _Numbers = dict[str, Tensor]

@@ -1,1 +1,0 @@
-"""What editors and shells complete and check: the JSON schemas of options, and the words of a command line."""

@@ -1,0 +1,55 @@
+"""The command line of `hydrant compare`."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.errors import ConfigError
+from hydrant.terminal.console import answer, emit, notice, say, wants_json
+
+_LISTS = ("by", "best_over", "tuned")
+_TEXTS = ("metric", "mode", "baseline", "target", "against")
+_NUMBERS = ("sigma", "critical", "difference", "tolerance")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compare runs. Return the exit status."""
+    types = dict.fromkeys((*_LISTS, *_TEXTS), str) | dict.fromkeys(_NUMBERS, float)
+    parser = Flags("compare", html=Path, follow=False, csv=False, details=False, wandb=False, **types)
+    options, words = parser.split(arguments)
+    if options.follow and options.html is None:
+        raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
+    from hydrant.extensions.compare.comparison import compare  # slow: imports scipy
+    from hydrant.extensions.compare.page import follow, write_page
+    from hydrant.extensions.compare.question import Question
+    from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict
+    from hydrant.extensions.compare.sources import read_runs
+    from hydrant.extensions.compare.text_report import to_text
+    from hydrant.extensions.compare.wandb_views import check_login, save_views
+
+    if options.wandb:
+        check_login()
+    asked: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Question)}
+    for name in _LISTS:
+        asked[name] = None if asked[name] is None else [key for key in asked[name].split(",") if key]
+    question = Question(**asked)
+    if options.follow:
+        with writing_to("--html", options.html, ".html"):
+            comparison = follow(words, question, options.html)
+    else:
+        comparison = compare(read_runs(words, question.varied), question)
+    if options.html is not None:
+        with writing_to("--html", options.html, ".html"):
+            write_page(comparison, options.html)
+    if wants_json():
+        answer(to_dict(comparison) if options.details else to_brief(comparison))
+    elif options.csv:
+        emit(to_csv(comparison))
+    else:
+        say(to_text(comparison, options.html, details=options.details))
+    if options.wandb:
+        for line in save_views(comparison):
+            notice(line)
+    return 0

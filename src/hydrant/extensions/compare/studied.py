@@ -1,0 +1,82 @@
+"""The study whose runs are compared: its verdict, which holds although it looked after each seed, and its test.
+
+Only the runs of its test are compared. Those of its tuning chose the settings, so they flatter them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from hydrant.errors import RecordError
+from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare.verdicts.verdict import Verdict
+from hydrant.extensions.study.answer import Answer, read_answer
+from hydrant.sweeps.plan import usable_plan
+from hydrant.terminal.console import notice
+
+LOOKED_OFTEN = (
+    "The study chose the number of runs by their results. Intervals and p of this comparison are those of a number "
+    "chosen beforehand, so they claim too much."
+)
+
+
+@dataclass(frozen=True)
+class StudyVerdict(Answer):
+    """The answer of a study whose runs are compared."""
+
+    num_tuning: int = 0  # the runs of its tuning, which are left out
+
+    @property
+    def tuning(self) -> str:
+        """What is left out, in words; "" if nothing is."""
+        if not self.num_tuning:
+            return ""
+        runs = "run of its tuning is" if self.num_tuning == 1 else "runs of its tuning are"
+        return f" The {self.num_tuning} {runs} left out; study.md lists them."
+
+    def lines(self, verdict: Verdict, metric: str) -> list[str]:
+        """Return this verdict if it is about the metric, that of the comparison, and what was compared."""
+        if self.metric == metric:
+            holds = "It holds although the study looked at its runs after each seed."
+            source = f"This is the verdict of {self.file}. {holds}{self.tuning}"
+            return [self.sentence, source, verdict.sentence]
+        doubt = f"{self.metric} decided their number, so this claims too much if both metrics go together."
+        return [verdict.sentence, f"These are runs of {self.file}. {doubt}{self.tuning}"]
+
+
+def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
+    """Return the verdict of the study of all runs; None if they are of none."""
+    folders = {None if run.folder is None else run.folder.parent.resolve() for run in runs}
+    folder = folders.pop() if len(folders) == 1 else None
+    if folder is None:
+        return None
+    try:
+        answer = read_answer(folder)
+    except RecordError as error:
+        notice(f"the verdict of the study is unknown: {error}")
+        return None
+    return answer and StudyVerdict(**asdict(answer))
+
+
+def count_looks(runs: Sequence[Run]) -> int:
+    """Return how often the results of these runs could be looked at, by the records of their sweeps."""
+    sweeps = {run.folder.parent for run in runs if run.folder is not None}
+    return 1 + sum(usable_plan(sweep)[0].num_extensions for sweep in sweeps)
+
+
+def tested_runs(runs: Sequence[Run], study: StudyVerdict | None) -> tuple[Sequence[Run], StudyVerdict | None]:
+    """Return the runs of the study's test, and the study with the number of the others. Without a test, all runs."""
+    if study is None:
+        return runs, None
+    seeds = [run.config.get("seed") for run in runs]
+    is_tested = [not isinstance(seed, int) or seed >= study.first_fresh_seed for seed in seeds]
+    tested = [run for run, counts in zip(runs, is_tested, strict=True) if counts]
+    return (tested, replace(study, num_tuning=len(runs) - len(tested))) if tested else (runs, study)
+
+
+def limited(verdict: Verdict, study: StudyVerdict | None, metric: str) -> Verdict:
+    """Return the verdict, undecided if a study has not decided: its runs ended, or go on, by their results."""
+    if study is None or study.metric != metric or study.status == "decided" or verdict.status != "decided":
+        return verdict
+    text = verdict.sentence.removeprefix("Decided: ")
+    sentence = f"Undecided, as the study is. If its number of runs had been chosen beforehand: {text}"
+    return replace(verdict, status="undecided", sentence=sentence, winner=None)

@@ -1,0 +1,251 @@
+"""Tuning: the expected best of n trials of each method, and the sensitivity of each optimizer to its learning rate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hydrant.checks import check_known
+from hydrant.config.schema import REPETITIONS
+from hydrant.errors import first_few
+from hydrant.extensions.compare import statistics
+from hydrant.extensions.compare.config_keys import label
+from hydrant.extensions.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
+from hydrant.extensions.compare.run import Run
+from hydrant.runs.folder import RunStatus
+from hydrant.terminal.text import number
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The runs grouped by all keys in which they differ except the seed and the fold, whatever `--by` says."""
+
+    groups: Sequence[Group]
+    keys: Sequence[str]
+
+    def lines(self, without: Sequence[str]) -> dict[str, list[Group]]:
+        """Return sets of configurations that differ only in the keys `without`, by the name of what a set shares."""
+        lines: dict[str, list[Group]] = {}
+        for group in self.groups:
+            shared = {key: value for key, value in group.labels.items() if key not in without}
+            lines.setdefault(name_of(shared), []).append(group)
+        return lines
+
+
+def cells_of(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Cells:
+    """Return the configurations of runs that differ in `keys`."""
+    without_seeds = [key for key in keys if key not in REPETITIONS]
+    return Cells(group_runs(runs, without_seeds, keys, metric), without_seeds)
+
+
+def result(group: Group) -> float | None:
+    """Return the mean of a configuration; None if one of its runs failed or diverged, or none has finished."""
+    return None if num_failed(group) else group.estimate.mean
+
+
+def num_failed(group: Group) -> int:
+    """Return the number of runs that failed or diverged. Runs that are missing or still train do not count."""
+    return group.states.get(RunStatus.FAILED, 0) + group.states.get(NOT_FINITE, 0)
+
+
+_TUNED = ("optimizer.", "optimizers.", "scheduler.", "schedules.")
+"""Keys below these are settings of a method; all others, such as `optimizer` or `model`, make another method."""
+
+MIN_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Method:
+    """The results of one method with its trials."""
+
+    name: str
+    num_trials: int
+    # Trials of which a run failed or diverged. Each counts as the worst finished trial of all methods.
+    num_failed: int
+    curve: statistics.BestOfN  # over 1 to the common budget
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The methods, tuned with the same number of trials."""
+
+    tuned: Sequence[str]
+    budget: int  # trials: the fewest of any method
+    methods: Sequence[Method]
+    sentences: Sequence[str]
+
+
+def find_tuning(cells: Cells, metric: Metric, tuned: Sequence[str] | None) -> Tuning | None:
+    """Return the curves; None unless all methods have at least three trials.
+
+    Args:
+        tuned: the keys whose values are trials; None: the settings of optimizers and schedules.
+
+    Raises:
+        ConfigError: the runs do not differ in one of these keys.
+    """
+    keys = [key for key in cells.keys if key.startswith(_TUNED)] if tuned is None else tuned
+    for key in keys:
+        check_known("--tuned", "key", key, cells.keys)
+    lines = cells.lines(keys)
+    budget = min(map(len, lines.values()), default=0)
+    finite = [mean for group in cells.groups if (mean := result(group)) is not None]
+    if not keys or budget < MIN_TRIALS or not finite:
+        return None
+    worst = max(finite, key=metric.rank)
+    methods = list[Method]()
+    for name, groups in lines.items():
+        results = [result(group) for group in groups]
+        trials = [worst if value is None else value for value in results]
+        curve = statistics.best_of_n(trials, metric.mode, budget)
+        methods.append(Method(name, len(groups), results.count(None), curve))
+    tuning = Tuning(keys, budget, methods, [])
+    return replace(tuning, sentences=_sentences(tuning, cells, metric))
+
+
+def _sentences(tuning: Tuning, cells: Cells, metric: Metric) -> list[str]:
+    keys = ", ".join(tuning.tuned)
+    sentences = [f"A trial is one setting of {keys}; its result is the mean over its seeds."]
+    numbers = {method.name: method.num_trials for method in tuning.methods}
+    if len(set(numbers.values())) > 1:
+        most = max(numbers, key=numbers.__getitem__)
+        sentences.append(
+            f"The methods have {tuning.budget} to {numbers[most]} trials; all curves end at {tuning.budget}, "
+            "so that no method is tuned more than another."
+        )
+    if failed := sum(method.num_failed for method in tuning.methods):
+        sentences.append(f"{failed} trials failed or diverged; they count as the worst finished trial.")
+    if len(tuning.methods) > 1:
+        sentences.append(_leaders(tuning, metric))
+    sentences.append(
+        "The curves assume trials that are drawn at random from the tried settings, with replacement (Dodge et al., "
+        "2019). They underestimate near the whole budget, and another search range gives other curves. The best of n "
+        "is picked by these results, so new seeds will be a little worse."
+    )
+    ranges = {_ranges(groups, tuning.tuned) for groups in cells.lines(tuning.tuned).values()}
+    if len(ranges) > 1:
+        sentences.append(
+            "The methods were tried on different values, so the choice of the ranges is part of the comparison."
+        )
+    return sentences
+
+
+def _leaders(tuning: Tuning, metric: Metric) -> str:
+    """Return which method has the best expected result with how many trials."""
+    leader, budget, texts = None, tuning.budget, list[str]()
+    for n in range(budget):
+        best = min(tuning.methods, key=lambda method, n=n: metric.rank(method.curve.expected[n]))
+        if best is not leader:
+            result_of_all = f"{number(best.curve.expected[-1])} with {budget}"
+            texts.append(f"{best.name} from {n + 1} trial{'s' * (n > 0)} on ({result_of_all})")
+        leader = best
+    num = sum(_overlap(method, leader) for method in tuning.methods if method is not leader)
+    share = f"{num} of {len(tuning.methods) - 1} others"
+    doubt = f" With {budget}, the intervals of {share} overlap that of the best." if num else ""
+    return f"Best expected {metric.name}: {', '.join(texts)}.{doubt}"
+
+
+def _overlap(one: Method, two: Method | None) -> bool:
+    """Return whether the intervals of the best of all trials of two methods overlap."""
+    ends = [end for method in (one, two) if method for end in (method.curve.low, method.curve.high) if end]
+    return len(ends) == 4 and ends[0][-1] <= ends[3][-1] and ends[2][-1] <= ends[1][-1]
+
+
+def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted({tuple(label(group.runs[0], key) for key in tuned) for group in groups}))
+
+
+LR = "optimizer.lr"
+MIN_RATES = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """The results of one optimizer over its learning rates, in ascending order."""
+
+    name: str
+    lrs: Sequence[float]
+    nums: Sequence[int]  # results at each rate
+    means: Sequence[float | None]  # None: no run has a result
+    lows: Sequence[float | None]  # of the interval of the mean
+    highs: Sequence[float | None]
+    failed: Sequence[int]  # runs that failed or diverged at each rate
+    basin: statistics.Basin | None  # None: no tolerance is known, or no rate has only good runs
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The lines of all optimizers."""
+
+    tolerance: float | None
+    is_given: bool  # else it is the noise
+    lines: Sequence[Line]
+    sentences: Sequence[str]
+
+
+def find_sensitivity(cells: Cells, metric: Metric, tolerance: float | None) -> Sensitivity | None:
+    """Return the sensitivity to `optimizer.lr`; None if no optimizer has three learning rates."""
+    if LR not in cells.keys:
+        return None
+    lines = {name: _by_rate(groups) for name, groups in cells.lines([LR]).items()}
+    lines = {name: rates for name, rates in lines.items() if len(rates) >= MIN_RATES}
+    if not lines:
+        return None
+    best = [min(rates.values(), key=lambda group: metric.rank(result(group))) for rates in lines.values()]
+    noise = statistics.spread([independent(group.results) for group in best]).std or None
+    chosen = noise if tolerance is None else tolerance
+    shown = [_line(name, rates, chosen, metric.mode) for name, rates in lines.items()]
+    sensitivity = Sensitivity(chosen, tolerance is not None, shown, [])
+    return replace(sensitivity, sentences=_basin_sentences(sensitivity))
+
+
+def _by_rate(groups: Sequence[Group]) -> dict[float, Group]:
+    """Return the configurations by their learning rate, in ascending order; those without a number are left out."""
+    rates: dict[float, Group] = {}
+    for group in groups:
+        lr = group.runs[0].config.get(LR)
+        if isinstance(lr, int | float) and lr > 0:
+            rates[float(lr)] = group
+    return dict(sorted(rates.items()))
+
+
+def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: str) -> Line:
+    groups, lrs = list(rates.values()), list(rates)
+    estimates, results = [group.estimate for group in groups], [*map(result, groups)]
+    return Line(
+        name,
+        lrs,
+        [e.num for e in estimates],
+        [e.mean for e in estimates],
+        [e.low for e in estimates],
+        [e.high for e in estimates],
+        [num_failed(group) for group in groups],
+        None if tolerance is None else statistics.find_basin(lrs, results, tolerance, mode),
+    )
+
+
+def _basin_sentences(sensitivity: Sensitivity) -> list[str]:
+    if sensitivity.tolerance is None:
+        return [
+            "The basins have no width, because the noise over seeds is unknown. Add seeds, or say how much worse "
+            "than the best is still good: --tolerance."
+        ]
+    noise = "the standard deviation over seeds at the best learning rates"
+    source = "as given" if sensitivity.is_given else noise
+    sentences = [
+        "The basin of an optimizer holds the learning rates whose mean is within "
+        f"{number(sensitivity.tolerance)} of its best ({source})."
+    ]
+    at_end = [
+        line.name
+        for line in sensitivity.lines
+        if line.basin and line.basin.best_lr in (line.lrs[0], line.lrs[-1])
+    ]
+    if at_end:
+        sentences.append(
+            f"The best lr is the smallest or the largest tried, so try further: {first_few(at_end)}."
+        )
+    sentences.append(
+        "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
+        "times off still works. This says nothing about other settings, and basins move with batch size, width and "
+        "budget."
+    )
+    return sentences

@@ -1,0 +1,147 @@
+"""Read runs with W&B's public API. They equal those that are read from their folders."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from typing import Any
+from urllib.parse import unquote
+
+from hydrant.checks import check_known
+from hydrant.config.flat import flatten
+from hydrant.errors import ConfigError, first_line
+from hydrant.extensions.compare.config_keys import equals_label, label
+from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
+from hydrant.extensions.wandb.sdk import access_problem, sdk_session
+from hydrant.files.read_file import check_plain
+from hydrant.records import check_type
+from hydrant.records.files import Summary
+from hydrant.runs.config_keys import flat_with_added_keys
+from hydrant.runs.folder import RunStatus, choices_in, status_of
+
+FIELDS = {"group": "group", "job_type": "jobType", "name": "displayName", "state": "state", "sweep": "sweep",
+          "tag": "tags"}  # fmt: skip
+"""The fields of W&B runs in a filter, with W&B's names for them. Every other name is a config key."""
+
+_STATES = {"preempting": RunStatus.PREEMPTED, "pending": RunStatus.NOT_STARTED}
+"""W&B's states with another name in Hydrant."""
+
+_NUM_THREADS = 8  # for reading histories
+
+
+def read_wandb_runs(word: str) -> Sequence[Run]:
+    """Read `wandb:entity/project` (all runs), `.../run` (one run) or `...?group=a,b&optimizer=adamw` (matching runs).
+
+    Raises:
+        ConfigError: the word is malformed, matches no runs, or W&B cannot be read.
+    """
+    address, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
+    parts = [unquote(part) for part in address.strip("/").split("/")]
+    if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
+        del parts[2]
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        remedy = "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
+        raise ConfigError("RUNS", f"{word!r} names no project of W&B", remedy=remedy)
+    pairs = [condition.partition("=") for condition in text.split("&") if condition]
+    conditions = {unquote(key): [*map(unquote, values.split(","))] for key, _, values in pairs}
+    with sdk_session(fail_fast=True):
+        problem, runs = access_problem(), list[Run]()
+        try:
+            if problem is None:
+                runs = _fetch("/".join(parts[:2]), "".join(parts[2:]), conditions)
+        except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
+            problem = f"W&B cannot be read ({first_line(error)})"
+    if problem is not None:
+        remedy = "check the name, log in with `wandb login`, or give run folders"
+        raise ConfigError("RUNS", f"{word!r}: {problem}", remedy=remedy)
+    known = {*FIELDS, *(key for run in runs for key in run.config)}
+    for key, values in conditions.items() if runs else ():
+        check_known("RUNS", "key", key, known)
+        if key not in FIELDS:  # W&B cannot select by keys with dots
+            runs = [run for run in runs if any(equals_label(text, label(run, key)) for text in values)]
+    if not runs:
+        remedy = "leave out a part of the filter to see the available runs"
+        raise ConfigError("RUNS", f"{word!r}: no such runs", remedy=remedy)
+    return runs
+
+
+def _fetch(project: str, run_id: str, conditions: Mapping[str, Sequence[str]]) -> list[Run]:
+    """Read the runs that match the conditions on W&B's fields. `run_id`: "" for all runs."""
+    import wandb
+
+    filters: dict[str, Any] = {FIELDS[k]: {"$in": v} for k, v in conditions.items() if k in FIELDS}
+    if run_id:
+        filters = {"$and": [{"name": run_id}, filters]}
+    runs = list(wandb.Api().runs(project, filters=filters, per_page=200, lazy=False))
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        return list(pool.map(_read_run, runs))
+
+
+def _read_run(wandb_run: Any) -> Run:
+    """Read a run of the SDK with all rows of its history. Its record is as untrusted as a file of a run folder."""
+    path, title = "/".join(wandb_run.path), wandb_run.name or wandb_run.id
+    name, words = f"{WANDB_PREFIX}{path}", wandb_run.config.get("overrides", [])
+    recorded: dict[str, Any] = wandb_run.summary_metrics.get("hydrant") or {}
+    try:
+        check_plain([wandb_run.config, recorded])
+        check_type(words, list[str])
+        check_type(recorded, dict[str, Any])
+        check_type({"status": RunStatus.RUNNING.value, "num_updates": 0} | recorded, Summary)
+    except ValueError as error:
+        message = f"its record in W&B is damaged ({error})"
+        return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=message, title=title)
+    config = flatten({key: value for key, value in wandb_run.config.items() if key != "overrides"})
+    rows = _rows(wandb_run.scan_history())
+    series = series_by_metric(rows)
+    num_updates = max((int(metric.updates[-1]) for metric in series.values()), default=0)
+    status = wandb_run.state
+    if status == RunStatus.FAILED:
+        status = recorded.get("status", status)  # it may be more precise
+    state = status_of({**recorded, "status": status})
+    address = {"id": wandb_run.id, "mode": "online", "path": path}
+    summary = {"num_updates": num_updates, **recorded, "wandb": address}
+    return Run(
+        name,
+        _STATES.get(state, state),
+        flat_with_added_keys(config) if config else {},
+        choices_in(words),
+        summary,
+        series,
+        error=(recorded.get("error") or {}).get("message", ""),
+        title=title,
+        last_logged=last_logged(rows),
+    )
+
+
+def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows as in metrics.jsonl, where rows that a resumed run logged again appear once."""
+    rows: list[dict[str, Any]] = []
+    for row in history:
+        values = {key: _number(value) for key, value in row.items() if "/" in key and _is_number(value)}
+        if not values:  # a picture
+            continue
+        counts = {key: row[key] for key in ("num_updates", "time") if isinstance(row.get(key), int | float)}
+        new = {"num_updates": row["_step"], "time": None, **counts, **values}
+        _drop_repeated(rows, new)
+        rows.append(new)
+    return rows
+
+
+def _drop_repeated(rows: list[dict[str, Any]], new: Mapping[str, Any]) -> None:
+    """Remove the rows past a checkpoint if `new` is the first row after a resume from it.
+
+    An update may have several rows, for example one of training and one of evaluation. They have no key in common
+    except those of compilation.
+    """
+    keys = {key for key in new if not key.startswith("compile/")} - {"num_updates", "time"}
+    later = list(takewhile(lambda row: row["num_updates"] >= new["num_updates"], reversed(rows)))
+    if any(row["num_updates"] > new["num_updates"] or not keys.isdisjoint(row) for row in later):
+        del rows[-len(later) :]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
+
+
+def _number(value: Any) -> float | None:
+    return value if math.isfinite(float(value)) else None

@@ -1,0 +1,7 @@
+"""`hydrant docs`: pages of the documentation."""
+
+from hydrant.commands.registry import Command
+
+COMMAND = Command(
+    "docs", "print pages of the documentation", main=f"{__name__}.command:main", runs_own_code=False
+)

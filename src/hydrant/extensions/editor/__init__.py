@@ -1,0 +1,14 @@
+"""What editors and readers of a config ask: its JSON Schema, and what each option and key means."""
+
+from hydrant.commands.registry import Command
+
+EXPLAIN = Command(
+    "explain",
+    "print what each option and key means, and where its file is",
+    main=f"{__name__}.explain:main",
+    runs_own_code=False,
+)
+
+SCHEMA = Command(
+    "schema", "write JSON schemas by which editors complete and check YAML", main=f"{__name__}.schema:main"
+)

@@ -1,0 +1,23 @@
+"""Language models: tokens in files, a GPT, its task, and samples of its texts."""
+
+from typing import TYPE_CHECKING
+
+from hydrant.commands.registry import Command
+from hydrant.imports.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hydrant.extensions.language.gpt import GPT as GPT
+    from hydrant.extensions.language.language_modeling import LanguageModeling as LanguageModeling
+    from hydrant.extensions.language.samples import TextSamples as TextSamples
+    from hydrant.extensions.language.tokens import TokenData as TokenData
+    from hydrant.extensions.language.tokens import tokens as tokens
+
+__getattr__, __dir__ = lazy_exports(__name__)
+
+COMMAND = Command(
+    "tokenize",
+    "make the tokens of a language model's data from text",
+    main=f"{__name__}.command:main",
+    writes=True,
+    runs_own_code=False,
+)

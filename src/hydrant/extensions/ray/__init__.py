@@ -1,0 +1,1 @@
+"""Units of a sweep on a Ray cluster."""

@@ -1,0 +1,501 @@
+"""The runs of a study: its jobs, trained while the budget lasts, its tuning, and the test of the best settings.
+
+Of each contender, the tuning tries first settings, then as many finer ones around its best. The test has seeds that
+tuned nothing, the same for all contenders, in rounds until the answer is known.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hydrant.errors import JobFailed, NonFiniteError
+from hydrant.extensions.study.answer import ENDED, outcome_of, tuning_failure
+from hydrant.extensions.study.protocol import TUNING_SHARE, Contender, Protocol
+from hydrant.extensions.study.ranges import (
+    CPU,
+    RUNS,
+    UPDATES,
+    WALL,
+    Amounts,
+    Budget,
+    Setting,
+    finer_settings,
+    first_settings,
+    is_at_end,
+)
+from hydrant.extensions.study.verdict import Standing, failure, find_verdict, judge, why_it_ended
+from hydrant.records.files import Reason, Verdict
+from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
+from hydrant.sweeps.executors.base import SweepJob
+from hydrant.sweeps.preflight import is_finished
+from hydrant.terminal.text import digits_of
+
+_MOST_SHOWN = 20
+
+
+class BudgetSpent(Exception):
+    """The next jobs do not fit into the budget."""
+
+
+@dataclass
+class Trials:
+    """Trains jobs once, and knows what the study has used.
+
+    Args:
+        folder: of the study. All of its runs count as used.
+        budget: of the study.
+        at_once: jobs that train at the same time. So many start first if a run tells what others cost.
+        compose: returns the job of some overrides; None if they make no config.
+        train: trains jobs, the first of which has this number.
+        before: what earlier starts of the study have used, in wall and processor seconds.
+        seconds: wall and processor seconds of this start so far.
+        after_batch: called when jobs have ended.
+    """
+
+    folder: Path
+    budget: Budget
+    at_once: int
+    compose: Callable[[Sequence[str]], SweepJob | None]
+    train: Callable[[Sequence[SweepJob], int], object]
+    before: Amounts
+    seconds: Callable[[], tuple[float, float]]
+    after_batch: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self._jobs = dict[tuple[str, ...], SweepJob | None]()
+        self._ended = set[Path]()
+        self._runs = dict[Path, RunFolder]()  # as read since they last trained
+        # The same for their configs: each round asks for all jobs.
+        self._finished = dict[Path, tuple[SweepJob, bool]]()
+
+    def run(self, words: Sequence[Sequence[str]]) -> None:
+        """Train the jobs of these overrides.
+
+        Raises:
+            BudgetSpent: the budget ended before.
+            Stopped: a signal arrived.
+        """
+        jobs = [job for job in map(self.job, words) if job is not None]
+        waiting = [job for job in jobs if not self.has_ended(job.words)]
+        waiting.sort(key=lambda job: not self._is_begun(job))  # a begun one has its place in the budget
+        while waiting:
+            batch = waiting[: self._num_next(waiting)]
+            if not batch:
+                self.give_up([job.words for job in waiting])  # no other try is paid
+                if all(job.folder in self._ended for job in waiting):
+                    break
+                raise BudgetSpent
+            try:
+                self.train(batch, len(self._ended))
+            finally:
+                for job in batch:
+                    self._runs.pop(job.folder, None)
+                    self._finished.pop(job.folder, None)
+            self._ended |= {job.folder for job in batch}
+            waiting = waiting[len(batch) :]
+            self.after_batch()
+
+    def give_up(self, words: Sequence[Sequence[str]]) -> None:
+        """Give those of these runs that have failed no other try."""
+        jobs = [job for job in map(self.job, words) if job is not None]
+        self._ended |= {job.folder for job in jobs if self._run_of(job).status == RunStatus.FAILED}
+
+    def job(self, words: Sequence[str]) -> SweepJob | None:
+        key = tuple(words)
+        if key not in self._jobs:
+            self._jobs[key] = self.compose(words)
+        return self._jobs[key]
+
+    def result(self, words: Sequence[str], metric: str) -> float | None:
+        """Return the last value of a metric of a run that has ended; None if it has no finite one.
+
+        Raises:
+            JobFailed: several configs have trained the run.
+        """
+        job = self.job(words)
+        if job is None or not self._is_finished(job):
+            return None
+        run = self._run_of(job)
+        if run.status != RunStatus.FINISHED:  # a hook stopped it as hopeless
+            return None
+        if run.recorded.get("stretches"):
+            reason = "as its summary.json says, so it has no result"
+            raise JobFailed(f"several configs trained {job.folder.name}, {reason}")
+        outcome = outcome_of(run, metric)
+        return None if isinstance(outcome, str) else outcome
+
+    def outcome(self, words: Sequence[str], metric: str) -> float | str:
+        """Return the result of a run that has ended; if it has none, why: `diverged`, `stopped`, `refused` or so."""
+        job = self.job(words)
+        return "refused" if job is None else outcome_of(self._run_of(job), metric)
+
+    def num_affordable(self, share: float = 1.0) -> float:
+        """Return how many runs may begin within this share of the budget.
+
+        A run is expected to cost as much as the mean of those that have ended.
+        """
+        return self.budget.num_affordable(*self._used_and_cost(), share)
+
+    def budget_for(self, num: int) -> Budget:
+        """Return the budget, enlarged if so many more runs do not fit into it."""
+        return self.budget.enlarged(*self._used_and_cost(), num)
+
+    def _used_and_cost(self) -> tuple[Amounts, Amounts]:
+        """Return what the study has used, and what the next run is expected to cost; 0 where that is unknown."""
+        runs = self._begun_runs()
+        used = self._used_by(runs)
+        ended = [run for run in runs if run.status in ENDED]
+        num = len(ended)
+        cost = {WALL: used[WALL] / num, CPU: used[CPU] / num} if num else {WALL: 0.0, CPU: 0.0}
+        return used, cost | {RUNS: 1, UPDATES: _num_updates(ended) / max(num, 1)}
+
+    def num_new(self, words: Sequence[Sequence[str]]) -> int:
+        """Return how many of these runs have not begun. The others have their place in the budget."""
+        jobs = [self.job(run_words) for run_words in words if not self.has_ended(run_words)]
+        return sum(job is not None and not self._is_begun(job) for job in jobs)
+
+    def has_other_seeds(self, seed: int) -> bool:
+        """Whether a run of the study has begun with another seed."""
+        return any(run.choices.get("seed", f"{seed}") != f"{seed}" for run in self._begun_runs())
+
+    def used(self) -> dict[str, float]:
+        """Return what the study has used so far."""
+        return self._used_by(self._begun_runs())
+
+    def _used_by(self, runs: Sequence[RunFolder]) -> dict[str, float]:
+        wall, cpu = self.seconds()
+        seconds = {WALL: self.before.get(WALL, 0.0) + wall, CPU: self.before.get(CPU, 0.0) + cpu}
+        return {RUNS: len(runs), UPDATES: _num_updates(runs), **seconds}
+
+    def _begun_runs(self) -> list[RunFolder]:
+        runs = [self._runs.setdefault(run.path.resolve(), run) for run in runs_of_sweep(self.folder)]
+        return [run for run in runs if run.has_begun]
+
+    def _run_of(self, job: SweepJob) -> RunFolder:
+        """Return what the folder of a job holds, which only a training of this study changes."""
+        return self._runs.setdefault(job.folder, RunFolder(job.folder))
+
+    def state(self, words: Sequence[str]) -> dict[str, Any]:
+        """Return the folder of a run and its state, for study.json."""
+        job = self.job(words)
+        if job is None:
+            return {"run": None, "state": "refused"}
+        return {"run": job.folder.name, "state": self._run_of(job).state}
+
+    def of_first_run(self, key: Literal["environment", "num_samples"]) -> Mapping[str, Any]:
+        """Return what the summary of the first run records; nothing if there is none."""
+        return next(filter(None, (run.summary.get(key) for run in self._begun_runs())), {})
+
+    def _num_next(self, waiting: Sequence[SweepJob]) -> int:
+        affordable, num = self.num_affordable(), len(waiting)
+        if self.budget.lets_continue(self.used()):
+            affordable += sum(map(self._is_begun, waiting))
+        if self.budget.needs_measuring:  # half of what fits: others may cost more than those that have ended
+            is_measured = any(run.status in ENDED for run in self._begun_runs())
+            num = max(self.at_once, int(min(affordable, num)) // 2 if is_measured else 0)
+        return int(min(num, affordable, len(waiting)))
+
+    def _is_begun(self, job: SweepJob) -> bool:
+        return self._run_of(job).has_begun
+
+    def _is_finished(self, job: SweepJob) -> bool:
+        known, is_known = self._finished.get(job.folder, (None, False))
+        if known is not job:
+            is_known = is_finished(job.config, self._run_of(job))
+            self._finished[job.folder] = job, is_known
+        return is_known
+
+    def has_ended(self, words: Sequence[str]) -> bool:
+        """Whether a job is not trained again: it is finished, has ended in this start, or fails each time alike."""
+        job = self.job(words)
+        if job is None or job.folder in self._ended or self._is_finished(job):
+            return True
+        run = self._run_of(job)
+        error = run.summary.get("error") or {}
+        return run.status == RunStatus.FAILED and error.get("type") == NonFiniteError.__name__
+
+
+def _num_updates(runs: Sequence[RunFolder]) -> int:
+    return sum(run.summary.get("num_updates", 0) for run in runs)
+
+
+@dataclass
+class Tuned:
+    """The tuning of one contender."""
+
+    contender: Contender
+    results: dict[Setting, float | None] = field(default_factory=dict[Setting, float | None])
+
+    def best(self, protocol: Protocol) -> Setting | None:
+        """Return the best setting, the first one of several; None if no run has a result."""
+        known = {setting: value for setting, value in self.results.items() if value is not None}
+        pick = max if protocol.choice.mode == "max" else min
+        return pick(known, key=lambda setting: known[setting]) if known else None
+
+    def values(self, setting: Setting) -> list[str]:
+        return [f"{one.key}={value}" for one, value in zip(self.contender.ranges, setting, strict=True)]
+
+    def words(self, setting: Setting) -> list[str]:
+        """Return the overrides of a setting of the contender."""
+        return [*self.contender.words, *self.values(setting)]
+
+    def described(self, setting: Setting) -> str:
+        """Return the name of the contender with a setting.
+
+        Such as `adamw (optimizer.lr=0.01)`.
+        """
+        return (
+            f"{self.contender.name} ({', '.join(self.values(setting))})" if setting else self.contender.name
+        )
+
+    @property
+    def extended_keys(self) -> list[str]:
+        """Return the tuned keys of which values beyond the first range were tried."""
+        ranges = [(place, one) for place, one in enumerate(self.contender.ranges) if one.is_open]
+        first = {one.key: sorted(float(value) for value in one.values) for _, one in ranges}
+        tried = [(one.key, float(setting[place])) for place, one in ranges for setting in self.results]
+        return [*dict.fromkeys(key for key, x in tried if not first[key][0] <= x <= first[key][-1])]
+
+    def keys_at_end(self, protocol: Protocol) -> list[str]:
+        """Return the tuned keys whose best value is the smallest or the largest that was tried."""
+        best, tried = self.best(protocol), list(self.results)
+        if best is None:
+            return []
+        ranges = enumerate(self.contender.ranges)
+        return [one.key for place, one in ranges if one.is_open and is_at_end(place, tried, best)]
+
+
+class Tuning:
+    """Tunes all contenders alike."""
+
+    def __init__(self, protocol: Protocol, trials: Trials) -> None:
+        self.contenders = [Tuned(contender) for contender in protocol.contenders]
+        self.num_rounds, self.is_finished = 0, not protocol.keys
+        self.why_ended = ""  # if it has fewer rounds than the protocol lets it have
+        self._protocol, self._trials = protocol, trials
+
+    def run(self) -> None:
+        """Tune.
+
+        Raises:
+            BudgetSpent: the budget ended before all contenders had the same number of runs.
+        """
+        if self.is_finished:
+            return
+        self._train([(tuned, first_settings(tuned.contender.ranges)) for tuned in self.contenders])
+        while self.num_rounds < self._protocol.rounds and (finer := self._next_round()):
+            self._train(finer)
+            self.num_rounds += 1
+        self.is_finished = True
+
+    def words(self, tuned: Tuned, setting: Setting, seed: int) -> list[str]:
+        """Return the overrides of a run."""
+        return [*self._protocol.common, *tuned.words(setting), f"seed={seed}"]
+
+    def table(self) -> dict[str, Any]:
+        """Return the results of each contender by its tuned values, in their order, for `--json`."""
+        results = {one.contender.name: self._results(one) for one in self.contenders if one.results}
+        return {"keys": self._protocol.keys, "metric": self._protocol.choice.metric, "results": results}
+
+    def _results(self, tuned: Tuned) -> dict[str, float | None]:
+        """Return the best results of a contender, by the values."""
+        sign = -1 if self._protocol.choice.mode == "max" else 1
+        ranked = sorted(tuned.results.items(), key=lambda pair: (pair[1] is None, sign * (pair[1] or 0.0)))
+        digits = digits_of(value for _, value in ranked)
+        return {
+            " ".join(setting): value and float(f"{value:.{digits}g}")
+            for setting, value in sorted(ranked[:_MOST_SHOWN], key=lambda pair: [*map(_as_number, pair[0])])
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        seed = self._protocol.first_seed
+        return {
+            "num_rounds": self.num_rounds,
+            "is_finished": self.is_finished,
+            "trials": [
+                {
+                    "contender": tuned.contender.name,
+                    "values": dict(zip(self._protocol.keys, setting, strict=True)),
+                    "result": value,
+                    **self._trials.state(self.words(tuned, setting, seed)),
+                }
+                for tuned in self.contenders
+                for setting, value in tuned.results.items()
+            ],
+        }
+
+    def _train(self, settings: Sequence[tuple[Tuned, Sequence[Setting]]]) -> None:
+        """Train one run of each setting; the contenders take turns, so that none is ahead when the budget ends."""
+        most = max(len(to_try) for _, to_try in settings)
+        turns = [(tuned, to_try[n]) for n in range(most) for tuned, to_try in settings if n < len(to_try)]
+        words = self._words(turns)
+        if self._trials.has_other_seeds(self._protocol.first_seed):
+            self._trials.give_up(words)
+        try:
+            self._trials.run(words)
+        finally:  # also of a round that the budget or a signal ends
+            for (tuned, setting), run in zip(turns, words, strict=True):
+                if self._trials.has_ended(run):
+                    tuned.results[setting] = self._trials.result(run, self._protocol.choice.metric)
+
+    def _next_round(self) -> list[tuple[Tuned, list[Setting]]]:
+        """Return the settings of a finer round; none if none follows.
+
+        One follows if it fits into its share of the budget and leaves enough for the test; into all that is left, if
+        that does not pay for a test. After the test has begun,
+        none does but those that have ended before, as more tuning after the test was seen would be unfair.
+        """
+        protocol, trials = self._protocol, self._trials
+        chosen = [(tuned, tuned.best(protocol)) for tuned in self.contenders]
+        finer = [(tuned, finer_settings(tuned.contender.ranges, list(tuned.results), best))
+                 for tuned, best in chosen if best is not None]  # fmt: skip
+        if not protocol.per_round:
+            return []
+        if len(finer) <= 1:
+            self.why_ended = "fewer than two contenders had a result"
+            return []
+        turns = [(tuned, setting) for tuned, to_try in finer for setting in to_try]
+        num_new = trials.num_new(self._words(turns))
+        affordable, of_test = trials.num_affordable(), len(finer) * protocol.least_seeds
+        if affordable >= of_test:  # else no test can follow
+            affordable = min(trials.num_affordable(TUNING_SHARE), affordable - of_test)
+        if num_new and (affordable < num_new or trials.has_other_seeds(protocol.first_seed)):
+            self.why_ended = "the next one did not fit into the budget before the test"
+            return []
+        return finer
+
+    def _words(self, turns: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+        return [self.words(tuned, setting, self._protocol.first_seed) for tuned, setting in turns]
+
+
+class FreshSeeds:
+    """Compares the best settings of the contenders."""
+
+    def __init__(self, protocol: Protocol, trials: Trials, tuning: Tuning) -> None:
+        self._protocol, self._trials, self._tuning = protocol, trials, tuning
+        self.results = dict[str, list[float | None]]()
+        self.why_ended: Reason | None = None  # if its results do not say it
+
+    def run(self) -> None:
+        """Train fresh seeds until the study is decided or all seeds are used.
+
+        Raises:
+            BudgetSpent: the next seed does not fit into the budget.
+        """
+        chosen = self.chosen()
+        if not chosen:
+            self.why_ended = "failures"
+            return
+        self.results = {tuned.contender.name: [] for tuned, _ in chosen}
+        try:
+            while words := self._next_round(chosen):
+                self._trials.run(words)
+        finally:  # also of a round that the budget or a signal ends
+            self._read_ended(chosen)
+        if self.standing().ended_by is None:
+            self.why_ended = "seeds"
+
+    def opening(self) -> str:
+        """Return what is tested, and for how many seeds the budget is enough."""
+        chosen = self.chosen()
+        names = [tuned.described(setting) for tuned, setting in chosen]
+        affordable = self._trials.num_affordable() // max(len(chosen), 1)
+        is_new = not self._trials.has_other_seeds(self._protocol.first_seed)
+        least = self._protocol.least_seeds
+        paid = f"; the budget pays for about {affordable:.0f} fresh seeds"
+        paid += f", and a decision needs {least}, so none begins" if affordable < least else ""
+        paid = paid if is_new and math.isfinite(affordable) else ""
+        return f"Test of {', '.join(names)}{paid}." if chosen else ""
+
+    def chosen(self) -> list[tuple[Tuned, Setting]]:
+        """Return the contenders with a best setting. Without tuning, all of them."""
+        if not self._protocol.keys:
+            return [(tuned, ()) for tuned in self._tuning.contenders]
+        chosen = [(tuned, tuned.best(self._protocol)) for tuned in self._tuning.contenders]
+        return [(tuned, best) for tuned, best in chosen if best is not None]
+
+    def words(self, tuned: Tuned, setting: Setting, seed: int) -> list[str]:
+        """Return the overrides of a run with one of the fresh seeds, counted from 0."""
+        return self._tuning.words(tuned, setting, self._protocol.first_fresh_seed + seed)
+
+    def standing(self) -> Standing:
+        return judge(self.results, self._protocol.rule)
+
+    def verdict(self) -> Verdict:
+        standing, protocol = self.standing(), self._protocol
+        why_ended = why_it_ended(self.why_ended, protocol.seeds, protocol.budget.describe())
+        return find_verdict(
+            standing, self.results, protocol.rule, self.without(), why_ended, self._why_failed(standing)
+        )
+
+    def without(self) -> Mapping[str, str]:
+        """Return what happened to contenders that are not in the test."""
+        if not self._tuning.is_finished:
+            return {}
+        tested, reasons = [tuned for tuned, _ in self.chosen()], dict[str, str]()
+        seed, metric = self._protocol.first_seed, self._protocol.choice.metric
+        for tuned in self._tuning.contenders:
+            if tuned not in tested:
+                runs = [self._tuning.words(tuned, setting, seed) for setting in tuned.results]
+                outcomes = [self._trials.outcome(run, metric) for run in runs]
+                reasons[tuned.contender.name] = tuning_failure(outcomes)
+        return reasons
+
+    def _why_failed(self, standing: Standing) -> Mapping[str, str]:
+        reasons = dict[str, str]()
+        for tuned, setting in self.chosen() if standing.failed else ():
+            if num := standing.failed.get(tuned.contender.name):
+                seeds = (self.words(tuned, setting, seed) for seed in range(self._protocol.seeds))
+                ended = itertools.takewhile(self._trials.has_ended, seeds)
+                outcomes = [self._trials.outcome(run, self._protocol.rule.metric) for run in ended]
+                reasons[tuned.contender.name] = failure(outcomes, num)
+        return reasons
+
+    def _next_round(self, chosen: Sequence[tuple[Tuned, Setting]]) -> list[list[str]]:
+        """Return the overrides of the next seeds; none if the study is decided or all seeds are used.
+
+        Raises:
+            BudgetSpent: the next seed, or the first ones that can decide, do not fit into the budget.
+        """
+        active, num = self._read_ended(chosen)
+        if not active or num >= self._protocol.seeds:
+            return []
+        seeds = range(num, num + self._protocol.seeds_of_round(num))
+        rounds = [[self.words(*best, seed) for best in active] for seed in seeds]
+        affordable, next_runs = self._trials.num_affordable(), list[list[str]]()
+        for words in rounds:
+            if self._trials.num_new([*next_runs, *words]) > affordable:
+                break
+            next_runs += words
+        if not next_runs or (num < self._protocol.least_seeds and len(next_runs) < sum(map(len, rounds))):
+            raise BudgetSpent
+        return next_runs
+
+    def _read_ended(self, chosen: Sequence[tuple[Tuned, Setting]]) -> tuple[list[tuple[Tuned, Setting]], int]:
+        """Read the results of all seeds that have ended, which costs nothing.
+
+        Returns:
+            the contenders that are left, none if the study is decided; and the number of seeds that they have.
+        """
+        num = max(map(len, self.results.values()))
+        while (standing := self.standing()).ended_by is None:
+            active = [best for best in chosen if best[0].contender.name in standing.active]
+            words = [self.words(*best, num) for best in active]
+            if num >= self._protocol.seeds or not all(map(self._trials.has_ended, words)):
+                return active, num
+            for (tuned, _), run in zip(active, words, strict=True):
+                result = self._trials.result(run, self._protocol.rule.metric)
+                self.results[tuned.contender.name].append(result)
+            num += 1
+        return [], num
+
+
+def _as_number(text: str) -> float:
+    """Return the number of a value; infinity for another one, so that it keeps its place."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.inf

@@ -1,0 +1,288 @@
+"""The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from hydrant.config import metric_keys
+from hydrant.config.command_line import check_grid
+from hydrant.config.compose import grid
+from hydrant.config.flat import flatten
+from hydrant.config.groups import option_path
+from hydrant.config.job_folders import JobFolders, register_resolvers
+from hydrant.errors import ConfigError, JobFailed
+from hydrant.extensions.study import record as study_record
+from hydrant.extensions.study.contenders import key_of, name_contenders, read_ranges, split_contender
+from hydrant.extensions.study.protocol import Contender, Protocol
+from hydrant.extensions.study.ranges import RUNS, first_settings, read_budget
+from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
+from hydrant.extensions.study.verdict import Rule
+from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
+from hydrant.files.redaction import redacted
+from hydrant.records.files import Objective, StudyFile
+from hydrant.runs.folder import RunFolder
+from hydrant.runs.lock import exclusive
+from hydrant.sweeps.executors.base import SweepJob
+from hydrant.sweeps.grid import Context, GridSweeper, recorded_jobs
+from hydrant.sweeps.preflight import find_config_errors, is_finished
+from hydrant.terminal.console import notice, relative, say, wants_json
+from hydrant.terminal.text import shell_line
+
+_KEY = "hydra.sweeper"
+
+
+class StudySweeper(GridSweeper):
+    """Answers which of several settings is best. The same command continues the study.
+
+    conf/hydra/sweeper/study.yaml describes the arguments.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        params: Any,
+        contenders: list[str],
+        tune: list[str],
+        rounds: NotNegativeInt,
+        budget: str | None,
+        judge: str | None,
+        min_difference: Positive | None,
+        first_seed: NotNegativeInt,
+        alpha: BetweenZeroAndOne,
+        power: BetweenZeroAndOne,
+        seeds: PositiveInt,
+        seeds_at_once: PositiveInt,
+    ) -> None:
+        super().__init__(context, params=params)
+        self._contenders, self._tune = contenders, tune
+        self._counts = dict(rounds=rounds, first_seed=first_seed, seeds=seeds, seeds_at_once=seeds_at_once)
+        self._of_rule: dict[str, Any] = {"min_difference": min_difference, "alpha": alpha, "power": power}
+        self._flags: dict[str, Any] = {"budget": budget, "judge": judge, **self._of_rule, **self._counts}
+
+    def run(self) -> None:
+        """Check the study, and run what is left of it.
+
+        Raises:
+            ConfigError: it cannot run, so nothing has started.
+            JobFailed: no run has a result, or several configs have trained one.
+            Stopped: a signal arrived.
+        """
+        protocol, first_jobs = self._protocol()
+        self._check_first_jobs(protocol, first_jobs)
+        self.sweep.rules.may_fail = True  # a contender may diverge
+        self.sweep.rules.has_best = False  # the test decides
+        with exclusive(self.folder), self.sweep.active({}):
+            earlier = study_record.read_earlier(self.folder)
+            study_record.check_same_protocol(self.folder, earlier, protocol.to_json())
+            self.sweep.files.write_config(self.config)
+            say(f"{relative(self.folder)}: {protocol.question}")
+            for line in [] if wants_json() else protocol.sentences():
+                say(line)
+            needed = earlier and earlier.verdict.seeds_needed
+            for warning in protocol.warnings(needed):
+                notice(f"warning: {warning}")
+            record = self._study(protocol, earlier)
+        self.sweep.answer.lines += [] if wants_json() else record.closing_lines(self.folder)
+        if not record.has_results and record.fresh.verdict().ended_by != "budget":
+            raise JobFailed(self._failure or "no run has a result")
+
+    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> study_record.Record:
+        """Run what is left of a study, and keep study.json up to date."""
+        self._failure = ""
+        trials = Trials(
+            self.folder,
+            protocol.budget,
+            self._num_at_once,
+            self._compose_or_none,
+            self._train,
+            study_record.used_before(self.folder, earlier),
+            seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
+            after_batch=lambda: study_record.write_record(self.folder, record, is_running=True),
+        )
+        tuning = Tuning(protocol, trials)
+        fresh = FreshSeeds(protocol, trials, tuning)
+        num_starts = 1 + (earlier.cost.num_starts if earlier else 0)
+        record = study_record.Record(protocol, trials, tuning, fresh, num_starts, self._command)
+        study_record.begin_record(self.folder, record, earlier)
+        try:
+            tuning.run()
+            if protocol.keys and (opening := fresh.opening()):
+                say(opening)
+            fresh.run()
+        except BudgetSpent:
+            fresh.why_ended = "budget"
+        finally:
+            study_record.write_record(self.folder, record, is_running=False)
+            self.sweep.answer.result = record.result(self.folder)  # also of a study that a signal stops
+        return record
+
+    def _command(self, **changes: Any) -> str:
+        """Return the command of this study with these arguments changed, without flags that have their default."""
+        flags = [word for text in self._contenders for word in ("--contender", text)]
+        flags += [word for text in self._tune for word in ("--tune", text)]
+        values = self._flags | changes
+        defaults: Any = OmegaConf.load(option_path("hydra/sweeper", "study"))
+        own_flags = {f"--{key.replace('_', '-')}": v for key, v in values.items() if v != defaults[key]}
+        flags += [word for flag, value in own_flags.items() for word in (flag, f"{value}")]
+        hydra_words: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
+        left_out = ("hydra/sweeper", "hydra.sweeper", "hydra.mode")
+        kept = [word for word in hydra_words if not word.startswith(left_out)]
+        words: Any = OmegaConf.to_container(self.config.hydra.overrides.task)
+        params = [f"{key}={value}" for key, value in self._params.items()]
+        if "sweep" in map(key_of, words) and not any(".params." in word for word in hydra_words):
+            params = []  # those of the file
+        return shell_line(redacted(["hydrant", "study", *params, *words, *kept, *flags]))
+
+    def _train(self, jobs: Sequence[SweepJob], number: int) -> None:
+        """Train jobs. A failed one has no result."""
+        failure = self._run_batch(jobs, number)
+        self._failure = self._failure or failure
+
+    def _compose_or_none(self, words: Sequence[str]) -> SweepJob | None:
+        """Return a job; None if no config has these values, such as a dropout of 2."""
+        jobs, faults = self._compose_all([words])
+        if faults:
+            say(f"{' '.join(words)}: {faults[0][0]}")
+        return jobs[0] if jobs else None
+
+    @property
+    def _num_at_once(self) -> int:
+        lanes = self.lanes if isinstance(self.lanes, int) else 1
+        return (self.executor.num_processes or 1) * lanes
+
+    def _protocol(self) -> tuple[Protocol, list[SweepJob]]:
+        """Return what the study does, and its first jobs.
+
+        Raises:
+            ConfigError: it names no contenders, or a key twice, or can decide nothing.
+        """
+        overrides = self._overrides()
+        check_grid(overrides)
+        common, products = _divide(overrides)
+        named = [split_contender(text) for text in self._contenders or [""]]
+        contenders = [[*fixed, *words] for _, fixed in named for words in products]
+        names = name_contenders(contenders, [name for name, _ in named for _ in products])
+        if len(set(names)) < max(len(names), 2):
+            needs = "two contenders or more, each with a name of its own"
+            remedy = "give optimizer=adamw,sgd, or --contender twice"
+            raise ConfigError(f"{_KEY}.contenders", needs=needs, got=names, remedy=remedy)
+        register_resolvers(JobFolders(self._swept(contenders), recorded_jobs(self.folder)))
+        ranges = [read_ranges(self._tune, [*common, *words], self._composer) for words in contenders]
+        parts = [Contender(name, words, r) for name, words, r in zip(names, contenders, ranges, strict=True)]
+        for one in parts:
+            chosen = ["seed", *(r.key for r in one.ranges)]
+            keys = [key_of(word) for word in (*common, *one.words)] + chosen
+            if twice := [key for key in keys if keys.count(key) > 1]:
+                remedy = "a study chooses the seeds, and the values of what it tunes" * (twice[0] in chosen)
+                raise ConfigError(twice[0], f"is given twice for the contender {one.name}", remedy=remedy)
+        first = [self._compose_first(common, one) for one in parts]
+        rule, choice = self._rule(parts, [jobs[0].config for jobs in first])
+        protocol = Protocol(
+            parts, common, rule, choice, **self._counts, budget=read_budget(self._flags["budget"])
+        )
+        of_budget = protocol.budget.limits.get(RUNS, protocol.least_runs)
+        for key, num, least in (
+            ("budget", of_budget, protocol.least_runs),
+            ("seeds", protocol.seeds, protocol.least_seeds),
+        ):
+            if num < least:
+                few = f"{num:g} can decide nothing at an alpha of {rule.alpha:g}"
+                raise ConfigError(f"{_KEY}.{key}", few, remedy=f"give {least} or more")
+        return protocol, [job for jobs in first for job in jobs]
+
+    def _swept(self, contenders: Sequence[Sequence[str]]) -> list[str]:
+        keys = [key_of(word) for words in contenders for word in words]
+        return [*dict.fromkeys([*keys, *(key_of(word) for word in self._tune), "seed"])]
+
+    def _rule(
+        self, contenders: Sequence[Contender], configs: Sequence[Mapping[str, Any]]
+    ) -> tuple[Rule, Objective]:
+        """Return the rule of the test, and by what the tuning chooses.
+
+        Both are the metric of the best checkpoints, by its last value as in `hydrant compare`; `judge` replaces that of
+        the test.
+
+        Args:
+            contenders: those of the study.
+            configs: the first config of each.
+
+        Raises:
+            ConfigError: contenders are the same config, or nothing says what is better.
+        """
+        for one, config in zip(contenders, configs, strict=True):
+            if configs.count(config) > 1:
+                message = f"{one.name} is the same config as another contender"
+                raise ConfigError(f"{_KEY}.contenders", message)
+        best, asked = configs[0]["best"], self._flags["judge"]
+        judge = best
+        if asked not in (None, best["metric"]):
+            judge = metric_keys.resolve_best({**configs[0], "best": {"metric": asked, "mode": "auto"}})
+        for key, one in (("best.mode", best), (f"{_KEY}.judge", judge)):
+            if one["mode"] == "auto":
+                raise metric_keys.unknown_mode(key, one["metric"])
+            for config in configs:
+                metric_keys.check_logged(one["metric"], config)
+        _check_one_quantity(contenders, configs, best["metric"], judge["metric"])
+        rule = Rule(judge["metric"], judge["mode"], num_contenders=len(contenders), **self._of_rule)
+        return rule, Objective(best["metric"], best["mode"])
+
+    def _compose_first(self, common: Sequence[str], one: Contender) -> list[SweepJob]:
+        """Return the jobs of the settings that are tried first."""
+        settings = [
+            [f"{r.key}={value}" for r, value in zip(one.ranges, setting, strict=True)]
+            for setting in first_settings(one.ranges)
+        ]
+        seed = f"seed={self._counts['first_seed']}"
+        jobs, faults = self._compose_all([[*common, *one.words, *setting, seed] for setting in settings])
+        _refuse_first(faults)
+        return jobs
+
+    def _check_first_jobs(self, protocol: Protocol, jobs: Sequence[SweepJob]) -> None:
+        """Raise ConfigError if a job of the first batch cannot run on this machine."""
+        unfinished = [job for job in jobs if not is_finished(job.config, RunFolder(job.folder))]
+        _refuse_first(self._find_faults(unfinished))
+        if unfinished and protocol.rule.metric != protocol.choice.metric:
+            self._check_judge(jobs[0], protocol.rule)
+        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
+
+    def _check_judge(self, job: SweepJob, rule: Rule) -> None:
+        """Raise ConfigError if no run will have the metric that judges. A test gives what a validation gives."""
+        split, _, name = rule.metric.partition("/")
+        if self.executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
+            return
+        best = {"metric": f"{split.replace('test', 'val')}/{name}", "mode": rule.mode}
+        [error] = find_config_errors([{**job.config, "best": best}])
+        if error is not None and error.key == "best.metric":
+            message = f"no run would have {rule.metric}: {error.reason}"
+            raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)
+
+
+def _refuse_first(faults: Sequence[tuple[ConfigError, Sequence[str]]]) -> None:
+    for error, words in faults:
+        raise error.at(error.key, f" [job: {' '.join(words)}]")
+
+
+def _check_one_quantity(
+    contenders: Sequence[Contender], configs: Sequence[Any], tuned_by: str, judge: str
+) -> None:
+    """Raise ConfigError if a loss chooses between configs whose losses are different quantities."""
+    flat = [flatten(config) for config in configs]
+    tuned = [r.key for one in contenders for r in one.ranges if len(r.values) > 1]
+    for metric, keys in ((judge, metric_keys.differing_definitions(judge, flat)), (tuned_by, [])):
+        if not (keys := [*keys, *(key for key in tuned if metric_keys.defines(key, metric))]):
+            continue
+        key, flag = ("best.metric", "--metric") if metric == tuned_by else (f"{_KEY}.judge", "--judge")
+        message = f"{metric} is another quantity with each {keys[0]}, so it cannot say which is better"
+        remedy = f"give {flag} with what all of them measure, such as val/accuracy or val/r2"
+        raise ConfigError(key, message, remedy=remedy)
+
+
+def _divide(overrides: Sequence[Override]) -> tuple[list[str], list[list[str]]]:
+    """Return the overrides with one value, and every combination of the others. The last of each key counts."""
+    last = {override.get_key_element().lstrip("+~"): override for override in overrides}
+    single = [override for override in last.values() if not override.is_sweep_override()]
+    several = [override for override in last.values() if override.is_sweep_override()]
+    return [str(override.input_line) for override in single], grid(several)

@@ -1,0 +1,182 @@
+"""Parameters and FLOPs of a model; memory, speed and peak FLOP/s of a device; and the profiler that does nothing."""
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hydrant.batch import Batch, map_tensors, tensors_of
+from hydrant.clock import Clock
+from hydrant.errors import typed_line
+from hydrant.extensions.language.tokens import with_cuts
+from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
+
+_PEAK_TFLOPS = {
+    "GB200": 2500, "B200": 2250, "GH200": 989, "H200": 989, "H200 NVL": 835, "H100": 989, "H100 NVL": 835,
+    "H100 PCIe": 756, "H800": 989, "H800 PCIe": 756, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165,
+    "A10": 125, "A10G": 70, "L40S": 362, "L40": 181, "L4": 121, "V100": 125, "V100-PCIE": 112, "T4": 65,
+}  # fmt: skip
+"""Peaks of the tensor cores in bf16 or fp16, dense (without sparsity), in TFLOP/s, from NVIDIA's data sheets."""
+
+
+def count_parameters(module: nn.Module) -> tuple[int, int]:
+    """Return the number of all parameters and of the trainable ones."""
+    parameters = list(module.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Return the device's dense half-precision peak in FLOP/s by its data sheet, or None if it is unknown."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    if re.search(r"\bMIG\b", name):  # a slice of a GPU, with a part of its peak
+        return None
+    longest_first = sorted(_PEAK_TFLOPS, key=len, reverse=True)
+    model = next((model for model in longest_first if re.search(rf"\b{model}\b", name)), None)
+    return None if model is None else _PEAK_TFLOPS[model] * 1e12
+
+
+def peak_memory_gib(device: torch.device) -> float | None:
+    """Return the peak memory of tensors on the device so far, in GiB, or None on a CPU, where it is not counted."""
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Count the peak memory of tensors on the device from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Time a large square matrix product on this device and return its FLOP/s: the median of five."""
+    size = 8192 if device.type == "cuda" else 1024
+    # Random numbers, because a product of constants draws less power and runs faster.
+    matrix = torch.randn(size, size, device=device).to(dtype)
+    seconds: list[float] = []
+    for _ in range(6):
+        start = time.perf_counter()
+        torch.mm(matrix, matrix)
+        synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(seconds[1:])
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished all queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+_aten: Any = torch.ops.aten
+T = TypeVar("T")
+
+
+class Flops(NamedTuple):
+    """The FLOPs of a sample's forward pass."""
+
+    per_sample: int
+    uncounted: str  # why they cannot be counted, for users; "" if they are
+    collectives: Sequence[Collective]  # that the pass calls
+
+
+def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
+    """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
+
+    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
+    is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
+
+    Operations that torch does not count, such as `nn.Bilinear`, are left out.
+
+    Args:
+        batch: the samples.
+        forward: calls the task in training mode.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
+
+    counter: Any = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
+    counter.mod_tracker = _NoModules()
+    recorder = CollectiveRecorder()
+    try:
+        with _unfused_attention(), recorder, counter:
+            output = forward(_with_whole_documents(batch))
+        per_sample, uncounted = counter.get_total_flops() // batch.num_samples, ""
+    except Exception as error:  # of the model, or of the way in which its operations are counted
+        output = forward(batch)
+        per_sample, uncounted = 0, f"flops_per_sample is 0: torch cannot count them ({typed_line(error)})"
+    return Flops(per_sample, uncounted, recorder.collectives), output
+
+
+class _NoModules(nullcontext[None]):
+    """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
+
+    parents = ("Global",)
+
+
+def _with_whole_documents(batch: Batch) -> Batch:
+    """Return the batch with one document in each sequence, if documents are packed into them."""
+    if not any(hasattr(tensor, "lengths") for tensor in tensors_of(batch)):
+        return batch
+
+    def whole(tensor: Tensor) -> Tensor:
+        if not hasattr(tensor, "lengths"):
+            return tensor
+        return with_cuts(
+            np.zeros(tuple(tensor.shape), np.int64), lambda array: torch.from_numpy(array).to(tensor.device)
+        )
+
+    return map_tensors(whole, batch)
+
+
+def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:
+    """Return the FLOPs of oneDNN's LSTM layer: each of two matrices multiplies each input, (length, batch, size)."""
+    return 2 * math.prod(inputs[:-1]) * sum(math.prod(matrix) for matrix in weights[:2])
+
+
+@contextmanager
+def _unfused_attention() -> Generator[None]:
+    """Keep torch's attention layers from their inference kernel, which a frozen part could use: it is not counted."""
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
+
+
+Phase = Literal["data_wait", "forward", "backward", "optimizer", "log", "evaluation", "checkpoint", "other"]
+
+
+class NoProfiler:
+    """Profiles a window of the updates of a run; this one nothing. Built as `profiler(device, clock)`."""
+
+    is_on = False
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        del device, clock
+
+    def record(
+        self, folder: Path, num_updates: int, on_file: Callable[[Path], None]
+    ) -> AbstractContextManager[None]:
+        """Return a context in which a run trains.
+
+        Args:
+            folder: where the profile is written.
+            num_updates: completed updates when the context is entered.
+            on_file: called with each file after it is written.
+        """
+        return nullcontext()
+
+    def enter(self, phase: Phase, num_updates: int) -> None:
+        """Mark the beginning of a phase, which lasts until the next call."""
+
+    def advance(self) -> None:
+        """Mark the end of an update, including its logging, evaluation and checkpoint."""

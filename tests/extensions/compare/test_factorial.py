@@ -1,0 +1,249 @@
+"""A sweep over several keys as one question: the effects of keys and their interactions, as computed with scipy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from marks import slow
+from planted import Compare, runs_of, write_run
+from playwright.sync_api import Page, expect
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+import hydrant
+from hydrant import cli
+from hydrant.extensions.compare.groups import Metric, Terms
+from hydrant.extensions.compare.page import write_page
+from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.verdicts.factorial import Factorial, find_factorial
+
+Array = npt.NDArray[np.float64]
+
+VALUES = {"optimizer": ("adamw", "sgd"), "precision": ("bf16", "fp32"), "scheduler": ("cosine", "wsd")}
+METRIC = Metric("val/accuracy", "max")
+
+
+def planted_results() -> Array:
+    """Return results (optimizer, precision, scheduler, seed): adamw leads, by more with wsd; precision does nothing."""
+    noise = np.random.default_rng(0)
+    results = 0.8 + noise.normal(0, 0.03, 5) + noise.normal(0, 0.002, (2, 2, 2, 5))
+    results[0] += 0.05
+    results[0, :, 1] += 0.03
+    return results
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, results = tmp_path_factory.mktemp("factorial") / "sweep", planted_results()
+    for place in np.ndindex(*results.shape):
+        values = {key: options[n] for n, (key, options) in zip(place, VALUES.items(), strict=False)}
+        name = "-".join([*values.values(), str(place[-1])])
+        write_run(folder / name, {**values, "seed": place[-1]}, float(results[place]))
+    return folder
+
+
+def factorial_of(results: Array, by: tuple[str, ...]) -> Factorial | None:
+    return find_factorial(runs_of(results, [*by, "seed"]), by, ["seed"], Terms(METRIC, "seeds"))
+
+
+def is_anything_decided(found: Factorial | None) -> bool:
+    assert found is not None
+    decided = bool(found.decided) or any(one.is_decided for one in found.interactions)
+    assert (found.verdict.status == "decided") == bool(found.decided), "the first sentence claims no more"
+    return decided
+
+
+def test_effects_and_interactions_are_those_of_scipy(sweep: Path, comparing: Compare) -> None:
+    found, results = comparing(sweep).factorial, planted_results()
+    assert found is not None
+    tests = dict[tuple[str, ...], tuple[float, float]]()  # the effect and p
+    for axis, key in enumerate(VALUES):
+        first, second = (results.take(n, axis).mean(axis=(0, 1)) for n in (0, 1))
+        test = stats.ttest_rel(first, second)
+        tests[(key,)] = abs(float(np.mean(first - second))), test.pvalue
+    for (axis, key), (other_axis, other) in itertools.combinations(enumerate(VALUES), 2):
+        [rest] = {0, 1, 2} - {axis, other_axis}
+        table = np.moveaxis(results.mean(axis=rest), -1, 0)  # (seeds, 2, 2)
+        change = table[:, 1, 1] - table[:, 0, 1] - table[:, 1, 0] + table[:, 0, 0]
+        tests[(key, other)] = abs(float(change.mean())), stats.ttest_1samp(change, 0).pvalue
+    corrected = dict(zip(tests, multipletests([p for _, p in tests.values()], method="holm")[1], strict=True))
+    rows = {(e.key,): (e.lead, e.is_decided) for e in found.effects}
+    rows |= {i.keys: (i.change, i.is_decided) for i in found.interactions}
+    assert rows.keys() == tests.keys()
+    for name, (difference, is_decided) in rows.items():
+        effect, p = tests[name]
+        assert (difference.mean, difference.p) == (
+            pytest.approx(effect, abs=1e-7),
+            pytest.approx(p, rel=1e-3),
+        )
+        assert difference.p_holm == pytest.approx(corrected[name], rel=1e-3)
+        assert is_decided == (corrected[name] < 0.05)
+        assert difference.error is not None
+        half = stats.t.isf(0.025 / len(tests), 4) * difference.error
+        ends = max(effect - half, 0.0) if is_decided else effect - half, effect + half
+        assert (difference.low, difference.high) == pytest.approx(ends, abs=1e-6)
+    assert found.decided == ["optimizer", "scheduler"]
+    assert [i.keys for i in found.interactions if i.is_decided] == [("optimizer", "scheduler")]
+
+
+def test_the_first_sentence_and_a_line_for_each_key_are_in_every_output(
+    sweep: Path, comparing: Compare, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    open_page: Callable[..., Page],
+) -> None:  # fmt: skip
+    comparison = comparing(sweep)
+    sentence = comparison.verdict.sentence
+    assert sentence == (
+        "Decided: adamw is better than sgd by 0.065 in val/accuracy (5 paired seeds, p < 0.001, corrected for 6 "
+        "comparisons). Decided too: scheduler. Undecided: precision."
+    )
+    lines = to_text(comparison, None).splitlines()
+    assert lines[0] == sentence
+    rows = [line.split() for line in lines if line.endswith("decided")]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("optimizer", "decided"), ("precision", "undecided"), ("scheduler", "decided"),
+        ("optimizer", "undecided"), ("optimizer", "decided"), ("precision", "undecided"),
+    ]  # fmt: skip
+    assert any(line.startswith("optimizer and scheduler interact, so the best value") for line in lines)
+    assert cli.main(["compare", str(sweep), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["verdict"]["sentence"] == sentence
+    found = record["factorial"]
+    assert (found["decided"], found["num_comparisons"]) == (["optimizer", "scheduler"], 6)
+    table = hydrant.compare(sweep).effects
+    assert [*table["best"]] == [row["best"] for row in found["effects"]] == ["adamw", "fp32", "wsd"]
+    assert hydrant.compare(sweep, by=["optimizer"]).effects.empty
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    expect(page.locator("#verdict p").first).to_have_text(sentence)
+    assert page.locator("#effects-table tbody tr").count() == 3
+    assert page.locator("#interactions-table tr.best").count() == 1
+
+
+def test_by_asks_for_one_key(sweep: Path, comparing: Compare) -> None:
+    comparison = comparing(sweep, by=["optimizer"])
+    assert comparison.factorial is None
+    results = planted_results().mean(axis=(1, 2))
+    assert comparison.verdict.lead is not None
+    assert comparison.verdict.num_comparisons == 1
+    assert comparison.verdict.lead.p == pytest.approx(stats.ttest_rel(*results).pvalue, rel=1e-3)
+
+
+def test_of_three_values_the_best_must_beat_each_and_changes_are_corrected(tmp_path: Path) -> None:
+    """The lead of the second optimizer is 0.1 with the third schedule alone: one of four changes."""
+    noise = np.random.default_rng(1)
+    results = 0.5 + noise.normal(0, 0.001, (3, 3, 6))
+    results[1, 2] += 0.1
+    found = factorial_of(results, ("optimizer", "scheduler"))
+    assert found is not None
+    effects = {(e.best, e.other): e.is_decided for e in found.effects if e.key == "optimizer"}
+    assert effects == {("optimizer1", "optimizer0"): True, ("optimizer1", "optimizer2"): True}
+    [one] = found.interactions
+    assert (one.lead_of, one.change_to, one.num_changes) == (
+        ("optimizer1", "optimizer0"), ("scheduler2", "scheduler0"), 4
+    )  # fmt: skip
+    change = results[1, 2] - results[0, 2] - results[1, 0] + results[0, 0]
+    assert one.change.p == pytest.approx(4 * stats.ttest_1samp(change, 0).pvalue)
+    assert one.is_decided
+    assert found.num_comparisons == 5
+
+
+@pytest.mark.parametrize("case", ["nested", "one key", "no common setting"])
+def test_other_sweeps_compare_their_settings(case: str, tmp_path: Path, comparing: Compare) -> None:
+    """Each optimizer with a rate of its own; one key; and rates of which no two optimizers share one."""
+    rates = {"nested": {"adamw": [0.001], "sgd": [0.1]}, "one key": {"adamw": [0.1], "sgd": [0.1]},
+             "no common setting": {"adamw": [0.001, 0.01], "sgd": [0.1, 1.0]}}[case]  # fmt: skip
+    for optimizer, lrs in rates.items():
+        for lr, seed in itertools.product(lrs, range(3)):
+            keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+            write_run(tmp_path / f"{optimizer}-{lr}-{seed}", keys, 0.9 + seed / 100 + lr * seed)
+    assert comparing(tmp_path).factorial is None
+
+
+def test_a_grid_of_one_seed_beside_more_seeds_of_single_cells_tests_nothing(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    """As the runs of a study whose study.json is damaged: its tuning, and the seeds of its test."""
+    noise = np.random.default_rng(0)
+    cells = [(o, lr, 0) for o in ("adamw", "sgd") for lr in (0.1, 0.2, 0.3)]
+    cells += [(o, lr, seed) for o, lr in (("adamw", 0.2), ("sgd", 0.1)) for seed in range(1, 5)]
+    for optimizer, lr, seed in cells:
+        keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+        write_run(tmp_path / f"{optimizer}-{lr}-{seed}", keys, float(noise.uniform(0.5, 0.9)))
+    assert comparing(tmp_path).verdict.status == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("failed", "rows", "left_out", "num_seeds"),
+    [
+        # One run of sgd: its seed is left out, not the schedule, at which sgd is better.
+        ([(1, 1, 3)], {"optimizer": False, "scheduler": True},
+         ["seed 3 in optimizer=sgd", "seed 3 in scheduler=wsd"], 4),
+        # No setting is complete: nothing is decided, though each p is small.
+        ([(i, j, 3) for i in (0, 1, 2) for j in (0, 1)], {"optimizer": False, "scheduler": False}, [], 4),
+        # The first optimizer has no result: the others interact.
+        ([(0, j, seed) for j in (0, 1) for seed in range(5)], {"optimizer": True, "scheduler": False}, [], 5),
+    ],
+)  # fmt: skip
+def test_failed_runs_of_a_factorial(
+    failed: list[tuple[int, ...]], rows: dict[str, bool], left_out: list[str], num_seeds: int,
+    tmp_path: Path, comparing: Compare,
+) -> None:  # fmt: skip
+    means = np.array([[0.95, 0.80], [0.94, 0.94], [0.70, 0.60]])
+    results = means[..., None] + np.random.default_rng(0).normal(0, 0.001, (3, 2, 5))
+    for n, place in enumerate(np.ndindex(3, 2, 5)):
+        optimizer, scheduler, seed = place
+        keys = {"optimizer": ("adamw", "sgd", "zero")[optimizer], "scheduler": ("cosine", "wsd")[scheduler],
+                "seed": seed}  # fmt: skip
+        value, status = (None, "failed") if place in failed else (float(results[place]), "finished")
+        write_run(tmp_path / str(n), keys, value, status=status)
+    comparison = comparing(tmp_path)
+    found = comparison.factorial
+    assert found is not None
+    decided = {e.key: e.is_decided for e in found.effects if e.other != "zero" or e.best == "sgd"}
+    assert (decided, [key for key in rows if rows[key]]) == (rows, found.decided)
+    assert found.left_out == left_out
+    assert all(any(name in w.text for w in comparison.warnings) for name in left_out)
+    assert min(e.lead.num_pairs for e in found.effects) == num_seeds
+    assert [i.is_decided for i in found.interactions] == [True]
+
+
+def test_one_seed_or_unpaired_seeds_test_no_interaction() -> None:
+    found = factorial_of(np.random.default_rng(0).normal(size=(2, 2, 1)), ("optimizer", "scheduler"))
+    assert found is not None
+    assert (found.decided, found.untested) == ([], [("optimizer", "scheduler")])
+    assert "there is one seed of each" in found.verdict.sentence
+
+
+NEAR_COPIES = np.s_[..., :1, :]
+
+
+def null_sweep(noise: np.random.Generator, shape: tuple[int, ...], *, are_copies: bool) -> Array:
+    """Return results without an effect; those of the values of the last key are near-copies, or of their own."""
+    if are_copies:
+        return noise.normal(0, 0.01, shape)[NEAR_COPIES] + noise.normal(0, 0.0005, shape)
+    return noise.normal(0, 0.01, shape) + noise.normal(0, 0.02, shape[-1])
+
+
+SHAPES = [(2, 2, 2, 3), (2, 2, 2, 5), (2, 2, 2, 10), (2, 4, 3), (3, 3, 5), (2, 3, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_sweeps"),
+    [((2, 2, 2, 3), 60), ((2, 4, 3), 60), *slow(*[(shape, 1000) for shape in SHAPES])],
+)
+def test_null_sweeps_are_decided_in_five_of_a_hundred_at_most(
+    shape: tuple[int, ...], num_sweeps: int
+) -> None:
+    """Also a sweep of two optimizers with four values of micro_batch_size, whose results are near-copies."""
+    noise, by = np.random.default_rng(0), ("optimizer", "scheduler", "precision")[: len(shape) - 1]
+    decided = sum(
+        is_anything_decided(factorial_of(null_sweep(noise, shape, are_copies=n % 2 == 0), by))
+        for n in range(num_sweeps)
+    )
+    assert decided <= stats.binom.isf(0.001, num_sweeps, 0.05)

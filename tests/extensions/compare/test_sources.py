@@ -1,0 +1,178 @@
+"""The runs that words of the command line name, and how damaged files are handled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from marks import slow
+from planted import Compare, write_run
+
+from hydrant import cli
+from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.text_report import to_text
+
+
+def repeated(times: int) -> bytes:
+    """Return YAML in which each line repeats the one before twice."""
+    lines = ["a0: &a0 [1, 1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, times))]
+    return "\n".join(lines).encode()
+
+
+def names(*words: Path | str) -> list[str]:
+    return [run.name for run in read_runs([str(word) for word in words])]
+
+
+def test_a_sweep_a_glob_and_a_folder_name_the_same_runs(planted: Path) -> None:
+    assert len(names(planted)) == 20
+    assert len(names(f"{planted}/*")) == 19, "without the plan of the sweep, missing jobs are unknown"
+    assert len(names(f"{planted}/*seed-0")) == 4
+    assert names(planted / "optimizer-lion_scheduler-wsd_seed-0") == ["optimizer-lion_scheduler-wsd_seed-0"]
+    assert len(names(planted, f"{planted}/*", planted)) == 20, "each run once"
+    assert len(names(planted.parent)) == 20, "a folder may hold sweeps"
+
+
+def test_hidden_folders_are_not_searched(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", {}, 0.9)
+    write_run(tmp_path / ".trash" / "b", {}, 0.9)
+    assert names(tmp_path) == ["a"]
+
+
+def test_jobs_that_never_started_are_missing(planted: Path) -> None:
+    runs = {run.name: run for run in read_runs([str(planted)])}
+    missing = [run for run in runs.values() if run.state == "missing"]
+    assert [(run.config["optimizer"], run.config["scheduler"], run.config["seed"]) for run in missing] == [
+        ("sgd", "cosine", 4)
+    ]
+
+
+def test_runs_of_different_sweeps_have_different_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "one" / "seed-0", {"seed": 0}, 0.9)
+    write_run(tmp_path / "other" / "seed-0", {"seed": 0}, 0.9)
+    assert names("one", "other") == ["one/seed-0", "other/seed-0"]
+
+
+def test_incomplete_run_folders_are_read(tmp_path: Path, comparing: Compare) -> None:
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    (tmp_path / "begun" / ".hydra").mkdir(parents=True)
+    (tmp_path / "begun" / ".hydra" / "overrides.yaml").write_text("- seed=1\n")
+    truncated = write_run(tmp_path / "truncated", {"seed": 2}, 0.9)
+    with (truncated / "metrics.jsonl").open("a") as file:
+        file.write('{"num_updates": 101, "val/acc')
+    states = {run.name: run.state for run in comparing(tmp_path).runs}
+    assert states == {"complete": "finished", "begun": "not started", "truncated": "finished"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metrics.jsonl", b"nonsense\n"),
+        ("summary.json", b"[]"),
+        ("config.yaml", b"seed\n"),
+        (".hydra/hydra.yaml", b"hydra:\n  runtime:"),
+        ("config.yaml", b"[" * 100_000),
+        ("summary.json", b'{"status": "finished", "num_updates": "x"}'),
+        ("metrics.jsonl", b'{"num_updates": 1, "train/loss": "x"}\n'),
+        *slow(
+            ("metrics.jsonl", b'{"val/accuracy": 0.5}\n'),
+            ("metrics.jsonl", b'{"num_updates": 1, "x": "\xff"}\n'),
+            (".hydra/overrides.yaml", b"- 'seed"),
+            (".hydra/hydra.yaml", b"hydra: {runtime: {choices: [1]}}"),
+            (".hydra/overrides.yaml", b"- !!timestamp 2024-01-01"),
+            ("config.yaml", b"a: !!timestamp 2024-01-01"),
+            ("config.yaml", repeated(40)),
+            ("summary.json", b'{"status": "finished"}'),
+            ("summary.json", b'{"status": "finished", "num_updates": 1, "best": {"value": "x"}}'),
+            (
+                "summary.json",
+                b'{"status": "finished", "num_updates": 1, "x": ' + b"[" * 900 + b"]" * 900 + b"}",
+            ),
+            ("metrics.jsonl", b"[" * 100_000 + b"\n"),
+        ),
+    ],
+    ids=str,
+)
+def test_a_damaged_file_affects_only_its_run(
+    file: str, text: bytes, tmp_path: Path, comparing: Compare
+) -> None:
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).write_bytes(text)
+    assert cli.main(["status", str(tmp_path / "odd"), str(tmp_path / "complete")]) == 0
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
+    assert f"{file} is damaged" in runs["odd"].error
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "summary.json", "metrics.jsonl", ".hydra/hydra.yaml"])
+def test_a_folder_in_the_place_of_a_file_affects_only_its_run(
+    file: str, tmp_path: Path, comparing: Compare
+) -> None:
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    path = write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file
+    path.unlink()
+    path.mkdir()
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
+
+
+@pytest.mark.parametrize("file", ["summary.json", "metrics.jsonl", "config.yaml"])
+def test_a_file_of_50_gb_affects_only_its_run_and_no_memory(
+    file: str, tmp_path: Path, comparing: Compare
+) -> None:
+    """Of a stranger, that is: nothing that Hydrant writes is so large. The file is sparse."""
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    with (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).open("ab") as sparse:
+        sparse.truncate(50 << 30)
+    tracemalloc.start()
+    assert cli.main(["status", str(tmp_path / "odd"), str(tmp_path / "complete")]) == 0
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
+    assert f"{file} is damaged (" in runs["odd"].error
+    assert peak < 100 << 20
+
+
+def test_a_damaged_plan_affects_only_the_missing_jobs(
+    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Path(shutil.copytree(planted, tmp_path / "sweep"))
+    (sweep / "sweep.json").write_text("{")
+    assert len(names(sweep)) == 19
+    assert "sweep.json is damaged" in capsys.readouterr().err
+
+
+def test_a_value_that_is_not_a_number_affects_only_its_run(tmp_path: Path, comparing: Compare) -> None:
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    text = '{"num_updates": 1, "val/accuracy": "high"}\n'
+    (write_run(tmp_path / "text", {"seed": 1}, 0.9) / "metrics.jsonl").write_text(text)
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert [name for name, run in runs.items() if run.state == "damaged"] == ["text"]
+    assert "val/accuracy needs a number, not 'high'" in runs["text"].error
+
+
+def test_seconds_count_training_only(tmp_path: Path) -> None:
+    """A pause between two processes, or a slow evaluation, changes `time` but not the updates per second."""
+    folder = write_run(tmp_path / "run", {}, 0.9, num_rows=3, updates_per_second=25.0)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows[2]["time"] += 3600
+    rows[2]["perf/updates_per_second"] = 50.0
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (run,) = read_runs([str(folder)])
+    assert run.seconds(np.array([0.0, 25.0, 50.0, 100.0])).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_runs_that_are_no_jobs_are_shown_by_name(planted: Path, tmp_path: Path, comparing: Compare) -> None:
+    for number, lr in enumerate((0.1, 0.2)):
+        write_run(tmp_path / f"tuned_{number}", {"optimizer.lr": lr}, 0.5 + lr)
+    (title, *lines) = to_text(comparing(tmp_path), None).split("\n\n")[-2].splitlines()
+    assert title.startswith("run      optimizer.lr")
+    assert [line.split()[:2] for line in lines] == [["tuned_0", "0.1"], ["tuned_1", "0.2"]]
+    assert "\nrun " not in to_text(comparing(planted), None)

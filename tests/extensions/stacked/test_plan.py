@@ -1,0 +1,268 @@
+"""Sweeps whose jobs train in stacks: the same runs, files and messages as with one process for each job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch._dynamo  # noqa: F401
+from processes import descendants, fork
+from run_folders import assert_close_rows, summary
+from sweeps import sweep_table
+from tiny_runs import sweep, tiny_job
+
+from hydrant import cli
+from hydrant.errors import ConfigError
+from hydrant.extensions.pictures import warm_matplotlib  # noqa: F401
+from hydrant.extensions.stacked import runs as _  # noqa: F401
+from hydrant.extensions.stacked.plan import ONLY_ONE, Lanes, StackPlan, program_of
+from hydrant.files.atomic_write import write_json
+from hydrant.files.plain_values import check_value
+from hydrant.sweeps.executors import base
+from hydrant.sweeps.executors.base import SweepJob, Unit
+from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
+
+# What is imported here is not imported again by the processes of each sweep, which are forks of this one.
+STACKED = ("hydra/launcher=stacked", "hydra.launcher.num_jobs=1")
+LOCAL = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
+SEEDS = ("seed=0,1,2,3", "hydra.sweep.subdir=seed-${seed}")
+
+
+def run_sweep(workdir: Path, *words: str) -> int:
+    """Run a sweep of tiny runs in a fork of this process; return its exit status."""
+    pid = fork(lambda: sweep(workdir, words))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def statuses(study: Path) -> list[str]:
+    return [row["status"] for row in sweep_table(study)]
+
+
+def comparable_table(study: Path) -> list[dict[str, str]]:
+    """Return sweep.csv without what depends on the clock or on rounding."""
+    exact = ("run", "optimizer", "seed", "status", "num_updates", "best_num_updates", "error")
+    return [{key: row[key] for key in exact} for row in sweep_table(study)]
+
+
+@pytest.mark.slow
+def test_a_mixed_sweep_is_planned_and_leaves_what_it_leaves_alone(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        "optimizer=sgd,adamw,lbfgs",
+        "seed=0,1",
+        "hydra.sweep.subdir=${hydra:runtime.choices.optimizer}-${seed}",
+    )
+    assert run_sweep(workdir, *STACKED, *words, "name=stacked") == 0
+    output = capfd.readouterr().out
+    assert output.startswith(
+        "multirun/stacked: 6 jobs: 6 new\n"
+        "2 stacks of 2, 2 lanes; 2 jobs alone\n"
+        "  jobs 4-5 alone: its optimizer evaluates the loss itself (optimizer); "
+        "hydra/launcher=local trains all jobs alone\n"
+        "jobs 0-1: a stack of 2 lanes\n"
+    )
+    assert output.count("finished\n") == 6
+    assert run_sweep(workdir, *LOCAL, *words, "name=alone") == 0
+    stacked, alone = workdir / "multirun" / "stacked", workdir / "multirun" / "alone"
+    assert comparable_table(stacked) == comparable_table(alone)
+    for row in sweep_table(stacked):
+        assert_close_rows(stacked / row["run"], alone / row["run"], abs=1e-5)
+    capfd.readouterr()
+    assert run_sweep(workdir, *LOCAL, *words, "name=stacked") == 0
+    assert capfd.readouterr().out.count("already finished") == 6
+    assert cli.main(["compare", "multirun/stacked", "multirun/alone", "--metric", "val/loss"]) == 0
+    compared = capfd.readouterr()
+    assert "warning" not in compared.err.lower()
+
+
+def test_a_lane_that_fails_is_in_the_table_alone(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("optimizer.lr=0.01,1e30,0.1", "name=study")
+    assert run_sweep(workdir, *STACKED, *words) == 1
+    printed = capfd.readouterr()
+    assert "job 1: error: " in printed.err
+    assert "became NaN or infinite" in printed.err
+    assert "job 0: error" not in printed.err
+    assert statuses(workdir / "multirun" / "study") == ["finished", "failed", "finished"]
+    assert "became NaN or infinite" in sweep_table(workdir / "multirun" / "study")[1]["error"]
+
+
+def stop_when_begun(
+    workdir: Path, study: Path, words: tuple[str, ...], signum: int, *, at_stack: bool
+) -> int:
+    """Start a sweep that never ends by itself, and send a signal when all lanes have saved; return its exit status."""
+    pid = fork(lambda: sweep(workdir, words))
+    deadline = time.monotonic() + 120
+    while len(list(study.glob("*/checkpoints/last"))) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(max(descendants(pid)) if at_stack else pid, signum)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+LONG = (
+    "duration=4000",
+    "log_every=500",
+    "eval_every=1000",
+    "save_every=20",
+    "histogram_every=null",
+    "averaging=none",
+)
+"""Overrides of runs that last some seconds."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [STACKED, LOCAL], ids=["stacked", "local"])
+@pytest.mark.parametrize(
+    ("signum", "at_stack"), [(signal.SIGKILL, True), (signal.SIGKILL, False), (signal.SIGINT, False)]
+)
+def test_a_stopped_stack_continues_with_any_launcher(
+    launcher: tuple[str, ...], signum: int, at_stack: bool, workdir: Path
+) -> None:
+    """The process of the stack, or that of the sweep, is killed; or Ctrl-C stops both."""
+    study = workdir / "multirun" / "study"
+    words = (*LONG, *SEEDS, "name=study")
+    status = stop_when_begun(workdir, study, (*STACKED, *words), signum, at_stack=at_stack)
+    assert status == (1 if at_stack else 130 if signum == signal.SIGINT else -signum)
+    if signum == signal.SIGINT:
+        assert statuses(study) == ["preempted"] * 4
+    if at_stack:
+        assert statuses(study) == ["failed"] * 4
+        assert all("SIGKILL" in row["error"] for row in sweep_table(study))
+    assert run_sweep(workdir, *launcher, *words) == 0
+    assert statuses(study) == ["finished"] * 4
+    assert [summary(study / f"seed-{n}")["num_updates"] for n in range(4)] == [4000] * 4
+    assert all("continuing from" in (study / f"seed-{n}" / "train.log").read_text() for n in range(4))
+
+
+@pytest.mark.slow
+def test_a_sweep_begun_alone_is_finished_by_a_stack(workdir: Path) -> None:
+    study, words = workdir / "multirun" / "study", (*LONG, *SEEDS, "name=study")
+    assert stop_when_begun(workdir, study, ("hydra/launcher=local", "hydra.launcher.num_jobs=4", *words),
+                           signal.SIGTERM, at_stack=False) == 143  # fmt: skip
+    assert run_sweep(workdir, *STACKED, *words) == 0
+    assert statuses(study) == ["finished"] * 4
+
+
+@pytest.mark.slow
+def test_trials_of_optuna_that_are_drawn_together_are_a_stack(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=3", "name=search",
+             "hydra/sweeper/pruner=median", "optimizer.lr=tag(log, interval(1e-3, 1e-1))")  # fmt: skip
+    assert run_sweep(workdir, *STACKED, *words) == 0
+    output = capfd.readouterr().out
+    assert "1 stack of 3 lanes\njobs 0-2: a stack of 3 lanes\n" in output
+    assert "1 stack of 2 lanes\njobs 3-4: a stack of 2 lanes\n" in output
+    assert set(statuses(workdir / "multirun" / "search")) <= {"finished", "pruned"}
+    assert len(statuses(workdir / "multirun" / "search")) == 5
+    assert run_sweep(workdir, *STACKED, *words) == 0
+    assert "5 of 5 trials are finished" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_seeds_of_a_study_are_stacks(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("hydra/sweeper=study", "optimizer.lr=0.1,1e-6", "hydra.sweeper.seeds=3", "name=study")
+    assert run_sweep(workdir, *STACKED, *words) == 0
+    assert "jobs 0-5: a stack of 6 lanes" in capfd.readouterr().out
+    assert statuses(workdir / "multirun" / "study") == ["finished"] * 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        LOCAL,
+        ("hydra/launcher=ray", "hydra.launcher.num_cpus=0.5"),
+        ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
+    ],
+    ids=["local", "ray", "slurm"],
+)
+def test_every_launcher_trains_stacks(
+    launcher: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_sweep(workdir, *launcher, "hydra.launcher.lanes=2", *SEEDS, "name=study") == 0
+    assert "2 stacks of 2, 2 lanes" in capfd.readouterr().out
+    assert statuses(workdir / "multirun" / "study") == ["finished"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", ["wandb", "tensorboard", "mlflow", "trackio"])
+def test_each_lane_has_its_own_run_of_a_tracker(
+    tracker: str, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert run_sweep(workdir, *STACKED, "seed=0,1,2", f"tracker={tracker}", "name=study") == 0
+    folders = [
+        workdir / "multirun" / "study" / row["run"] for row in sweep_table(workdir / "multirun" / "study")
+    ]
+    logged = {
+        "wandb": lambda folder: summary(folder)["wandb"]["id"],
+        "tensorboard": lambda folder: [path.name for path in (folder / "tensorboard").glob("events*")],
+        "mlflow": lambda folder: (folder / "mlflow" / "run-id").read_text(),
+        "trackio": lambda folder: (folder / "trackio" / "run-id").read_text(),
+    }[tracker]
+    assert len({str(logged(folder)) for folder in folders}) == 3
+    assert not any("WARNING" in (folder / "train.log").read_text() for folder in folders)
+
+
+def config(**changes: Any) -> Mapping[str, Any]:
+    return {"seed": 0, "optimizer": {"lr": 0.1, "nesterov": False}, "global_batch_size": 8} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({"seed": 1, "name": "x", "patience": 3}, True),
+        ({"optimizer": {"lr": 0.3, "nesterov": False}}, True),
+        ({"optimizer": {"lr": 0.1, "nesterov": True}}, False),
+        ({"global_batch_size": 16}, False),
+    ],
+)
+def test_jobs_of_the_same_program_differ_in_numbers_alone(changes: Mapping[str, Any], is_same: bool) -> None:
+    assert (program_of(config()) == program_of(config(**changes))) == is_same
+
+
+def test_a_plan_names_jobs_by_their_numbers_in_the_sweep() -> None:
+    plan = StackPlan([[0, 1], [2], [3], [4]], {2: ONLY_ONE, 3: "why (key)", 4: "why (key)"})
+    assert plan.describe({0: 10, 1: 11, 2: 12, 3: 20, 4: 21}) == [
+        "1 stack of 2 lanes; 3 jobs alone",
+        f"  job 12 alone: {ONLY_ONE}",
+        "  jobs 20-21 alone: why (key); hydra/launcher=local trains all jobs alone",
+    ]
+    assert StackPlan([]).describe({}) == []
+
+
+@pytest.mark.parametrize("lanes", [0, -1, 1.5, "many", True, None])
+def test_other_numbers_of_lanes_are_refused(lanes: Any) -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.launcher\.lanes"):
+        check_value("hydra.launcher.lanes", Lanes, lanes)
+
+
+def test_the_results_of_a_stack_whose_process_died_are_in_the_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane that had ended keeps its result; what an earlier start recorded does not count."""
+    recorded = {
+        "finished": {"status": "finished"},
+        "diverged": {"status": "failed", "error": {"type": "E", "message": "NaN"}},
+        "failed before": {"status": "failed", "error": {"type": "E", "message": "old"}},
+        "at work": {"status": "running"},
+        "not begun": None,
+    }
+    for name, content in recorded.items():
+        (tmp_path / name).mkdir()
+        if content is not None:
+            write_json(tmp_path / name / "summary.json", {"num_updates": 4} | content)
+    before = (tmp_path / "failed before" / "summary.json").stat().st_mtime
+    monkeypatch.setattr(base, "call_isolated", lambda *ignored: CallResult(ProcessDied(3), None))
+    unit = Unit([SweepJob(tiny_job(tmp_path / name), earlier=before) for name in recorded])
+    died = "the process ended without a result: exit status 3"
+    assert [(result.exit_status, result.message) for result in unit.run().results] == [
+        (0, ""), (1, "NaN"), (1, died), (1, died), (1, died),
+    ]  # fmt: skip

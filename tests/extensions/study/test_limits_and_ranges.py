@@ -1,0 +1,108 @@
+"""Budgets, ranges and contenders of a study as texts."""
+
+from __future__ import annotations
+
+import pytest
+from studies import protocol_of
+
+from hydrant.config.groups import conf_dir
+from hydrant.errors import ConfigError
+from hydrant.extensions.editor.json_schema import read_option
+from hydrant.extensions.study.contenders import split_contender
+from hydrant.extensions.study.ranges import CPU, RUNS, UPDATES, WALL, declared_range, read_budget, read_range
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ten", "each once, not 'ten'; write 40runs"),
+        ("nans", "not 'nans'"),
+        ("0runs", "not '0runs'"),
+        ("18.5runs", "whole numbers of runs and updates"),
+        ("3runs,4runs", "each once"),
+    ],
+)
+def test_a_wrong_budget_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        read_budget(text)
+    assert raised.value.key == "hydra.sweeper.budget"
+
+
+def test_the_early_warning_names_fewer_rounds_if_they_pay_for_more_seeds() -> None:
+    """Ten runs, and four of each finer round if they fit into 60 % of the budget; the rest for two contenders."""
+    [warning] = protocol_of(2, "30runs").warnings(None)
+    assert warning.endswith(
+        "pays for 6 of 20 fresh seeds; --rounds 0 for 10, --budget 58runs for all of them"
+    )
+    [warning] = protocol_of(2, "22runs").warnings(None)
+    assert warning.endswith("pays for 6 of 20 fresh seeds; --budget 58runs for all of them"), "no round fits"
+
+
+def test_an_enlarged_budget_is_written_as_it_is_read_and_pays_for_the_runs() -> None:
+    budget = read_budget("40runs,10cpu-min,1000updates,0.5h")
+    assert read_budget(budget.words()) == budget
+    used = {RUNS: 39, UPDATES: 900, WALL: 100.0, CPU: 500.0}
+    cost = {RUNS: 1, UPDATES: 20, WALL: 2.0, CPU: 13.0}
+    larger = budget.enlarged(used, cost, 10)
+    assert larger.words() == "49runs,11cpu-min,1120updates,30min"
+    assert larger.num_affordable(used, cost) == 10
+    assert larger.enlarged(used, cost, 10) == larger
+    begun, unknown = {RUNS: 0, UPDATES: 0, WALL: 11.3, CPU: 9.0}, {RUNS: 1, UPDATES: 0.0, WALL: 0.0, CPU: 0.0}
+    assert read_budget("3s").enlarged(begun, unknown, 18).words() == "34s", (
+        "twice what a start has used is left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nan..1", "needs two finite numbers"),
+        ("1..1e-3", "needs two finite numbers, the smaller one first, not '1..1e-3'"),
+        ("1e-3..x", "not '1e-3..x'; write optimizer.lr=1e-4..1e-1"),
+    ],
+)
+def test_a_wrong_range_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_range("optimizer.lr", text, 1)
+
+
+BY_NAME = ("library", "timm")  # the name of the optimizer is a key, so no range fits
+OPTIMIZERS = sorted(
+    path.stem for path in (conf_dir() / "optimizer").glob("*.yaml") if path.stem not in BY_NAME
+)
+
+
+@pytest.mark.parametrize(("option", "name"), [*((option, "lr") for option in OPTIMIZERS), ("sam", "rho")])
+def test_each_optimizer_declares_a_range_that_holds_its_default(option: str, name: str) -> None:
+    declared = declared_range(f"optimizer.{name}", {"optimizer": option})
+    values = [float(value) for value in read_range(f"optimizer.{name}", declared, 1).values]
+    default = float(read_option("optimizer", option).keys[name].default)
+    assert values == sorted(values)
+    assert values[0] <= default <= values[-1]
+    assert read_range("optimizer.lr", declared, 1).is_log
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimizer='a", "has an open quote"),
+        ("name=a name=b", "needs one name= or none"),
+        ("optimizer=sgd name=", "needs one name= or none"),
+    ],
+)
+def test_a_wrong_contender_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        split_contender(text)
+    assert raised.value.key == "hydra.sweeper.contenders"
+
+
+def test_the_scarcest_of_several_limits_counts() -> None:
+    budget = read_budget("40runs,1000updates,10min,2cpu-h")
+    used = {RUNS: 10, UPDATES: 800, WALL: 60.0, CPU: 60.0}
+    cost = {RUNS: 1, UPDATES: 80, WALL: 6.0, CPU: 6.0}
+    assert budget.num_affordable(used, cost) == 2.5
+    assert budget.num_affordable(used, cost, share=0.6) == 0
+    assert budget.num_affordable(used, {**cost, UPDATES: 0}) == 30
+    assert budget.lets_continue({**used, RUNS: 40}), "the runs that have begun are among the 40"
+    assert not budget.lets_continue({**used, UPDATES: 1000})
+    assert read_budget(None).num_affordable(used, cost) == float("inf")

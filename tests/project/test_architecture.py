@@ -26,7 +26,7 @@ FOLDERS = sorted(set(re.findall(r"`((?:[a-z]\w*/)+)`", PAGE)))
 
 
 def test_the_picture_is_the_import_contract() -> None:
-    picture = re.search(r"```text\n(cli .*?)```", PAGE, flags=re.DOTALL)
+    picture = re.search(r"```text\n(extensions .*?)```", PAGE, flags=re.DOTALL)
     assert picture is not None
     drawn = [re.split(r" {2,}", line)[0] for line in picture[1].splitlines()]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -56,7 +56,7 @@ def deny(command: str, number: int, filename: Any, monkeypatch: pytest.MonkeyPat
     def fail(arguments: list[str]) -> NoReturn:
         raise PermissionError(number, "Permission denied", filename)
 
-    monkeypatch.setattr(f"hydrant.commands.{command}.main", fail)
+    monkeypatch.setattr(commands()[command].function.replace(":", "."), fail)
 
 
 @pytest.mark.parametrize("words", ["status", "log /home/other"])

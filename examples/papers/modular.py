@@ -13,7 +13,7 @@ from hydrant import seeding
 from hydrant.checks import check_known
 from hydrant.data.base import Data, check_shapes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
-from hydrant.extensions.language.tokens import IGNORED
+from hydrant.extensions.language.token_data import IGNORED
 from hydrant.errors import ConfigError
 
 Operation = Literal["add", "sub", "mul", "div"]

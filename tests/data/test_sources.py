@@ -28,8 +28,8 @@ from hydrant.data import (
 )
 from hydrant.data.base import check_shapes
 from hydrant.errors import ConfigError
+from hydrant.extensions.language.token_data import Sampling, TokenShards, TokenSource
 from hydrant.extensions.language.token_files import token_files
-from hydrant.extensions.language.tokens import Sampling, TokenShards, TokenSource
 
 
 class Samples:

@@ -10,7 +10,7 @@ import torch
 from examples.papers.modular import modular_arithmetic
 from hydrant.data import InMemorySource
 from hydrant.errors import ConfigError
-from hydrant.extensions.language.tokens import IGNORED
+from hydrant.extensions.language.token_data import IGNORED
 
 
 def made(**changes: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

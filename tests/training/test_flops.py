@@ -15,7 +15,7 @@ from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.extensions.language.tokens import with_cuts
+from hydrant.extensions.language.token_data import with_cuts
 from hydrant.training.costs import count_flops
 from hydrant.training.prepare.rehearsal import rehearsal
 

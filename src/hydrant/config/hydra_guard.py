@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.errors import ConfigError, shown
 from hydrant.files.plain_values import children
-from hydrant.safety.targets import lies_under, locate
+from hydrant.safety.targets import exporting_packages, lies_under, locate
 from hydrant.safety.trust import RECEIVERS, check_consent, keys_set_by, working_project
 
 _SWEEPERS = ("hydrant.sweeps", "optuna.samplers", "optuna.pruners")
@@ -95,7 +95,11 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
                 reason, remedy = _WHY_NO_PLUGIN[name]
                 raise ConfigError(f"hydra/{name}", f"{shown(value)} is not allowed: {reason}", remedy=remedy)
-            is_allowed = value in allowed if allowed is _LOGGING else lies_under(value, allowed)
+            is_allowed = (
+                value in allowed
+                if allowed is _LOGGING
+                else lies_under(value, (*allowed, *exporting_packages()))
+            )
             if not (is_allowed or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because it would be called or written to"
                 remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
@@ -160,7 +164,7 @@ def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
 def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
     """Whether `value` lies in one of these packages. The package of a trusted working folder must be its own, see
     `trust`."""
-    if not lies_under(value, packages):
+    if not lies_under(value, (*allowed, *exporting_packages())):
         return False
     if (project := working_project()).named_by([value]):
         project.check_origin(value, key)

@@ -70,7 +70,7 @@ _named = set[str]()
 """The targets that the checked configs of this process name, outside of `LIBRARIES` and Hydrant."""
 
 
-def _exporting() -> list[str]:
+def exporting_packages() -> list[str]:
     """Return the packages in which only what they export is a part: also those of the entry points `hydrant.parts`."""
     return [_TRAINING, *(point.value for point in entry_points("hydrant.parts").values())]
 
@@ -120,7 +120,7 @@ def _outside(paths: Iterable[str]) -> list[str]:
 
 
 def _known_packages() -> list[str]:
-    return ["hydrant", *LIBRARIES, *_exporting()]
+    return ["hydrant", *LIBRARIES, *exporting_packages()]
 
 
 def with_own_packages(config: Mapping[str, Any]) -> list[str]:
@@ -151,7 +151,7 @@ def _is_part(target: Any) -> bool:
     name = getattr(target, "__qualname__", ".")
     if lies_under(home, _OPEN_PACKAGES):
         return "." not in name and not lies_under(home, _HELPERS)  # a method is not a part
-    for package in _exporting():
+    for package in exporting_packages():
         if lies_under(home, (package,)):
             return getattr(importlib.import_module(package), name, None) is target
     from torch import nn, optim

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, map_tensors, tensors_of
 from hydrant.clock import Clock
 from hydrant.errors import typed_line
-from hydrant.extensions.language.tokens import with_cuts
+from hydrant.extensions.language.token_data import with_cuts
 from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
 
 _PEAK_TFLOPS = {

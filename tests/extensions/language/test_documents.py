@@ -19,7 +19,7 @@ from torch import Tensor
 from training_runs import Train, whole_and_resumed
 
 from hydrant.extensions.language.gpt import attend_in_documents
-from hydrant.extensions.language.tokens import cut_documents, with_cuts
+from hydrant.extensions.language.token_data import cut_documents, with_cuts
 
 Made = tuple[Tensor, list[Tensor]]
 HEADS, SIZE = 4, 8

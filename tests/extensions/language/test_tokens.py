@@ -20,8 +20,8 @@ from hydrant import cli
 from hydrant.data.base import Indices, select
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.language import TokenData, tokens
+from hydrant.extensions.language.token_data import FileOrder, ShuffledOrder, TokenShards
 from hydrant.extensions.language.token_files import BYTES
-from hydrant.extensions.language.tokens import FileOrder, ShuffledOrder, TokenShards
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 507)
 LENGTH = 20  # 25 sequences

@@ -26,9 +26,9 @@ from wandb_server import WandbServer
 
 from hydrant import cli
 from hydrant.extensions.wandb.sync import UploadResult, inspect, read_records, write_records
+from hydrant.extensions.wandb.tracker import STAGING
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.base import RunIdentity
-from hydrant.extensions.wandb.tracker import STAGING
 
 Report = dict[str, dict[str, str]]
 

@@ -33,9 +33,9 @@ from wandb_rows import (
 from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError, log
+from hydrant.extensions.wandb.sdk import files_folder
 from hydrant.runs.record import read_metrics
 from hydrant.trackers.base import Histogram, RunIdentity
-from hydrant.extensions.wandb.sdk import files_folder
 
 
 def test_an_online_run_arrives_completely(

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from marks import slow
-from repository import ROOT, conf_files
+from repository import conf_files
 from training_runs import run_command
 from wandb_server import WandbServer
 
 from hydrant import cli
 from hydrant.config.compose import compose
-from hydrant.trackers.base import RunIdentity
 from hydrant.extensions.wandb.tracker import WandbTracker
+from hydrant.trackers.base import RunIdentity
 
 FILES = list(conf_files("wandb_sweep/*.yaml").values())
 SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]

@@ -17,8 +17,8 @@ from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
 
 from hydrant import cli
 from hydrant.extensions.wandb import sdk as wandb_sdk
-from hydrant.trackers.base import RunIdentity
 from hydrant.extensions.wandb.tracker import WandbTracker
+from hydrant.trackers.base import RunIdentity
 
 pytestmark = pytest.mark.usefixtures("wandb_server")
 

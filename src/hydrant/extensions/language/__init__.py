@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from hydrant.extensions.language.gpt import GPT as GPT
     from hydrant.extensions.language.language_modeling import LanguageModeling as LanguageModeling
     from hydrant.extensions.language.samples import TextSamples as TextSamples
-    from hydrant.extensions.language.tokens import TokenData as TokenData
-    from hydrant.extensions.language.tokens import tokens as tokens
+    from hydrant.extensions.language.token_data import TokenData as TokenData
+    from hydrant.extensions.language.token_data import tokens as tokens
 
 __getattr__, __dir__ = lazy_exports(__name__)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hydrant.imports.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from hydrant.extensions.streams.hugging_face import hugging_face as hugging_face
+    from hydrant.extensions.streams.datasets import hugging_face as hugging_face
     from hydrant.extensions.streams.iterable import IterableSource as IterableSource
     from hydrant.extensions.streams.iterable import stream as stream
 

@@ -32,6 +32,8 @@ from typing import Any
 from hydrant.checks import near_folders
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError, UploadError, first_line
+from hydrant.extensions.wandb import sdk
+from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.read_file import read_bytes, read_json
@@ -42,9 +44,7 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
-from hydrant.extensions.wandb import sdk
 from hydrant.trackers.base import read_id
-from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
 _BLOCK = 32768

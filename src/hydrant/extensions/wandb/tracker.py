@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.checks import check_known
 from hydrant.errors import ConfigError, first_line, log
+from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
-from hydrant.extensions.wandb import sdk
 from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
 from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 

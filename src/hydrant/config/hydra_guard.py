@@ -164,7 +164,7 @@ def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
 def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
     """Whether `value` lies in one of these packages. The package of a trusted working folder must be its own, see
     `trust`."""
-    if not lies_under(value, (*allowed, *exporting_packages())):
+    if not lies_under(value, packages):
         return False
     if (project := working_project()).named_by([value]):
         project.check_origin(value, key)

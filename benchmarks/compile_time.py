@@ -25,9 +25,9 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import ROOT, child_environment
-from hydrant.extensions.bench.command import CellResult, measure_cells, with_baselines
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.extensions.bench.command import CellResult, measure_cells, with_baselines
 
 VIT = ("experiment=vit_tiny_fake", "global_batch_size=4", "eval_batch_size=4")
 BLOCKS = "<= 0.2"

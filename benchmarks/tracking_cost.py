@@ -23,10 +23,15 @@ PROGRESS_BAR = [f"hydrant.terminal.progress_bar.ProgressBar.{name}" for name in 
 RUNS = {
     ROWS: hydrant(*LOCAL, switched=["hydrant.runs.record.JsonLines.append"]),
     "rows to W&B, offline": hydrant(
-        *LOCAL, "tracker=wandb", "tracker.mode=offline", switched=["hydrant.extensions.wandb.tracker.WandbTracker.log"]
+        *LOCAL,
+        "tracker=wandb",
+        "tracker.mode=offline",
+        switched=["hydrant.extensions.wandb.tracker.WandbTracker.log"],
     ),
     "rows to TensorBoard": hydrant(
-        *LOCAL, "tracker=tensorboard", switched=["hydrant.extensions.tensorboard.tracker.TensorBoardTracker.log"]
+        *LOCAL,
+        "tracker=tensorboard",
+        switched=["hydrant.extensions.tensorboard.tracker.TensorBoardTracker.log"],
     ),
     BAR: hydrant(*LOCAL, terminal=True, switched=PROGRESS_BAR),
     MEANS: hydrant(*LOCAL, switched=["hydrant.training.metrics.Meter.add"]),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.checks import near_folders
-from hydrant.errors import ConfigError, NonFiniteError
+from hydrant.errors import ConfigError, NonFiniteError, near_folders
 
 
 @pytest.mark.parametrize(

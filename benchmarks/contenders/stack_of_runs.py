@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 import hydrant
-from hydrant.runs.job import Job
 from hydrant.extensions.stacked.runs import execute_stack
+from hydrant.runs.job import Job
 
 WORDS = ("tracker=local", "duration=1", "eval_every=null")
 

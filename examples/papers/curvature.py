@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, in_dtype, map_tensors
-from hydrant.extensions.streams import IterableSource
 from hydrant.errors import ConfigError
+from hydrant.extensions.streams import IterableSource
 from hydrant.files.plain_values import PositiveInt, RatioBelowOne
 from hydrant.tasks.base import eval_mode
 from hydrant.training.trainer import Plan, Trainer

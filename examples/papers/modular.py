@@ -10,11 +10,10 @@ import torch
 from annotated_types import Interval
 
 from hydrant import seeding
-from hydrant.checks import check_known
 from hydrant.data.base import Data, check_shapes
 from hydrant.data.in_memory import InMemorySource, tensor_reader
+from hydrant.errors import ConfigError, check_known
 from hydrant.extensions.language.token_data import IGNORED
-from hydrant.errors import ConfigError
 
 Operation = Literal["add", "sub", "mul", "div"]
 

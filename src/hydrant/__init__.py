@@ -5,7 +5,7 @@ The names below are the Python interface. Each is imported when it is first used
 
 from typing import TYPE_CHECKING
 
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.errors import ConfigError as ConfigError

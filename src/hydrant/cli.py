@@ -11,11 +11,18 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
-from hydrant.checks import unknown_name
 from hydrant.commands.help import flags_of, help_of, overview
 from hydrant.commands.registry import RETIRED, commands
-from hydrant.errors import ConfigError, HydrantError, OutOfMemory, is_in_user_code, log, typed_line
-from hydrant.imports.lazy import paused_gc
+from hydrant.errors import (
+    ConfigError,
+    HydrantError,
+    OutOfMemory,
+    is_in_user_code,
+    log,
+    typed_line,
+    unknown_name,
+)
+from hydrant.imports import paused_gc
 from hydrant.runs.log_setup import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
 from hydrant.terminal import console
@@ -48,7 +55,7 @@ def _run(arguments: list[str]) -> int:
         if not arguments or arguments[0] in ("-h", "--help"):
             return _print(overview())
         if arguments[0] == "--version":
-            from hydrant.imports.distribution import commit, version
+            from hydrant.imports import commit, version
 
             return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
         return _call(*arguments)

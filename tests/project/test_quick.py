@@ -33,7 +33,7 @@ def script() -> ModuleType:
         ("src/hydrant/optimizers/clipping.py", "optimizers/test_clipping.py", "optimizers/test_ema.py", "test_cli.py"),
         ("src/hydrant/extensions/compare/statistics.py", "extensions/compare/test_statistics.py",
          "extensions/compare/test_groups.py", "data/test_loader.py"),
-        ("src/hydrant/cli.py", "test_cli.py", "interface/test_own_objects.py", "clock/test_run_clock.py"),
+        ("src/hydrant/cli.py", "test_cli.py", "interface/test_own_objects.py", "test_clock.py"),
         ("tests/data/test_idx.py", "data/test_idx.py", "data/test_idx.py", "data/test_loader.py"),
         ("conf/optimizer/sgd.yaml", "config/test_best.py", "config/test_options.py", "data/test_loader.py"),
     ],

@@ -15,7 +15,7 @@ import yaml
 from PIL import Image
 from training_runs import Train
 
-from hydrant.imports import distribution
+from hydrant.imports import commit, version
 
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 
@@ -55,8 +55,8 @@ def test_every_file_describes_the_run(folder: Path) -> None:
     assert set(summary["perf"]) == rates | {"training_seconds", "peak_memory_gib", "mfu"}
     assert summary["perf"]["samples_per_second"] == pytest.approx(64 * summary["perf"]["updates_per_second"])
     assert summary["environment"]["torch"] == torch.__version__
-    assert summary["environment"]["hydrant"] == distribution.version()
-    assert summary["environment"]["hydrant_commit"] == distribution.commit()
+    assert summary["environment"]["hydrant"] == version()
+    assert summary["environment"]["hydrant_commit"] == commit()
     assert set(summary["environment"]) == {
         "python", "torch", "cuda", "gpu", "world_size", "slurm_job", "hydrant", "hydrant_commit", "git_commit",
         "git_dirty",

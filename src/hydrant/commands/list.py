@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from hydrant.checks import check_known
 from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
+from hydrant.errors import check_known
 from hydrant.terminal.console import emit, tell
 
 

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from hydrant.imports.distribution import entry_points
+from hydrant.imports import entry_points
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import Composer, JobComposer, composing
 from hydrant.config.hydra_main import parse_flags, primary_of, prints, show
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
 from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned

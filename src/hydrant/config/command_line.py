@@ -20,11 +20,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from hydrant.checks import near_folders, suggestion
 from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
-from hydrant.errors import ConfigError, first_line, quoted, shown
+from hydrant.errors import ConfigError, first_line, near_folders, quoted, shown, suggestion
 from hydrant.files.bounded_yaml import MAX_DEPTH, TEXT_KEYS
 from hydrant.files.plain_values import children
 from hydrant.terminal.console import FLAG

@@ -10,10 +10,19 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.checks import nearest, suggestion
 from hydrant.config.foreign_words import moved_key, own_option, own_words, read_tables
 from hydrant.config.groups import options_with, with_its_group
-from hydrant.errors import ConfigError, HydrantError, first_line, is_in_user_code, place, quoted, typed_line
+from hydrant.errors import (
+    ConfigError,
+    HydrantError,
+    first_line,
+    is_in_user_code,
+    nearest,
+    place,
+    quoted,
+    suggestion,
+    typed_line,
+)
 from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.plain_values import leaves
 

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydrant.checks import nearest
-from hydrant.errors import quoted
+from hydrant.errors import nearest, quoted
 from hydrant.files.bounded_yaml import load_config
 
 

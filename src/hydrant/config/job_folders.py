@@ -20,8 +20,7 @@ from hydrant.config.flat import is_neutral
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.files.redaction import HIDDEN, redacted
-from hydrant.imports.distribution import entry_points
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import entry_points, paused_gc
 
 _NO_JOBS: Mapping[str, Sequence[str]] = MappingProxyType({})
 

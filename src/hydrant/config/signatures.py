@@ -4,10 +4,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hydrant.checks import suggestion
 from hydrant.clock import Duration, converted
 from hydrant.config.foreign_words import own_words
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, suggestion
 from hydrant.files.plain_values import check_value, hints_of, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 

@@ -17,12 +17,11 @@ import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors, map_tensors
-from hydrant.checks import no_file, suggestion
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
 from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
-from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
 from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
 from hydrant.files.user_files import check_regular
 

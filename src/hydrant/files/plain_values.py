@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Interval
 
-from hydrant.checks import unknown_name
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, unknown_name
 
 _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),

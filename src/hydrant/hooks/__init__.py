@@ -6,7 +6,7 @@ docs/guides/hooks.md describes the methods of a hook. Importing this package imp
 
 from typing import TYPE_CHECKING
 
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.hooks.freeze import Freeze as Freeze

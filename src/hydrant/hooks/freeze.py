@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydrant.checks import suggestion
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, first_line, log, shown
+from hydrant.errors import ConfigError, first_line, log, shown, suggestion
 from hydrant.training.trainer import Plan, Trainer
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from hydrant.checks import nearest
 from hydrant.config.foreign_words import own_words
-from hydrant.errors import ConfigError, shown
-from hydrant.imports.distribution import require_extra
+from hydrant.errors import ConfigError, nearest, shown
+from hydrant.imports import require_extra
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.checks import check_known
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_known
 from hydrant.files.plain_values import check_value
 from hydrant.interface.arguments import data_frame, known_arguments
 from hydrant.runs import folder as run_folder

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydrant.checks import unknown_name
+from hydrant.errors import unknown_name
 from hydrant.files.plain_values import PositiveInt, RatioBelowOne
 from hydrant.safety.targets import check_loads_nothing
 

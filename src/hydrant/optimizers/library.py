@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.checks import check_known
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_known
 from hydrant.files.plain_values import NotNegative
-from hydrant.imports.distribution import require_extra
+from hydrant.imports import require_extra
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
 from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonalizing

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 from torch.overrides import TorchFunctionMode
 
-from hydrant.checks import check_known
+from hydrant.errors import check_known
 
 ProductFormat = Literal["auto", "bfloat16", "float32"]
 """In which format Muon and its kin orthogonalise. `auto`: bfloat16, but float32 on a CPU without its instructions."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.checks import suggestion
-from hydrant.errors import ConfigError, quoted
+from hydrant.errors import ConfigError, quoted, suggestion
 from hydrant.files.plain_values import NotNegative, PositiveRatio, check_value
 
 _EXPONENTS = {

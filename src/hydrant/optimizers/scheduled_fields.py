@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.checks import suggestion
-from hydrant.errors import ConfigError, location, typed_line
+from hydrant.errors import ConfigError, location, suggestion, typed_line
 from hydrant.optimizers.kernels import arguments_of
 from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 from hydrant.schedules.torch_schedulers import numbers_of

@@ -10,12 +10,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hydrant.checks import check_known
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_known
 from hydrant.runs.folder import RunFolder, choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.safety.targets import import_targets

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import paused_gc
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.signals import stop_when_orphaned
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.checks import near_folders
 from hydrant.config.flat import differences, flatten, is_after_training, is_idle_interval, values_by_key
 from hydrant.config.groups import check_passed_again
-from hydrant.errors import ConfigError, RecordError, shown
+from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
 from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus

@@ -16,7 +16,7 @@ import torch
 from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import first_few
-from hydrant.imports import distribution
+from hydrant.imports import commit, version
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
@@ -36,7 +36,7 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
     `git_commit` and `git_dirty` describe the current folder, which may be the user's project; `hydrant_commit` is the
     commit of Hydrant.
     """
-    commit = _git("rev-parse", "HEAD")
+    head = _git("rev-parse", "HEAD")
     array, place = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return {
         "python": platform.python_version(),
@@ -46,10 +46,10 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
         "world_size": world_size,
         # As squeue shows it; that of a job of an array has `_`.
         "slurm_job": f"{array}_{place}" if array and place else os.environ.get("SLURM_JOB_ID"),
-        "hydrant": distribution.version(),
-        "hydrant_commit": distribution.commit(),
-        "git_commit": commit,
-        "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "hydrant": version(),
+        "hydrant_commit": commit(),
+        "git_commit": head,
+        "git_dirty": None if head is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
 
 

@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from hydrant.checks import nearest
-from hydrant.errors import ConfigError, shown, typed_line
+from hydrant.errors import ConfigError, nearest, shown, typed_line
 from hydrant.files.plain_values import children
-from hydrant.imports.distribution import entry_points, extra_of, install_command
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import entry_points, extra_of, install_command, paused_gc
 from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
 
 _LOADED = re.compile(

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
-from hydrant.checks import unknown_name
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, unknown_name
 from hydrant.files.plain_values import Positive
 from hydrant.tasks import losses as task_losses
 from hydrant.tasks.base import Task, are_correct, tensor_targets

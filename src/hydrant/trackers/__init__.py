@@ -6,7 +6,7 @@ Importing this package imports none of their libraries.
 
 from typing import TYPE_CHECKING
 
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.trackers.base import NullTracker as NullTracker

@@ -5,7 +5,7 @@ The names below are the `_target_`s of config groups. Importing this package imp
 
 from typing import TYPE_CHECKING
 
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import with_weights as with_weights

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.checks import unknown_name
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.loader import numbered_batches
 from hydrant.data.stratified import cut_fold, with_label_noise
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, unknown_name
 from hydrant.tasks.base import eval_mode
 from hydrant.training.distributed.world import World
 from hydrant.training.memory import explain_out_of_memory

@@ -13,12 +13,11 @@ import torch
 from torch import nn
 
 from hydrant.batch import Batch
-from hydrant.checks import suggestion
 from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, Stream, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.loader import LoaderBatches
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, suggestion
 from hydrant.extensions.pictures.plotting import EvaluationPictures
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules

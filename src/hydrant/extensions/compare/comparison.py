@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hydrant.checks import check_known
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, check_known
 from hydrant.extensions.compare import ranking, studied
 from hydrant.extensions.compare.comparability import ComparisonWarning, find_warnings
 from hydrant.extensions.compare.config_keys import differing_keys, mark_uncounted, repetitions_of

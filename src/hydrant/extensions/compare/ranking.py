@@ -5,9 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.checks import check_known
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import ConfigError, quoted
+from hydrant.errors import ConfigError, check_known, quoted
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.config_keys import equals_label, label, repetition
 from hydrant.extensions.compare.groups import Group, Metric, bounds_of, group_runs, independent, seed_of

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.checks import near_folders
 from hydrant.config.flat import flatten, group_choices
-from hydrant.errors import ConfigError, RecordError, first_few
+from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare.config_keys import as_text, is_data_key
 from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.runs import folder as run_folder

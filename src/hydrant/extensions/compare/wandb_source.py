@@ -7,9 +7,8 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.checks import check_known
 from hydrant.config.flat import flatten
-from hydrant.errors import ConfigError, first_line
+from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.extensions.compare.config_keys import equals_label, label
 from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session

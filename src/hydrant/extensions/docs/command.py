@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.checks import nearest, unknown_name
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, nearest, unknown_name
 from hydrant.terminal.console import emit, tell
 
 

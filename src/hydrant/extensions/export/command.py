@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydrant.checks import check_known
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.data.base import ON_HOST, changes_samples
-from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line
-from hydrant.imports.distribution import require_extra
+from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
+from hydrant.imports import require_extra
 from hydrant.runs.folder import EXPORT, named_run
 from hydrant.runs.load import SavedRun, open_run
 from hydrant.terminal.console import relative, tell

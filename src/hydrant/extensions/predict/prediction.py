@@ -18,14 +18,13 @@ import numpy as np
 import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
-from hydrant.checks import unknown_name
 from hydrant.config.command_line import writing_to
 from hydrant.config.flat import flatten
 from hydrant.data import Data, InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.base import rounded
 from hydrant.data.dataset import TENSOR_FILES, read_inputs
 from hydrant.data.in_memory import tensor_reader
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import ConfigError, DataError, unknown_name
 from hydrant.files.atomic_write import json_safe, replacing
 from hydrant.files.user_files import as_csv, visible_files
 from hydrant.runs.load import SavedRun

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.extensions.streams.datasets import hugging_face as hugging_face

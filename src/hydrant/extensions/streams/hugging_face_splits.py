@@ -10,9 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hydrant.checks import suggestion
-from hydrant.errors import ConfigError, typed_line
-from hydrant.imports.distribution import require_extra
+from hydrant.errors import ConfigError, suggestion, typed_line
+from hydrant.imports import require_extra
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

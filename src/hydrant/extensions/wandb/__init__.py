@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hydrant.commands.registry import Command
-from hydrant.imports.lazy import lazy_exports
+from hydrant.imports import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.extensions.wandb.tracker import WandbTracker as WandbTracker

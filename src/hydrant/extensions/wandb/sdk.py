@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, first_line, log
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import paused_gc
 from hydrant.records import check_type
 from hydrant.safety.trust import working_project
 from hydrant.trackers.base import RunIdentity

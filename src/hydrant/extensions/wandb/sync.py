@@ -29,9 +29,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from hydrant.checks import near_folders
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, FolderInUse, HydrantError, RecordError, UploadError, first_line
+from hydrant.errors import (
+    ConfigError,
+    FolderInUse,
+    HydrantError,
+    RecordError,
+    UploadError,
+    first_line,
+    near_folders,
+)
 from hydrant.extensions.wandb import sdk
 from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 from hydrant.files.atomic_write import write_json

@@ -18,8 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.checks import check_known
-from hydrant.errors import ConfigError, first_line, log
+from hydrant.errors import ConfigError, check_known, first_line, log
 from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields

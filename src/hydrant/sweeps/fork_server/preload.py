@@ -3,7 +3,7 @@
 Written against CPython 3.11. Imports create half a million objects that stay, so collections meanwhile cost time and
 free nothing. Later ones would write to the header of every object, and so copy every memory page that a forked process
 shares with the server. So all objects are excluded. Python's finalization would report every excluded object of
-Triton's bindings as a leak, so the server ends without it; tests/imports/test_paused_gc.py looks for such reports.
+Triton's bindings as a leak, so the server ends without it; tests/test_paused_gc.py looks for such reports.
 
 Packages such as torchao call `torch.cuda.is_available()` when they are imported. Without NVML that initializes CUDA,
 and no process that is forked afterwards can use it.

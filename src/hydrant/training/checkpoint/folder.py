@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydrant.checks import near_folders
 from hydrant.clock import Interval
-from hydrant.errors import CheckpointError, ConfigError, log, quoted, typed_line
+from hydrant.errors import CheckpointError, ConfigError, log, near_folders, quoted, typed_line
 from hydrant.files.atomic_write import remove, sync
 from hydrant.files.user_files import check_regular
 from hydrant.records import check_type, parse_json

@@ -21,8 +21,7 @@ from torch.optim.optimizer import (
 )
 
 from hydrant.batch import Batch, Outcome
-from hydrant.checks import unknown_name
-from hydrant.errors import innermost, location
+from hydrant.errors import innermost, location, unknown_name
 from hydrant.optimizers.kernels import step_fused
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World

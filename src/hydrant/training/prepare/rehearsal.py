@@ -16,13 +16,12 @@ from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivat
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
-from hydrant.checks import suggestion
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.data.base import ON_HOST, digest_of_samples
-from hydrant.errors import ConfigError, DataError, log, place, typed_line
+from hydrant.errors import ConfigError, DataError, log, place, suggestion, typed_line
 from hydrant.extensions.streams import IterableSource
 from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class

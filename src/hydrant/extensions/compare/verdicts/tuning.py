@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hydrant.checks import check_known
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import first_few
+from hydrant.errors import check_known, first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.config_keys import label
 from hydrant.extensions.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of

@@ -1,10 +1,14 @@
-"""The installed distribution: its version and commit, and the command that installs one of its extras."""
+"""How packages import their parts, the entry points that are installed, and this installation."""
 
+import contextlib
+import gc
+import importlib
 import json
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -16,7 +20,7 @@ from hydrant.errors import ConfigError
 NAME = "hydrant-ml"
 """The name on package indexes, where `hydrant` is another project."""
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parent
 _CHECKOUT = _PACKAGE.parents[1]
 
 
@@ -111,3 +115,44 @@ def commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and `__dir__` of a package that imports a module only when its export is used.
+
+    The exports are what its file imports `as` itself, for type checkers only. PEP 562 describes the mechanism.
+    """
+    text = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
+    exports = {
+        name: module
+        for module, name in re.findall(r"^    from (\S+) import (\S+) as \2$", text, re.MULTILINE)
+    }
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        if name not in exports:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(exports[name]), name)
+
+    def __dir__() -> list[str]:  # noqa: N807
+        return [*vars(sys.modules[package]), *exports]
+
+    return __getattr__, __dir__
+
+
+@contextlib.contextmanager
+def paused_gc() -> Generator[None]:
+    """Pause the garbage collector, which would scan the half million objects of an import of torch again and again.
+
+    Then they belong to its oldest generation, which it scans least often.
+    """
+    was_enabled, num_modules = gc.isenabled(), len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Counting what is frozen takes as long as a scan. Other frozen objects would be given back too.
+        if len(sys.modules) > num_modules and not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()

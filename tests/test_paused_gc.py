@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from training_runs import run_command
 
-from hydrant.imports.lazy import paused_gc
+from hydrant.imports import paused_gc
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])

@@ -1,1 +1,0 @@
-"""How modules are imported, and which installed packages they are from."""

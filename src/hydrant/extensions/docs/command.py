@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def page_files() -> dict[str, Path]:
     """Return the file of each page by its name, such as `guides/sweeps`."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     folder = package / "docs" if (package / "docs").is_dir() else package.parents[1] / "docs"
     files = sorted(folder.rglob("*.md"))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}

@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 
 from hydrant.config.command_line import with_limits
 from hydrant.config.compose import ENTRY, Composer, JobComposer
-from hydrant.config.groups import conf_dirs
+from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import check_hydra_node
 
-_HYDRANTS = {"pkg://hydra.conf", *(with_limits(str(folder)) for folder in conf_dirs()), "structured://"}
+_HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 """The search path without a user's folder."""
 
 _jobs: list[JobComposer] = []

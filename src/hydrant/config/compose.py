@@ -35,7 +35,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.command_line import SCHEME, check_grid, check_overrides, expand_lists, with_limits
 from hydrant.config.error_messages import BUILTIN_ERRORS, explained
-from hydrant.config.groups import conf_dir, conf_dirs, option_fields, options_with, user_conf_dir
+from hydrant.config.groups import conf_dir, option_fields, options_with, user_conf_dir
 from hydrant.config.hydra_guard import check_hydra_node, check_receiver
 from hydrant.config.job_folders import register_resolvers
 from hydrant.errors import ConfigError, shown
@@ -117,7 +117,7 @@ config_dir: ContextVar[Path | None] = ContextVar("config_dir", default=None)
 
 
 class HydrantSearchPath(SearchPathPlugin):
-    """Add the user's conf folder in front, then Hydrant's and those of extensions. Hydra calls this plugin."""
+    """Add the user's conf folder at the front and Hydrant's at the end. Hydra calls this plugin."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         register_resolvers()
@@ -125,9 +125,8 @@ class HydrantSearchPath(SearchPathPlugin):
             element.path = with_limits(element.path)
         paths = [element.path.removeprefix(f"{SCHEME}://") for element in search_path.get_path()]
         present = {Path(path).resolve() for path in paths}
-        for folder in conf_dirs():
-            if folder.resolve() not in present:
-                add = search_path.prepend if folder == user_conf_dir() else search_path.append
+        for folder, add in ((user_conf_dir(), search_path.prepend), (conf_dir(), search_path.append)):
+            if folder is not None and folder.resolve() not in present:
                 add(provider="hydrant", path=f"{SCHEME}://{folder}")
         if (folder := config_dir.get()) is not None:
             search_path.append(provider="command-line", path=f"{SCHEME}://{folder}")

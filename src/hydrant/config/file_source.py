@@ -14,7 +14,7 @@ from yaml import YAMLError
 
 from hydrant.config.command_line import SCHEME, expand_defaults, with_limits
 from hydrant.config.compose import take_replaced
-from hydrant.config.groups import place_of
+from hydrant.config.groups import hydrants_dirs, place_of
 from hydrant.errors import ConfigError, shown
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.read_file import check_plain
@@ -65,13 +65,14 @@ class LimitedFileSource(ConfigSource):
         return os.path.isdir(self.path)  # noqa: PTH112
 
     def is_group(self, config_path: str) -> bool:
-        return os.path.isdir(os.path.join(self.path, config_path))  # noqa: PTH112, PTH118
+        return any(os.path.isdir(os.path.join(folder, config_path)) for folder in self._folders())  # noqa: PTH112, PTH118
 
     def is_config(self, config_path: str) -> bool:
         return os.path.isfile(self._path_of(config_path))  # noqa: PTH113
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> builtins.list[str]:
-        entries = builtins.list(Path(self.path, config_path).iterdir())
+        folders = [Path(folder, config_path) for folder in self._folders()]
+        entries = [entry for folder in folders if folder.is_dir() for entry in folder.iterdir()]
         groups = {entry.name for entry in entries if entry.is_dir()} - {"__pycache__"}
         configs = {entry.stem for entry in entries if entry.suffix == ".yaml" and entry.is_file()}
         names = {ObjectType.GROUP: groups, ObjectType.CONFIG: configs, None: groups | configs}
@@ -79,7 +80,13 @@ class LimitedFileSource(ConfigSource):
 
     def _path_of(self, config_path: str) -> str:
         name = config_path if config_path.endswith(".yaml") else f"{config_path}.yaml"
-        return os.path.join(self.path, name)  # noqa: PTH118
+        paths = [os.path.join(folder, name) for folder in self._folders()]  # noqa: PTH118
+        return next((path for path in paths if os.path.isfile(path)), paths[0])  # noqa: PTH113
+
+    def _folders(self) -> builtins.list[str]:
+        """Return the folders of this source: Hydrant's has those of its extensions."""
+        folders = builtins.list(map(str, hydrants_dirs()))
+        return folders if self.path == folders[0] else [self.path]
 
 
 def _limit_search_path(content: Any) -> None:

@@ -7,7 +7,7 @@ the settings of Hydra reach the sweep. A group may hold an object that the user 
 import functools
 import os
 from collections.abc import Mapping
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -43,15 +43,20 @@ def user_conf_dir() -> Path | None:
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 
-def conf_dirs() -> list[Path]:
-    """Return the conf folders, in the order of their precedence: the user's, Hydrant's, those of extensions.
+@functools.cache
+def hydrants_dirs() -> list[Path]:
+    """Return Hydrant's own conf folder, then those of its extensions: they are one for Hydra.
 
     An extension names its package by an entry point of the group `hydrant.conf`; its options are in `conf` there.
     """
-    added = [
-        Path(str(resources.files(point.value)), "conf") for point in entry_points("hydrant.conf").values()
-    ]
-    return [folder for folder in (user_conf_dir(), conf_dir(), *added) if folder]
+    specs = [find_spec(point.value) for point in entry_points("hydrant.conf").values()]
+    packages = [folder for spec in specs if spec for folder in spec.submodule_search_locations or ()]
+    return [conf_dir(), *(Path(package, "conf") for package in packages)]
+
+
+def conf_dirs() -> list[Path]:
+    """Return the conf folders, in the order of their precedence."""
+    return [folder for folder in (user_conf_dir(), *hydrants_dirs()) if folder]
 
 
 def option_path(group: str, name: str) -> Path:

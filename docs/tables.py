@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.registry import schemas
 from hydrant.records import files
-from hydrant.records.schema import STUDY, Schema, meanings, schemas
+from hydrant.records.schema import Schema, meanings
 
 PAGES = Path("docs/reference/json.md"), Path("docs/reference/run-folder.md")
 _BEGIN, _END = "<!-- generated -->", "<!-- end of generated -->"
@@ -16,7 +17,8 @@ _BEGIN, _END = "<!-- generated -->", "<!-- end of generated -->"
 def with_tables(text: str, page: Path) -> str:
     """Return a page of the docs with the tables that the definitions give now."""
     if page.name == "json.md":
-        sections = [f"## {name}\n\n{_section(schema)}" for name, schema in schemas().items() if name != STUDY]
+        answers = [item for item in schemas().items() if "$schema" in item[1]]  # not the schemas of files
+        sections = [f"## {name}\n\n{_section(schema)}" for name, schema in answers]
     else:
         rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings(files.Summary).items()]
         sections = ["\n".join(["| key | content |", "| --- | --- |", *rows])]

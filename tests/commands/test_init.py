@@ -17,7 +17,7 @@ from repository import ROOT
 
 import hydrant
 from hydrant import cli, imports
-from hydrant.commands.init.command import package_name
+from hydrant.commands.init import package_name
 from hydrant.commands.registry import commands
 from hydrant.errors import ConfigError
 from hydrant.safety import trust

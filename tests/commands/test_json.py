@@ -18,8 +18,7 @@ from run_folders import summary
 
 from docs.tables import PAGES, with_tables
 from hydrant import cli
-from hydrant.commands.registry import commands
-from hydrant.records.schema import ERROR, STUDY, schemas
+from hydrant.commands.registry import commands, schemas
 from hydrant.terminal.console import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
@@ -43,7 +42,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 
 def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
-    assert schemas().keys() == {*commands(), ERROR, STUDY, "sweep"}
+    assert schemas().keys() == {*commands(), "error", "studyfile", "sweep"}
     for page in PAGES:
         text = (ROOT / page).read_text()
         assert with_tables(text, page) == text, "python docs/tables.py"

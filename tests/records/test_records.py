@@ -21,8 +21,8 @@ EDITS = {
         ),
     ],
     "runs/summary_lines.py": [('        "data_files": ', '        "joules": 12.5,\n        "data_files": ')],
-    "commands/compare/sections.py": [('"graphs": (', '"joules": ("", "J"), "graphs": (')],
-    "trackers/wandb.py": [('"pruned", ', '"pruned", "joules", ')],
+    "extensions/compare/sections.py": [('"graphs": (', '"joules": ("", "J"), "graphs": (')],
+    "extensions/wandb/tracker.py": [('"pruned", ', '"pruned", "joules", ')],
 }
 CODE = """
 import sys

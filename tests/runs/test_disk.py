@@ -17,7 +17,7 @@ from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, run_command
 
-from hydrant.commands.init.command import write_project
+from hydrant.commands.init import write_project
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
 from hydrant.runs.folder import RunFolder

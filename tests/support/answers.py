@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from hydrant.records.schema import ERROR, schemas
+from hydrant.commands.registry import schemas
 from hydrant.terminal import console
 
 
@@ -31,7 +31,7 @@ def check(line: str) -> dict[str, Any]:
     """Check an answer or an error against its schema, and return it."""
     content = json.loads(line, parse_constant=refuse)
     line.encode("ascii")
-    command = content.get("command", ERROR)
+    command = content.get("command", "error")
     _validator("sweep" if command == "train" and "states" in content else command).validate(content)
     return content
 

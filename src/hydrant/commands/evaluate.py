@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from hydrant.config.command_line import Flags
+from hydrant.records.answers import Answer
 from hydrant.runs.folder import named_run
 from hydrant.terminal.console import tell
 from hydrant.terminal.text import number
+
+
+class Evaluate(Answer, forbid_unknown_fields=False):
+    """The metrics of a checkpoint, each under its name, such as `val/loss`: a number, or null."""
+
+    checkpoint: str
+    num_updates: int
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,14 +1,29 @@
 """`list`: list the config groups with their options, or the backends of torch.compile."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+
+from msgspec import UNSET, UnsetType
 
 from hydrant.commands.help import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
 from hydrant.errors import check_known
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import emit, tell
+
+
+class List(Answer):
+    """The config groups or the compile backends.
+
+    Attributes:
+        groups: The options of each.
+        backends: What each lacks; null if it is ready.
+    """
+
+    groups: Mapping[str, Sequence[str]] | UnsetType = UNSET
+    backends: Mapping[str, str | None] | UnsetType = UNSET
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose
-from hydrant.records.answers import Cost, ParameterGroup
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, say, wants_json
 from hydrant.terminal.text import number
 
@@ -22,6 +22,65 @@ if TYPE_CHECKING:
 _MAX_POINTS = 100_000
 """The most points of a schedule in the picture and in the terminal."""
 _GIB = 2**30
+
+
+class ParameterGroup(Answer):
+    """A group of parameters.
+
+    Attributes:
+        group: `<optimizer>.<number>`
+        values: The numbers of the group.
+    """
+
+    group: str
+    name: str
+    num_parameters: int
+    values: Mapping[str, float | None]
+
+
+class Cost(Answer):
+    """What a run and the sweep that it is the first of cost on this machine."""
+
+    seconds_per_update: float
+    cpu_seconds: float
+    times_faster_in_fp32: float | None
+    cpu_seconds_of_sweep: float
+
+
+class Preview(Answer):
+    """What a config would do.
+
+    Attributes:
+        is_assumed: `duration` is in seconds, so the number of updates is a guess.
+        global_batch_sizes: Samples per update, by the update from which on they count.
+        micro_batch_size: Samples per forward pass on one rank.
+        world_size: Ranks.
+        num_samples: Samples of each split.
+        flops_per_sample: To evaluate a sample; training takes about 3 times that.
+        gradients_gib: The state of the optimizer and the activations come on top.
+        time: Seconds of an update here, and processor seconds of the updates of the run and of all jobs. For bfloat16
+            on a CPU without it, how many times faster fp32 is.
+        groups: The parameter groups.
+        updates: At most 21 updates, or `--points`, at equal distances; schedule.json of a run has 200.
+        schedules: The value of each schedule, by group and field, in `updates`.
+    """
+
+    total_updates: int
+    is_assumed: bool
+    global_batch_sizes: Mapping[str, int]
+    micro_batch_size: Any
+    world_size: int
+    num_samples: Mapping[str, int]
+    num_parameters: int
+    num_trained_parameters: int
+    flops_per_sample: Any
+    weights_gib: float
+    gradients_gib: float
+    warnings: Sequence[str]
+    time: Cost
+    groups: Sequence[ParameterGroup]
+    updates: Sequence[int]
+    schedules: Mapping[str, Sequence[float | None]]
 
 
 def main(arguments: Sequence[str]) -> int:

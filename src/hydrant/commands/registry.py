@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from hydrant.imports import entry_points
 
@@ -16,6 +18,8 @@ class Command:
         summary: what `hydrant --help` says about it.
         main: `package.module:function`, called with the words after the command; returns the exit status. It is
             imported when the command is called. Beside its module, `<name>.txt` is what `--help` prints.
+        answers: `package.module:Class` of what it prints with `--json`, and of a file with which it ends; by default
+            the class with its name, beside `main`.
         section: where `hydrant --help` lists it.
         groups: a pattern of the config groups whose overrides it takes.
         writes: its results are files, or at W&B. The result of any other command is what it prints.
@@ -25,6 +29,7 @@ class Command:
     name: str
     summary: str
     main: str = ""
+    answers: tuple[str, ...] = ()
     section: str = "More"
     groups: str = ""
     writes: bool = False
@@ -34,6 +39,12 @@ class Command:
     def function(self) -> str:
         """Where its function is."""
         return self.main or f"hydrant.commands.{self.name}:main"
+
+    @property
+    def records(self) -> list[type]:
+        """Its answers."""
+        beside = f"{self.function.partition(':')[0]}:{self.name.capitalize()}"
+        return [resolve_name(path) for path in self.answers or [beside]]
 
     @property
     def help(self) -> Path:
@@ -49,7 +60,8 @@ SAVED_RUN, ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
 # fmt: off
 _COMMANDS = (
     Command("init", "write a project of your own that trains at once", section="Start", runs_own_code=False),
-    Command("train", "train a model, or a sweep of them with --multirun", section="Start", groups=".*", writes=True),
+    Command("train", "train a model, or a sweep of them with --multirun", section="Start", groups=".*", writes=True,
+            answers=("hydrant.records.answers:Train", "hydrant.records.answers:Sweep")),
     Command("preview", "show the schedules, groups and size of a config without training", section="Start",
             groups=ONE_RUN),
     Command("status", "show the progress of a sweep's runs", section="Look", runs_own_code=False),
@@ -66,6 +78,16 @@ def commands() -> dict[str, Command]:
     """Return the commands by name: those of the core, then those of installed packages."""
     added = (point.load() for point in entry_points("hydrant.commands").values())
     return {command.name: command for command in (*_COMMANDS, *added)}
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of an error, and then of the answers of all commands, by the names of their classes."""
+    from hydrant.records.answers import ErrorLine
+    from hydrant.records.schema import schema_of
+
+    kinds = [(kind, command.name) for command in commands().values() for kind in command.records]
+    answers = {kind.__name__.lower(): schema_of(kind, name) for kind, name in kinds}
+    return {"error": schema_of(ErrorLine), **dict(sorted(answers.items()))}
 
 
 RETIRED = {

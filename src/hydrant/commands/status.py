@@ -2,12 +2,12 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
-from hydrant.records.answers import Status
+from hydrant.records.answers import Answer, RunProgress
 from hydrant.runs.folder import SWEEP_PLAN, is_run_folder, newest_folders
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
@@ -15,6 +15,19 @@ from hydrant.sweeps.results_table import by_urgency, print_runs
 from hydrant.terminal import console as terminal_console
 
 _MAX_LISTED = 10  # runs of a sweep in the answer for programs
+
+
+class Status(Answer):
+    """The runs of each sweep or run.
+
+    Attributes:
+        states: How many runs of each folder are in each state.
+        folders: The runs, by the folder that was given or found: of more than 10, the most urgent ones, such as running
+            and failed ones. With `--all`, all.
+    """
+
+    states: Mapping[str, Mapping[str, int]]
+    folders: Mapping[str, Sequence[RunProgress]]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import ConfigError
-from hydrant.records.answers import Stop, Stopped
+from hydrant.records.answers import Answer
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
 from hydrant.runs.lock import CannotStop, ask_to_stop, is_in_use, leasing_process, locking_process
 from hydrant.sweeps.executors import cancel
@@ -20,6 +21,28 @@ _WAIT_SECONDS = 60.0
 """How long the command waits until a process has saved and ended."""
 
 _EXAMPLE = "hydrant stop outputs/lr_study"
+
+
+class Stopped(Answer):
+    """What became of a run or a sweep.
+
+    Attributes:
+        outcome: `stopped`; `stopping`: it still saves; `cancelled`: by SLURM; `idle`: nothing was at work there.
+        pids: The processes that were asked.
+        state: Of a run, as in `status`; empty for a sweep.
+    """
+
+    folder: str
+    outcome: Literal["stopped", "stopping", "cancelled", "idle"]
+    pids: Sequence[int] = ()
+    slurm_jobs: Sequence[str] = ()
+    state: str = ""
+
+
+class Stop(Answer):
+    """What became of each run or sweep."""
+
+    stopped: Sequence[Stopped]
 
 
 def main(arguments: Sequence[str]) -> int:

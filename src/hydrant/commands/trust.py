@@ -1,13 +1,26 @@
 """`trust`: let configs name the packages of a project, from now on."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
+from hydrant.records.answers import Answer
 from hydrant.safety import trust
 from hydrant.terminal.console import tell
+
+
+class Trust(Answer):
+    """The trusted projects that the command is about.
+
+    Attributes:
+        trusted: The trusted packages of each folder; with `--remove` nothing.
+        num_gone: With `--list`: how many trusted folders do not exist now; they are left out.
+    """
+
+    trusted: Mapping[str, Sequence[str]]
+    num_gone: int = 0
 
 
 def main(arguments: Sequence[str]) -> int:

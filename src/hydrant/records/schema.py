@@ -2,39 +2,40 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+import sys
 from typing import Any
 
 import msgspec
 
-from hydrant.records import answers, files
+from hydrant.records.answers import Answer
 
-ERROR, STUDY = "error", "study_file"
 _MEANING = re.compile(r"^    (\w+): ((?:.|\n(?=     ))+)", re.MULTILINE)
-_CLASSES = {**vars(files), **vars(answers)}
 
 Schema = dict[str, Any]
 
 
-def schemas() -> dict[str, Schema]:
-    """Return the JSON Schema of the answer of each command, of an error, and of study.json."""
-    by_name = {ERROR: _answer(answers.ErrorLine, {}), STUDY: _schema(files.StudyFile)}
-    for kind in answers.ANSWERS:
-        command = kind.__name__.lower()
-        by_name[command] = _answer(kind, {"command": {"const": "train" if command == "sweep" else command}})
-    return by_name
+def schema_of(kind: type, command: str = "") -> Schema:
+    """Return the schema of a record; of an answer with what `terminal.console` puts before its fields.
 
-
-def _answer(kind: type, header: Mapping[str, Schema]) -> Schema:
-    """Return the schema of an answer with what `terminal.console` puts before its fields."""
-    schema, header = _schema(kind), {"version": {"const": 1}, **header}
+    Args:
+        command: whose answer it is; "" for an error.
+    """
+    schema = _written_out(kind)
+    if not issubclass(kind, Answer):
+        return schema
+    header: Schema = {"version": {"const": 1}, **({"command": {"const": command}} if command else {})}
     fields = {"properties": {**header, **schema["properties"]}, "required": [*header, *schema["required"]]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, **fields}
 
 
-def _schema(kind: type) -> Schema:
+def _written_out(kind: type) -> Schema:
     """Return the schema of a record, with each object written out where it is, and the meanings of its fields."""
     [top], parts = msgspec.json.schema_components([kind])
+    classes = {
+        name: value
+        for of in reversed(kind.__mro__)
+        for name, value in vars(sys.modules[of.__module__]).items()
+    }
 
     def inline(schema: Any) -> Any:
         if isinstance(schema, list):
@@ -48,7 +49,7 @@ def _schema(kind: type) -> Schema:
         written = parts[name]["properties"].items()  # a default is written too
         part["required"] = [key for key, value in written if key in part["required"] or "default" in value]
         part["description"] = " ".join(part["description"].partition("Attributes:")[0].split())
-        for field, meaning in meanings(_CLASSES[name]).items():
+        for field, meaning in meanings(classes[name]).items():
             part["properties"][field]["description"] = meaning
         return part
 

@@ -10,8 +10,8 @@ import pytest
 from marks import slow
 from scipy import integrate, stats
 
+from hydrant.extensions.study.records import Interval
 from hydrant.extensions.study.sequential import EFFECT_VARIANCE, estimate
-from hydrant.records.files import Interval
 
 
 def confidence_sequence(gaps: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> list[Interval]:

@@ -38,8 +38,9 @@ from hydrant.extensions.study.answer import read_answer
 from hydrant.extensions.study.contenders import read_ranges
 from hydrant.extensions.study.ranges import Range
 from hydrant.extensions.study.record import read_earlier
+from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.sweeper import StudySweeper
-from hydrant.records.schema import STUDY, schemas
+from hydrant.records.schema import schema_of
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
@@ -202,7 +203,7 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
 
 
 def test_the_record_has_the_fields_of_its_schema(done: Done) -> None:
-    schema = schemas()[STUDY]
+    schema = schema_of(StudyFile)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(done.record, schema)
     with pytest.raises(jsonschema.ValidationError):

@@ -28,6 +28,7 @@ from hydrant.config.job_folders import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value
+from hydrant.records.answers import Answer
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty
 from hydrant.runs.summary_lines import describe_environment
 from hydrant.safety.targets import preload_paths
@@ -42,6 +43,24 @@ from hydrant.training.prepare.verify_compile import check_compiled
 from hydrant.training.trainer import Trainer
 
 _NUM_COMPARED = 20  # updates whose losses are compared; later, rounding errors have grown
+
+
+class Bench(Answer):
+    """The measurements, as in bench.json.
+
+    Attributes:
+        cells: One for each combination of settings.
+    """
+
+    folder: str
+    environment: Mapping[str, Any]
+    num_cpus: int | None
+    num_threads: int
+    overrides: Sequence[str]
+    repeats: int
+    updates: int
+    warmup: int
+    cells: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)

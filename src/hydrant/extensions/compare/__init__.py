@@ -6,6 +6,7 @@ COMMAND = Command(
     "compare",
     "compare runs and sweeps: groups over seeds, the winner, a page",
     main=f"{__name__}.command:main",
+    answers=(f"{__name__}.answers:Compare",),
     section="Look",
     runs_own_code=False,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from hydrant.extensions.compare.answers import Compare, Compared
 from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.run import Run
@@ -15,7 +16,6 @@ from hydrant.extensions.compare.statistics import CONFIDENCE
 from hydrant.extensions.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
-from hydrant.records.answers import Compare, Compared
 
 _PLAIN = ("moment", "keys", "by", "caution")
 _CHOICE = ("values", "judged_on", "sentence")

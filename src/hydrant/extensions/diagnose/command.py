@@ -23,6 +23,7 @@ from hydrant.config.command_line import Flags
 from hydrant.config.compose import compose, uncompiled
 from hydrant.errors import CompileError, CompileMismatch, ConfigError, location, typed_line
 from hydrant.optimizers.clipping import exceeds_distance
+from hydrant.records.answers import Answer
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.terminal.console import notice, tell
 from hydrant.training.compile.base import Incident, parse_frames
@@ -33,13 +34,35 @@ from hydrant.training.prepare.verify_compile import check_compiled, check_repeat
 Verdict = Literal["ok", "differs", "error"]
 
 
-@dataclass(frozen=True)
-class Stage:
-    """The result of one stage of torch.compile."""
+class Stage(Answer):
+    """A stage of compilation.
 
-    name: str  # eager, dynamo, aot_eager, or the backend
+    Attributes:
+        name: `eager`, `dynamo`, `aot_eager`, or the backend.
+        message: Of the error or the difference.
+    """
+
+    name: str
     verdict: Verdict
-    message: str = ""  # of the error or the difference
+    message: str = ""
+
+
+class Diagnose(Answer):
+    """What torch.compile does with a config. With findings, the exit status is 1.
+
+    Attributes:
+        compile: The settings.
+        graph_breaks_behind: Those that appear when the first ones are mended.
+        stages: The stages that were tried.
+        culprit: The smallest graph that fails, or why there is none.
+    """
+
+    findings: Sequence[str]
+    compile: Mapping[str, Any]
+    graph_breaks: Sequence[Mapping[str, Any]]
+    graph_breaks_behind: Sequence[Mapping[str, Any]]
+    stages: Sequence[Stage]
+    culprit: Any
 
 
 def graph_breaks(config: Mapping[str, Any], reads_scalars: bool) -> list[Incident]:

@@ -1,12 +1,27 @@
 """`docs`: print pages of the documentation or sections of them, or the names of all pages. The wheel has the pages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from msgspec import UNSET, UnsetType
 
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, nearest, unknown_name
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import emit, tell
+
+
+class Docs(Answer):
+    """Pages of the documentation, or the titles of all.
+
+    Attributes:
+        pages: The Markdown of each page, by its name.
+        titles: The title of each page.
+    """
+
+    pages: Mapping[str, str] | UnsetType = UNSET
+    titles: Mapping[str, str] | UnsetType = UNSET
 
 
 def main(arguments: Sequence[str]) -> int:

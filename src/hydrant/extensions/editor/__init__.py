@@ -10,5 +10,7 @@ EXPLAIN = Command(
 )
 
 SCHEMA = Command(
-    "schema", "write JSON schemas by which editors complete and check YAML", main=f"{__name__}.schema:main"
+    "schema",
+    "write JSON schemas by which editors complete and check YAML",
+    main=f"{__name__}.json_schema:main",
 )

@@ -14,7 +14,7 @@ from hydrant.errors import ConfigError, check_known, shown, suggestion
 from hydrant.extensions.editor.json_schema import Key, first_comment, known, read_option
 from hydrant.files.plain_values import describe
 from hydrant.files.user_files import read_marked
-from hydrant.records.answers import Explain, Explained, ExplainedFile, ExplainedKey
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import emit, tell
 from hydrant.terminal.text import align_columns
 
@@ -24,6 +24,56 @@ _WANDB_SWEEPS = "wandb_sweep"
 
 _PLACED = {"hooks": "hook", "trackers": "tracker"}
 """Keys that hold options by name, and the group of these options."""
+
+
+class ExplainedFile(Answer):
+    """A file of the config or of an option.
+
+    Attributes:
+        text: YAML with comments.
+    """
+
+    file: str
+    text: str
+
+
+class ExplainedKey(Answer):
+    """A key in an option.
+
+    Attributes:
+        option: The option that has the key; empty for the config itself.
+        needs: What values it takes, such as `a number from 0 to 1`; empty if no type hint says it.
+    """
+
+    option: str
+    key: str
+    default: Any
+    comment: str
+    needs: str
+
+
+class Explained(Answer):
+    """What is known about a word.
+
+    Attributes:
+        files: Of the config or of an option.
+        options: The options of a group, with the first comment of each.
+        keys: Of a key, in each option that has it.
+    """
+
+    files: Sequence[ExplainedFile]
+    options: Mapping[str, str]
+    keys: Sequence[ExplainedKey]
+
+
+class Explain(Answer):
+    """What is known about each word.
+
+    Attributes:
+        explained: By word.
+    """
+
+    explained: Mapping[str, Explained]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,6 @@
-"""JSON schemas by which editors complete and check the YAML of conf folders: a subset of what a run checks.
+"""`schema`: write JSON schemas by which editors complete and check the YAML of conf folders, and those of records.
+
+The former check a subset of what a run checks.
 
 Names of keys are checked where the target's arguments are known. Every value may also be an interpolation (`${...}`) or
 a node with a `_target_`.
@@ -7,6 +9,7 @@ a node with a `_target_`.
 from __future__ import annotations
 
 import inspect
+import json
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,16 +20,20 @@ from typing import Any
 
 import yaml
 
+from hydrant.commands.registry import schemas
 from hydrant.config import schema
-from hydrant.config.command_line import PLURALS
+from hydrant.config.command_line import PLURALS, Flags, writing_to
 from hydrant.config.groups import content_of, group_options, option_path
 from hydrant.config.signatures import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
+from hydrant.files.atomic_write import replace_file
 from hydrant.files.bounded_yaml import MarkingLoader
 from hydrant.files.plain_values import is_torch_class, limits_of
 from hydrant.files.user_files import read_marked
+from hydrant.records.answers import Answer
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project
+from hydrant.terminal.console import relative, tell
 
 
 @dataclass(frozen=True)
@@ -105,14 +112,37 @@ def _keys(node: yaml.Node | None, content: Any, lines: list[str]) -> dict[str, K
     return keys
 
 
-Schema = dict[str, Any]
+class Schema(Answer):
+    """The JSON schemas for editors; those of answers and of study.json are in `records/`."""
+
+    folder: str
+    files: Sequence[str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write a schema for each group into a folder and return the exit status."""
+    options, _ = Flags("schema", out=".schemas").split(arguments)
+    folder = Path(options.out)
+    written = json_schemas() | {f"records/{name}": schema for name, schema in schemas().items()}
+    for name, content in written.items():
+        file = folder / f"{name}.json"
+        with writing_to("--out", file):
+            replace_file(file, json.dumps(content, indent=1) + "\n")
+    name, files = relative(folder.resolve()), [f"{name}.json" for name in written]
+    text = f"{len(files)} schemas in {name}. In a file of conf/model, this line names its schema:"
+    line = f"  # yaml-language-server: $schema=../../{options.out}/model.json"
+    tell(f"{text}\n{line}", {"folder": name, "files": files})
+    return 0
+
+
+JsonSchema = dict[str, Any]
 
 CONFIG = "config"
 """The schema of train.yaml, and of the groups whose options set any key: experiment, debug, sweep."""
 
 _GLOBAL_GROUPS = ("experiment", "debug", "sweep")
 
-_ANYWHERE: Schema = {
+_ANYWHERE: JsonSchema = {
     "anyOf": [
         {"type": "string", "pattern": r"\$\{", "description": "an interpolation, as ${data.num_classes}"},
         {"type": "string", "const": "???", "description": "must be given"},
@@ -123,7 +153,7 @@ _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(
 _LIMITS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
 
-def json_schemas() -> dict[str, Schema]:
+def json_schemas() -> dict[str, JsonSchema]:
     """Return the schema of the files of each group, by the group's name, and `config`.
 
     The options are those of the user's and of Hydrant's conf folder.
@@ -142,16 +172,16 @@ def json_schemas() -> dict[str, Schema]:
     return schemas | {CONFIG: config}
 
 
-def _finished(title: str, content: Schema) -> Schema:
+def _finished(title: str, content: JsonSchema) -> JsonSchema:
     header = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, "type": "object"}
     return {**header, **content, "definitions": {"anywhere": _ANYWHERE}}
 
 
-def _option_schema(options: Sequence[OptionFile]) -> Schema:
+def _option_schema(options: Sequence[OptionFile]) -> JsonSchema:
     """Return the schema of the files of a group: the `_target_` decides which keys a file may have."""
-    defaults: Schema = {"type": "array", "description": "the options that this one begins with"}
+    defaults: JsonSchema = {"type": "array", "description": "the options that this one begins with"}
     properties = {"defaults": defaults, **_merged(map(_properties, options))}
-    branches: list[Schema] = [{"if": {"not": {"required": ["_target_"]}}, "then": _only(properties)}]
+    branches: list[JsonSchema] = [{"if": {"not": {"required": ["_target_"]}}, "then": _only(properties)}]
     for target in sorted({option.target for option in options if option.target}):
         parts = [_properties(option) for option in options if option.target == target]
         if _takes_only_its_arguments(target):
@@ -161,9 +191,9 @@ def _option_schema(options: Sequence[OptionFile]) -> Schema:
     return {"properties": properties, "allOf": branches}
 
 
-def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
+def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> JsonSchema:
     """Return the schema of a whole config, of which a file may set any part."""
-    properties, conditions = _fields(schema.TrainConfig, read_option("", "train").keys), list[Schema]()
+    properties, conditions = _fields(schema.TrainConfig, read_option("", "train").keys), list[JsonSchema]()
     for group, options in groups.items():
         if group in properties:
             properties[group], strict = _group_schema(options)
@@ -180,18 +210,18 @@ def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
     return {"properties": properties, "additionalProperties": False, "allOf": conditions}
 
 
-def _chooses(group: str, names: Sequence[str]) -> Schema:
+def _chooses(group: str, names: Sequence[str]) -> JsonSchema:
     """Return the schema of configs whose defaults list chooses one of these options."""
-    choice: Schema = {
+    choice: JsonSchema = {
         "propertyNames": {"pattern": rf"(^|[ /]){group}$"},
         "additionalProperties": {"enum": list(names)},
     }
     return {"properties": {"defaults": {"contains": {"type": "object", **choice}}}, "required": ["defaults"]}
 
 
-def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
+def _fields(fields: Any, keys: Mapping[str, Key]) -> JsonSchema:
     """Return a schema for each field of a dataclass. Defaults and comments are those of the primary config."""
-    properties: Schema = {}
+    properties: JsonSchema = {}
     for name, hint in typing.get_type_hints(fields, include_extras=True).items():
         key = keys.get(name, Key())
         content = _of_hint(hint)
@@ -202,42 +232,42 @@ def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
     return properties
 
 
-def _group_schema(options: Sequence[OptionFile]) -> tuple[Schema, Schema]:
+def _group_schema(options: Sequence[OptionFile]) -> tuple[JsonSchema, JsonSchema]:
     """Return the schema of a group's keys in a config, whose option may be any, and one that allows no other keys."""
     of_targets = [part for option in options for part in _of_target(option.target)]
     known = _merged([*map(_properties, options), *of_targets])
-    strict: Schema = {"if": {"not": {"required": ["_target_"]}}, "then": _only(known)}
+    strict: JsonSchema = {"if": {"not": {"required": ["_target_"]}}, "then": _only(known)}
     return {"type": "object", "properties": known}, strict
 
 
-def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
+def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> JsonSchema:
     """Return the schema of a config's defaults list: the options of each group, with what they are."""
-    patterns: Schema = {r"^(override\s+)?/?hydra/": {}}
+    patterns: JsonSchema = {r"^(override\s+)?/?hydra/": {}}
     for group, names in group_options().items():
         comments = {option.name: option.comment for option in groups.get(group, [])}
-        options: list[Schema] = [{"const": name, "description": comments.get(name, "")} for name in names]
-        choice: Schema = {"anyOf": [*options, {"type": "null"}, {"type": "string", "pattern": r"\$\{"}]}
+        options: list[JsonSchema] = [{"const": name, "description": comments.get(name, "")} for name in names]
+        choice: JsonSchema = {"anyOf": [*options, {"type": "null"}, {"type": "string", "pattern": r"\$\{"}]}
         if group in (*schema.LISTED_GROUPS, *PLURALS):
             choice["anyOf"].append({"type": "array", "items": {"anyOf": options}})
         if not group.startswith("hydra/"):
             patterns[rf"^(override\s+|optional\s+)?/?{group}(@.*)?$"] = choice
-    entry: Schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
-    items: Schema = {"anyOf": [{"type": "string"}, entry]}
+    entry: JsonSchema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
+    items: JsonSchema = {"anyOf": [{"type": "string"}, entry]}
     return {"type": "array", "items": items, "description": "the chosen options"}
 
 
-def _properties(option: OptionFile) -> Schema:
+def _properties(option: OptionFile) -> JsonSchema:
     """Return a schema for each key in the file of an option."""
     return _key_schemas(option.keys, option.target)
 
 
-def _key_schemas(keys: Mapping[str, Key], target: str | None) -> Schema:
+def _key_schemas(keys: Mapping[str, Key], target: str | None) -> JsonSchema:
     hints = _hints(target)
     schemas = {name: _described(_of_key(key, hints.get(name, Any)), key) for name, key in keys.items()}
     return schemas | {name: _plain(hint) for name, hint in HYDRA_KEYS.items()}
 
 
-def _of_key(key: Key, hint: Any) -> Schema:
+def _of_key(key: Key, hint: Any) -> JsonSchema:
     target = key.inner["_target_"].default if "_target_" in key.inner else None
     if not key.inner:
         is_known = hint is not Any and (key.default is not None or type(None) in typing.get_args(hint))
@@ -246,7 +276,7 @@ def _of_key(key: Key, hint: Any) -> Schema:
     return {"type": ["object", "string", "null"], "properties": properties}
 
 
-def _of_target(target: str | None) -> list[Schema]:
+def _of_target(target: str | None) -> list[JsonSchema]:
     """Return a schema for each argument of a target that is known; arguments that no file has are among them."""
     callable_ = known(target)
     if callable_ is None:
@@ -290,13 +320,13 @@ def _hints(target: str | None) -> Mapping[str, Any]:
     return {} if callable_ is None else type_hints_of(callable_)
 
 
-def _of_hint(hint: Any) -> Schema:
+def _of_hint(hint: Any) -> JsonSchema:
     """Return the schema of the values that a type hint allows; an empty schema accepts everything."""
     plain = _plain(hint)
     return {"anyOf": [plain, {"$ref": "#/definitions/anywhere"}]} if plain else {}
 
 
-def _plain(hint: Any) -> Schema:
+def _plain(hint: Any) -> JsonSchema:
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in _TYPES:
         return {"type": _TYPES[origin]}
@@ -313,24 +343,24 @@ def _plain(hint: Any) -> Schema:
     return {"type": "object"} if origin in (dict, Mapping) else {}
 
 
-def _described(content: Schema, key: Key) -> Schema:
+def _described(content: JsonSchema, key: Key) -> JsonSchema:
     described = {**content, **({"description": key.comment} if key.comment else {})}
     is_plain = isinstance(key.default, str | int | float | list) and "${" not in str(key.default)
     return {**described, "default": key.default} if is_plain and key.default != "???" else described
 
 
-def _merged(parts: Iterable[Schema]) -> Schema:
+def _merged(parts: Iterable[JsonSchema]) -> JsonSchema:
     """Return the schemas by key of several mappings; a value may be what any of them accepts."""
-    by_name = dict[str, list[Schema]]()
+    by_name = dict[str, list[JsonSchema]]()
     for part in parts:
         for name, content in part.items():
             by_name.setdefault(name, []).append(content)
     return {name: _either(schemas) for name, schemas in by_name.items()}
 
 
-def _either(schemas: Sequence[Schema]) -> Schema:
+def _either(schemas: Sequence[JsonSchema]) -> JsonSchema:
     """Return the schema of what any of these accept, with the first description, and the default if all have one."""
-    kinds, notes = list[Schema](), dict[str, list[Any]]()
+    kinds, notes = list[JsonSchema](), dict[str, list[Any]]()
     for content in schemas:
         kind = {name: value for name, value in content.items() if name not in ("description", "default")}
         kinds += [kind] if kind not in kinds else []
@@ -344,5 +374,5 @@ def _either(schemas: Sequence[Schema]) -> Schema:
     return {**either, **{name: notes[name][0] for name in ("description", "default") if name in notes}}
 
 
-def _only(properties: Mapping[str, Any]) -> Schema:
+def _only(properties: Mapping[str, Any]) -> JsonSchema:
     return {"propertyNames": {"enum": sorted(properties)}}

@@ -17,12 +17,26 @@ from hydrant.config.command_line import Flags, writing_to
 from hydrant.data.base import ON_HOST, changes_samples
 from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
 from hydrant.imports import require_extra
+from hydrant.records.answers import Answer
 from hydrant.runs.folder import EXPORT, named_run
 from hydrant.runs.load import SavedRun, open_run
 from hydrant.terminal.console import relative, tell
 from hydrant.training.checkpoint.storage import system_error
 
 _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"}
+
+
+class Export(Answer):
+    """The model file.
+
+    Attributes:
+        largest_difference: Between the outputs of the file and of the model.
+    """
+
+    file: str
+    format: str
+    checkpoint: str
+    largest_difference: float
 
 
 def main(arguments: Sequence[str]) -> int:

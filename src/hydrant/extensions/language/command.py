@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,12 +16,34 @@ from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.language.token_files import MAX_SHARD_TOKENS, new_folder, write_tokens
 from hydrant.files.plain_values import BetweenZeroAndOne, check_value
 from hydrant.files.user_files import encoding_error, visible_files
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import show_activity, tell
 
 if TYPE_CHECKING:
     from hydrant.extensions.language.tokenizers import Tokenizer
 
 _CHUNK_BYTES = 2**22  # read at once
+
+
+class Tokens(Answer):
+    """The tokens of a split."""
+
+    num_tokens: int
+    num_files: int
+
+
+class Tokenize(Answer):
+    """The folder of tokens.
+
+    Attributes:
+        splits: `train` and `val`.
+        overrides: They train on these tokens.
+    """
+
+    folder: str
+    splits: Mapping[str, Tokens]
+    vocabulary_size: int
+    overrides: Sequence[str]
 
 
 @dataclass(frozen=True)

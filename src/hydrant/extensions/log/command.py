@@ -3,7 +3,7 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
 from hydrant.extensions.study.answer import RESULT, read_answer
 from hydrant.files.plain_values import PositiveInt, check_value
-from hydrant.records.answers import Entry, Log, RunProgress
+from hydrant.records.answers import Answer, RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
 from hydrant.sweeps.plan import usable_plan
@@ -31,6 +31,50 @@ _RECORDS = (run_folder.SUMMARY, run_folder.METRICS, run_folder.CONFIG, run_folde
             RESULT)  # fmt: skip
 """The files whose times say when a run, a sweep or a study was last recorded."""
 _LAST_TIME = datetime(9999, 1, 1).timestamp()
+
+
+class Entry(Answer):
+    """A run, a sweep or a study.
+
+    Attributes:
+        folder: Its folder.
+        kind: What it is.
+        time: When it was last recorded, in unix seconds.
+        asked: Its overrides, each key with all of its values, or the question of a study.
+        claim: `claim` of its config.
+        notes: `notes` of its config.
+        states: How many of its runs are in each state, as in `status`.
+        metric: Of a run: the metric that decides the best checkpoint.
+        best: The best value of it.
+        best_num_updates: After how many updates it was.
+        sentence: The verdict of a study, or of a sweep by `compare`; empty if there is none yet.
+        message: Why a run failed, or why a sweep or a study has no verdict.
+    """
+
+    folder: str
+    kind: Literal["run", "sweep", "study"]
+    time: float
+    asked: str
+    claim: str
+    notes: str
+    states: Mapping[str, int]
+    metric: str | None
+    best: float | None
+    best_num_updates: int | None
+    sentence: str
+    message: str
+
+
+class Log(Answer):
+    """What was asked and what came out, the newest last.
+
+    Attributes:
+        entries: Runs, sweeps and studies.
+        num_earlier: How many earlier ones `--last` has left out.
+    """
+
+    entries: Sequence[Entry]
+    num_earlier: int
 
 
 def main(arguments: Sequence[str]) -> int:

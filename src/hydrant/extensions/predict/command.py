@@ -3,11 +3,31 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, check_value
+from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, relative, tell, wants_json
+
+
+class Predict(Answer):
+    """The predictions, or the file with them (`--out`).
+
+    Attributes:
+        num_damaged: Samples that could not be read.
+        rows: One for each sample.
+    """
+
+    checkpoint: str
+    file: str | UnsetType = UNSET
+    num_predictions: int | UnsetType = UNSET
+    num_damaged: int | UnsetType = UNSET
+    columns: Sequence[str] | UnsetType = UNSET
+    rows: Sequence[Sequence[Any]] | UnsetType = UNSET
 
 
 def main(arguments: Sequence[str]) -> int:

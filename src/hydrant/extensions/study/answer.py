@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hydrant.errors import NonFiniteError
 from hydrant.extensions.study.ranges import Budget
+from hydrant.extensions.study.records import Protocol, StudyFile
 from hydrant.extensions.study.verdict import (
     Rule,
     failure,
@@ -18,7 +19,6 @@ from hydrant.extensions.study.verdict import (
     why_it_ended,
 )
 from hydrant.files.read_file import read_json
-from hydrant.records.files import Protocol, StudyFile
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative

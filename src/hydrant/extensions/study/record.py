@@ -16,11 +16,11 @@ from hydrant.extensions.study.answer import RESULT, read_study
 from hydrant.extensions.study.contenders import key_of
 from hydrant.extensions.study.protocol import FIXED, Protocol
 from hydrant.extensions.study.ranges import CPU, WALL, first_settings
+from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import FreshSeeds, Trials, Tuned, Tuning
 from hydrant.extensions.study.sequential import estimate, spread
 from hydrant.extensions.study.verdict import Standing
 from hydrant.files.atomic_write import replace_file, write_json
-from hydrant.records.files import StudyFile
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import align_columns, digits_of, interval, number, shell_line

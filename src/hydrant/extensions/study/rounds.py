@@ -26,8 +26,8 @@ from hydrant.extensions.study.ranges import (
     first_settings,
     is_at_end,
 )
+from hydrant.extensions.study.records import Reason, Verdict
 from hydrant.extensions.study.verdict import Standing, failure, find_verdict, judge, why_it_ended
-from hydrant.records.files import Reason, Verdict
 from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
 from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.preflight import is_finished

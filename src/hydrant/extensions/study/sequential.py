@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from hydrant.config.metric_keys import UNBOUNDED
-from hydrant.records.files import Interval
+from hydrant.extensions.study.records import Interval
 
 EFFECT_VARIANCE = 2.0
 """The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few

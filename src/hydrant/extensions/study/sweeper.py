@@ -17,11 +17,12 @@ from hydrant.extensions.study import record as study_record
 from hydrant.extensions.study.contenders import key_of, name_contenders, read_ranges, split_contender
 from hydrant.extensions.study.protocol import Contender, Protocol
 from hydrant.extensions.study.ranges import RUNS, first_settings, read_budget
+from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
 from hydrant.extensions.study.verdict import Rule
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
-from hydrant.records.files import Objective, StudyFile
+from hydrant.records.files import Objective
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors.base import SweepJob

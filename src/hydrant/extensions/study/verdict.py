@@ -20,8 +20,8 @@ from itertools import combinations
 
 import msgspec
 
+from hydrant.extensions.study.records import Interval, Reason, Verdict
 from hydrant.extensions.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
-from hydrant.records.files import Interval, Reason, Verdict
 from hydrant.terminal.text import two_digits
 
 Results = Mapping[str, Sequence[float | None]]

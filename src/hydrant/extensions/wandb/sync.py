@@ -44,7 +44,7 @@ from hydrant.extensions.wandb.tracker import ID_FILE, STAGING
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import Positive, PositiveInt, check_value
 from hydrant.files.read_file import read_bytes, read_json
-from hydrant.records.answers import Sync, UploadResult
+from hydrant.records.answers import Answer
 from hydrant.records.files import Record
 from hydrant.runs.folder import ROOTS, SUMMARY, RunFolder
 from hydrant.runs.lock import exclusive
@@ -57,6 +57,23 @@ _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
 _BLOCK = 32768
 _CHUNK = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+
+class UploadResult(Answer):
+    """The state of the W&B data of a run."""
+
+    state: str
+    detail: str
+
+
+class Sync(Answer):
+    """The runs with W&B data. If one has `failed`, the exit status is 1.
+
+    Attributes:
+        runs: By run folder.
+    """
+
+    runs: Mapping[str, UploadResult]
 
 
 def read_records(path: Path) -> list[Any]:

@@ -102,8 +102,9 @@ def _lines(word: str, explained: Explained) -> str:
 
 
 def _groups() -> dict[str, list[str]]:
-    files = (config_groups.conf_dir() / _WANDB_SWEEPS).glob("*.yaml")
-    return config_groups.group_options() | {_WANDB_SWEEPS: sorted(path.stem for path in files)}
+    folders = [folder / _WANDB_SWEEPS for folder in config_groups.conf_dirs()]
+    names = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
+    return config_groups.group_options() | ({_WANDB_SWEEPS: names} if names else {})
 
 
 def _explained(word: str, groups: dict[str, list[str]]) -> Explained:

@@ -39,7 +39,6 @@ class Stage(Answer):
 
     Attributes:
         name: `eager`, `dynamo`, `aot_eager`, or the backend.
-        message: Of the error or the difference.
     """
 
     name: str

@@ -11,7 +11,7 @@ from hydrant.commands.registry import SECTIONS, commands
 from hydrant.terminal.console import FLAG, has_style
 
 _MAX_WIDTH = 110
-_JSON = f"{FLAG} prints one JSON object, or an error as one on stderr; `hydrant docs json` has the fields."
+_JSON = f"{FLAG} prints one JSON object, or an error as one on stderr"
 _HEADING = re.compile(r"^(Examples|Options|More options|Groups|Exit status):", re.MULTILINE)
 
 
@@ -29,7 +29,8 @@ def help_of(command: str) -> str:
     program = Path(sys.argv[0]).name
     is_script = program.endswith(".py") and program != "__main__.py"  # that of `python -m hydrant`
     text = _text_of(command).replace("{train}", f"python {program}" if is_script else "hydrant train")
-    return page(f"{text}\n\n{_JSON}{_groups(command)}")
+    fields = "; `hydrant docs json` has the fields." if "docs" in commands() else "."
+    return page(f"{text}\n\n{_JSON}{fields}{_groups(command)}")
 
 
 def page(text: str) -> str:

@@ -138,7 +138,7 @@ def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
         return ConfigError(key, "no such key", remedy=words)
     hint = suggestion(name, siblings, f"Keys of {parent}" if parent else "Keys")
     if not parent and not nearest(name, siblings):
-        hint += f"; hydrant explain prints them. A key of a part comes after its group: model.{name}"
+        hint += f"; --cfg job prints them. A key of a part comes after its group: model.{name}"
     return ConfigError(key, "no such key", remedy=hint)
 
 

@@ -16,7 +16,7 @@ import torch
 from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import first_few
-from hydrant.imports import commit, version
+from hydrant.imports import commit, entry_points, version
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job
@@ -201,7 +201,9 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
     weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
     if newest_checkpoint(job.folder / CHECKPOINTS) is not None:
         lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
-    if job.choices.get("debug") is None:  # else it only tries the config
+    if job.choices.get("debug") is None and "compare" in entry_points(
+        "hydrant.commands"
+    ):  # `debug` only tries a config
         lines["compare"] = f"hydrant compare {shlex.quote(parent)}"
     return lines
 

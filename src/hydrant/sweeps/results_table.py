@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import HydrantError
 from hydrant.files.redaction import public
+from hydrant.imports import entry_points
 from hydrant.records.answers import RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunStatus
@@ -229,7 +230,8 @@ def closing_fields(
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{run_folder.SWEEP_TABLE}"}
     if (folder / run_folder.SWEEP_PICTURE).exists():
         fields["curves"] = f"{name}/{run_folder.SWEEP_PICTURE}"
-    return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if len(values) > 1 else {})
+    is_compared = len(values) > 1 and "compare" in entry_points("hydrant.commands")
+    return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if is_compared else {})
 
 
 def differing_choices(choices: Sequence[Mapping[str, str]], without: Collection[str] = ()) -> list[str]:

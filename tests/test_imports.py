@@ -16,7 +16,7 @@ from repository import ROOT
 
 from hydrant import cli, imports
 from hydrant.errors import ConfigError
-from hydrant.imports import install_command, require_extra
+from hydrant.installation import install_command, require_extra
 
 WHEEL = "file:///tmp/hydrant_ml-9.9-py3-none-any.whl"
 GIT: dict[str, Any] = {

@@ -55,7 +55,7 @@ def _run(arguments: list[str]) -> int:
         if not arguments or arguments[0] in ("-h", "--help"):
             return _print(overview())
         if arguments[0] == "--version":
-            from hydrant.imports import commit, version
+            from hydrant.installation import commit, version
 
             return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
         return _call(*arguments)

@@ -20,7 +20,7 @@ from repository import ROOT
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.imports import install_command
+from hydrant.installation import install_command
 from hydrant.sweeps.preflight import config_error
 from hydrant.terminal.console import error_line, say_error
 from hydrant.training.distributed.world import World
@@ -263,7 +263,7 @@ def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refuse
 def test_onnx_names_missing_packages(
     finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
     message = refused("export", str(finished), "--format", "onnx")
     assert message == f"--format: onnx needs onnx, onnxscript, onnxruntime: {install_command('onnx')}"
 
@@ -272,7 +272,7 @@ def test_onnx_names_missing_packages(
 def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
     message = refused("train", "-m", *TINY, f"hydra/launcher={launcher}", "seed=0,1")
     assert message == f"hydra/launcher: {launcher} needs {package}: {install_command(launcher)}"
 

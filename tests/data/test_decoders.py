@@ -211,7 +211,7 @@ def test_a_truncated_image_is_damaged(tmp_path: Path, decoder: str) -> None:
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"^data\.decoder: simplejpeg needs simplejpeg: .*install .*\[simplejpeg\]"
     ):

@@ -239,7 +239,7 @@ def test_an_unknown_name_or_argument_is_refused(arguments: dict[str, Any], key: 
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda _: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pytorch_optimizer.*\[optimizers\]"):
         library_optimizer([], name="soap", lr=0.1, weight_decay=None)
 

@@ -15,7 +15,7 @@ import yaml
 from PIL import Image
 from training_runs import Train
 
-from hydrant.imports import commit, version
+from hydrant.installation import commit, version
 
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 

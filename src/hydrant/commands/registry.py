@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from hydrant.imports import entry_points
+from hydrant.installation import entry_points
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
 from hydrant.files.bounded_yaml import load_config, reason_of
 from hydrant.files.user_files import read_marked
-from hydrant.imports import entry_points
+from hydrant.installation import entry_points
 
 
 def conf_dir() -> Path:

@@ -20,7 +20,8 @@ from hydrant.config.flat import is_neutral
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.files.redaction import HIDDEN, redacted
-from hydrant.imports import entry_points, paused_gc
+from hydrant.imports import paused_gc
+from hydrant.installation import entry_points
 
 _NO_JOBS: Mapping[str, Sequence[str]] = MappingProxyType({})
 

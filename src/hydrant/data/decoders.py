@@ -26,7 +26,7 @@ from torch.nn.functional import interpolate
 
 from hydrant.errors import ConfigError
 from hydrant.files.user_files import check_regular
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hydrant.config.foreign_words import own_words
 from hydrant.errors import ConfigError, nearest, shown
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, check_known
 from hydrant.files.plain_values import NotNegative
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
 from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonalizing

@@ -16,7 +16,7 @@ import torch
 from hydrant.clock import Duration
 from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import first_few
-from hydrant.imports import commit, entry_points, version
+from hydrant.installation import commit, entry_points, version
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
 from hydrant.runs.job import Job

@@ -18,7 +18,8 @@ from typing import Any
 
 from hydrant.errors import ConfigError, nearest, shown, typed_line
 from hydrant.files.plain_values import children
-from hydrant.imports import entry_points, extra_of, install_command, paused_gc
+from hydrant.imports import paused_gc
+from hydrant.installation import entry_points, extra_of, install_command
 from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
 
 _LOADED = re.compile(

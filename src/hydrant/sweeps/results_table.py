@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.metric_keys import differing_definitions
 from hydrant.errors import HydrantError
 from hydrant.files.redaction import public
-from hydrant.imports import entry_points
+from hydrant.installation import entry_points
 from hydrant.records.answers import RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunStatus

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, in_dtype, map_tensors
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import AboveOne, BetweenZeroAndOne, Positive, PositiveInt
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16, "float64": torch.float64}

@@ -115,7 +115,7 @@ def test_a_wrong_word_is_refused(call: Callable[[], object], words: str) -> None
 def test_without_pandas_the_command_that_installs_it_is_named(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda module: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda module: None)
     with pytest.raises(
         hydrant.ConfigError, match=r"a table of results needs pandas: .*pip install .*\[pandas\]"
     ):

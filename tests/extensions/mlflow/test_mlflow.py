@@ -217,7 +217,7 @@ def test_a_server_that_never_ends_its_answer_does_not_hold_the_run(
 def test_a_missing_package_is_named_before_the_run_starts(
     identity: RunIdentity, make: Callable[..., MlflowTracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^tracker: tracker=mlflow needs mlflow: .*install.*\[mlflow\]"):
         make(identity)
 

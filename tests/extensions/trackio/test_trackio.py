@@ -134,6 +134,6 @@ def test_a_project_has_its_name_in_trackio(name: str, identity: RunIdentity) -> 
 def test_a_missing_package_is_named_before_the_run_starts(
     identity: RunIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.imports.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.installation.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^tracker: tracker=trackio needs trackio: .*install.*\[trackio\]"):
         TrackioTracker(identity, 0, project="study")

@@ -11,7 +11,7 @@ from pathlib import Path
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, first_few, naming
-from hydrant.imports import NAME, requirement, version
+from hydrant.installation import NAME, requirement, version
 from hydrant.records.answers import Answer
 from hydrant.safety.trust import trust, trusted_projects
 from hydrant.terminal.console import notice, tell

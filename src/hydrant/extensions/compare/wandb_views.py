@@ -7,7 +7,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 _FLAG = "--wandb"
 _MAX_TITLE = 128

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.data.base import ON_HOST, changes_samples
 from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.records.answers import Answer
 from hydrant.runs.folder import EXPORT, named_run
 from hydrant.runs.load import SavedRun, open_run

@@ -10,7 +10,7 @@ import numpy as np
 
 from hydrant.errors import ConfigError, typed_line
 from hydrant.extensions.language.token_files import BYTES, Vocabulary
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 SEPARATOR_TEXT = "<|endoftext|>"
 """The text of the separator between documents, as in the encodings of tiktoken."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.errors import log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.user_files import as_csv
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.trackers.base import NullTracker, RunIdentity, keep_id, read_id
 from hydrant.trackers.sender import Sender, call_with_timeout
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegative, PositiveInt
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded
 
 

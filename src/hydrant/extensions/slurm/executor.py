@@ -16,7 +16,7 @@ from typing import Any, Literal
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.runs.folder import RunFolder, is_run_folder
 from hydrant.runs.lock import CannotStop
 from hydrant.runs.resume import describe_changes

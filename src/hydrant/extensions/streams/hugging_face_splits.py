@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hydrant.errors import ConfigError, suggestion, typed_line
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

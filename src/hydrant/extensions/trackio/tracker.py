@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import log
-from hydrant.imports import require_extra
+from hydrant.installation import require_extra
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity, keep_id, read_id
 
 ID_FILE = Path("trackio", "run-id")

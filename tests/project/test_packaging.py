@@ -87,7 +87,7 @@ def test_a_wheel_records_its_commit_and_where_extras_come_from(hydrant: Path, tm
     git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     assert f"(commit {commit[:12]}" in run(hydrant, "--version", cwd=tmp_path)
-    code = "from hydrant.imports import install_command; print(install_command('onnx'))"
+    code = "from hydrant.installation import install_command; print(install_command('onnx'))"
     command = run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)
     assert re.search(r"install 'hydrant-ml\[onnx\] @ file:///.*\.whl'$", command.strip())
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from hydrant import cli, imports
+from hydrant import cli
 from hydrant.errors import ConfigError
 from hydrant.installation import install_command, require_extra
 
@@ -52,18 +52,18 @@ def test_a_checkout_that_is_the_current_folder_is_a_dot(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(imports, "_origin", lambda: {"url": f"file://{tmp_path}", "dir_info": {}})
+    monkeypatch.setattr(installation, "_origin", lambda: {"url": f"file://{tmp_path}", "dir_info": {}})
     assert install_command("onnx").endswith("pip install -e '.[onnx]'")
 
 
 def test_setuptools_can_still_be_imported() -> None:
     """Its import hook gives up its own distutils for the whole process as soon as somebody looks for the module pip."""
-    code = "from hydrant.imports import install_command as c; c('onnx'); import setuptools"
+    code = "from hydrant.installation import install_command as c; c('onnx'); import setuptools"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_missing_extra_names_the_modules_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "install_command", "install {}".format)
+    monkeypatch.setattr(installation, "install_command", "install {}".format)
     require_extra("onnx", ["json"], "--format", "onnx")
     with pytest.raises(ConfigError, match=r"^--format: onnx needs no_such_module: install onnx$"):
         require_extra("onnx", ["json", "no_such_module"], "--format", "onnx")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from hydrant import cli
+from hydrant import cli, installation
 from hydrant.errors import ConfigError
 from hydrant.installation import install_command, require_extra
 

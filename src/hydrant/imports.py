@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 
-def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str, group: str = "") -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package that imports a module only when its export is used.
 
-    The exports are what its file imports `as` itself, for type checkers only. PEP 562 describes the mechanism.
+    The exports are what its file imports `as` itself, for type checkers only, and the entry points of the group.
+    PEP 562 describes the mechanism.
     """
     text = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
     exports = {
@@ -22,12 +23,14 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     }
 
     def __getattr__(name: str) -> Any:  # noqa: N807
-        if name not in exports:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(exports[name]), name)
+        if name in exports:
+            return getattr(importlib.import_module(exports[name]), name)
+        if name in entry_points(group):
+            return entry_points(group)[name].load()
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:  # noqa: N807
-        return [*vars(sys.modules[package]), *exports]
+        return [*vars(sys.modules[package]), *exports, *entry_points(group)]
 
     return __getattr__, __dir__
 

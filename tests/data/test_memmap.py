@@ -108,13 +108,13 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
     data, model = read(write(tmp_path / "set", inputs=values, targets=np.arange(12) % 2)), Sums(needed)
     config = hydrant.compose(["tracker=local", "duration=2", "global_batch_size=4"])
     run = hydrant.train(config, data=data, model=model, folder=tmp_path / "run")
-    split, array = (run.predict(inputs)["logits"] for inputs in ("val", torch.from_numpy(values)))
+    split, array = (hydrant.predict(run, inputs)["logits"] for inputs in ("val", torch.from_numpy(values)))
     assert np.array_equal(split, array)
     with pytest.raises(
         ConfigError,
         match=f"has numbers of the type {other.rstrip('8')}, but the run needs .*; convert",
     ):
-        run.predict(torch.from_numpy(values.astype(other)))
+        hydrant.predict(run, torch.from_numpy(values.astype(other)))
 
 
 def test_tensors_that_numpy_does_not_take_are_predicted(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_tensors_that_numpy_does_not_take_are_predicted(tmp_path: Path) -> None:
     run = hydrant.train(config, data=data, model=nn.Linear(4, 2), folder=tmp_path / "run")
     inputs = torch.from_numpy(values)
     for tensor in (inputs.bfloat16(), inputs.clone().requires_grad_()):
-        assert np.array_equal(run.predict(tensor)["logits"], run.predict("val")["logits"])
+        assert np.array_equal(hydrant.predict(run, tensor)["logits"], hydrant.predict(run, "val")["logits"])

@@ -41,9 +41,7 @@ def test_train_names_the_argument_or_the_key(arguments: dict[str, Any], remedy: 
     ("call", "message"),
     [
         (lambda: hydrant.compose(optimizer="sgd"), f'{NO}; give it to the config: hydrant.compose(["optimizer=sgd"])'),  # type: ignore[call-arg]
-        (lambda: hydrant.compare("x", metrics="a"), f"hydrant.compare {NO}; did you mean metric=...?"),  # type: ignore[call-arg]
         (lambda: hydrant.load_run("x", allow_target=[]), f"{NO}; did you mean allow_targets=...?"),  # type: ignore[call-arg]
-        (lambda: hydrant.load_runs(outputs=1), f"{NO}; it has runs"),  # type: ignore[call-arg]
     ],
 )  # fmt: skip
 def test_each_function_answers(call: Callable[[], Any], message: str) -> None:
@@ -54,9 +52,9 @@ def test_each_function_answers(call: Callable[[], Any], message: str) -> None:
 
 def test_every_public_function_answers_and_shows_its_arguments() -> None:
     public = [getattr(hydrant, name) for name in dir(hydrant) if name[0].islower()]
-    of_run = [hydrant.Run.model, hydrant.Run.evaluate, hydrant.Run.predict]
+    of_run = [hydrant.Run.model, hydrant.Run.evaluate]
     functions = [one for one in public if hasattr(one, "__wrapped__")] + of_run
-    assert len(functions) == 8
+    assert {one.__name__ for one in functions} >= {"compose", "train", "load_run", "model", "evaluate"}
     for function in functions:
         assert list(inspect.signature(function).parameters) != ["args", "kwargs"]
         with pytest.raises(hydrant.ConfigError, match=r"^seed: "):

@@ -23,7 +23,7 @@ def exported() -> set[str]:
 
 def test_type_checkers_see_the_names_that_exist() -> None:
     names = exported()
-    assert names >= {"compose", "train", "load_run", "load_runs", "compare"}
+    assert names >= {"compose", "train", "load_run"}
     assert names <= set(dir(hydrant))
     assert all(getattr(hydrant, name).__name__ == name for name in names)
     with pytest.raises(AttributeError, match="module 'hydrant' has no attribute 'trian'"):
@@ -35,7 +35,6 @@ def test_type_checkers_see_the_names_that_exist() -> None:
     [
         ("import hydrant", SLOW),
         ("import hydrant; hydrant.load_run", {"torch", "pandas", "hydra"}),
-        ("import hydrant; hydrant.compare", {"torch", "pandas", "hydra"}),
         ("import hydrant; hydrant.train; hydrant.compose", {"torch", "pandas"}),
     ],
 )

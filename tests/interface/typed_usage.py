@@ -33,8 +33,6 @@ def train_and_read(model: nn.Module, data: Data) -> None:
     assert_type(run.status, str)
     assert_type(run.model("best", device="cuda"), nn.Module)
     assert_type(run.evaluate("val", weights="ema"), dict[str, float])
-    assert_type(run.predict("photos", weights="best", probabilities=True), hydrant.Predictions)
-    assert_type(run.predict(["a.jpg", Path("b.jpg")], batch_size=8).table, pd.DataFrame)
     assert_type(hydrant.load_run("outputs/own", model=model, data=data, task=Own), hydrant.Run)
 
 
@@ -45,21 +43,10 @@ class Own(Classification):
         super().__init__(model, label_smoothing=0.0, metrics={})
 
 
-def compare(run: hydrant.Run) -> None:
-    """Compare runs and read the tables."""
-    assert_type(hydrant.load_runs("multirun/lr_study"), pd.DataFrame)
-    comparison = hydrant.compare(run, "multirun/lr_study", by=["optimizer"], metric="val/loss", mode="min")
-    assert_type(comparison, hydrant.Comparison)
-    assert_type(comparison.groups, pd.DataFrame)
-    assert_type(comparison.winner, str | None)
-    assert_type(comparison.to_dict(), dict[str, Any])
-
-
 def mistakes(run: hydrant.Run) -> None:
     """What pyright must refuse: where it sees no error, the comment is one."""
     run.model("bset")  # pyright: ignore[reportArgumentType]
     hydrant.train(["optimizer=sgd"])  # pyright: ignore[reportArgumentType]
-    hydrant.compare(run, mode="most")  # pyright: ignore[reportArgumentType]
     hydrant.trian  # pyright: ignore[reportAttributeAccessIssue]
 
 

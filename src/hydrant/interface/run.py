@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from hydrant.data import Data
-    from hydrant.extensions.predict.interface import Predictions
     from hydrant.runs.load import SavedRun
     from hydrant.tasks import Task
     from hydrant.training.trainer import Trainer
@@ -121,37 +120,10 @@ class Run:
             ConfigError: as `model`; the run was trained with data or a task that must be passed again; or there is
                 no such split.
         """
-        with self._saved(weights) as saved:
+        with self.saved(weights) as saved:
             from hydrant.runs.load import evaluate_saved
 
             return evaluate_saved(saved, saved.split(split, "split"))
-
-    @known_arguments
-    def predict(
-        self,
-        inputs: Any,
-        *,
-        weights: Weights = "last",
-        probabilities: bool = False,
-        batch_size: int | None = None,
-    ) -> Predictions:
-        """Return what the model predicts, as `hydrant predict` does.
-
-        Args:
-            inputs: the name of a split, a file, a folder, or a list of files; or inputs in memory: an array or tensor
-                (N, ...) as the files of `data=tensors` hold them, or a dict of these.
-            weights: see `Weights`.
-            probabilities: whether the table has a column for the probability of each class.
-            batch_size: how many samples are predicted at once; None: `eval_batch_size` of the run.
-
-        Raises:
-            ConfigError: as `evaluate`; or the data of the run cannot read the inputs.
-            DataError: a file is damaged.
-        """
-        with self._saved(weights) as saved:
-            from hydrant.extensions.predict.interface import collect
-
-            return collect(saved, inputs, batch_size, probabilities=probabilities)
 
     @contextlib.contextmanager
     def trainer(self) -> Generator[Trainer]:
@@ -162,7 +134,7 @@ class Run:
         Raises:
             ConfigError: as `evaluate`.
         """
-        with self._saved("last") as saved:
+        with self.saved("last") as saved:
             from hydrant.training.checkpoint.storage import SavedCheckpoint
             from hydrant.training.prepare.micro_batch import scratch_trainer
             from hydrant.training.train_state import restore, saved_state
@@ -173,8 +145,8 @@ class Run:
                 yield trainer
 
     @contextlib.contextmanager
-    def _saved(self, weights: str) -> Generator[SavedRun]:
-        """Yield the saved run. What then changes in the process is restored."""
+    def saved(self, weights: str) -> Generator[SavedRun]:
+        """Yield the plan of the run with these weights. What then changes in the process is restored."""
         with self._opening(weights) as arguments:
             from hydrant.runs.load import open_run
 

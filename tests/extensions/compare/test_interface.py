@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,9 +104,14 @@ def test_a_table_has_a_row_for_each_run(study: Path) -> None:
         (lambda: hydrant.compare("nowhere"), "'nowhere' is not a folder"),
         (lambda: hydrant.compare("x", mode="most"), "--mode: unknown value 'most'"),  # type: ignore[arg-type]
         (lambda: hydrant.compare("x", by="seed"), "--by: needs a list of strings, not 'seed'"),
+        (
+            lambda: hydrant.compare("x", metrics="a"),
+            "hydrant.compare has no such argument; did you mean metric=",
+        ),  # type: ignore[call-arg]
+        (lambda: hydrant.load_runs(outputs=1), "hydrant.load_runs has no such argument; it has runs"),  # type: ignore[call-arg]
         (lambda: hydrant.compare("x", difference=-1), "--difference: needs a number above 0, not -1"),
     ],
-    ids=["runs", "none", "compare", "mode", "by", "difference"],
+    ids=["runs", "none", "compare", "mode", "by", "argument", "no such", "difference"],
 )
 @pytest.mark.usefixtures("workdir")
 def test_a_wrong_word_is_refused(call: Callable[[], object], words: str) -> None:
@@ -120,3 +127,10 @@ def test_without_pandas_the_command_that_installs_it_is_named(
         hydrant.ConfigError, match=r"a table of results needs pandas: .*pip install .*\[pandas\]"
     ):
         hydrant.load_runs(study)
+
+
+def test_hydrant_has_its_functions_and_imports_them_alone() -> None:
+    assert {"compare", "load_runs"} <= set(dir(hydrant))
+    script = "import hydrant, sys; hydrant.compare; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert {"torch", "pandas", "hydra"}.isdisjoint(loaded.split())

@@ -1,4 +1,4 @@
-"""`Run.predict`: any data and any task, also a user's own."""
+"""`hydrant.predict`: any data and any task, also a user's own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def classification(**settings: Any) -> Callable[[nn.Module], Task]:
 def test_a_reader_of_ones_own(tmp_path: Path) -> None:
     targets = torch.arange(NUM) % 2
     run = train(tmp_path / "run", data_of(targets, CLASSES), nn.Linear(3, 2), classification())
-    predictions = run.predict("val", probabilities=True)
+    predictions = hydrant.predict(run, "val", probabilities=True)
     assert np.mean(predictions["prediction"] == predictions["target"]) == pytest.approx(
         run.evaluate()["val/accuracy"]
     )
@@ -60,13 +60,13 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
     )
     for number, row in enumerate(inputs.tolist()):
         (tmp_path / f"{number:02}.txt").write_text(" ".join(map(str, row)))
-    from_files = run.predict(sorted(tmp_path.glob("*.txt")))
+    from_files = hydrant.predict(run, sorted(tmp_path.glob("*.txt")))
     assert from_files.names == [str(tmp_path / f"{number:02}.txt") for number in range(NUM)]
-    for predicted in (from_files, run.predict(inputs.numpy(), batch_size=3)):
+    for predicted in (from_files, hydrant.predict(run, inputs.numpy(), batch_size=3)):
         assert np.allclose(predicted["probabilities"], predictions["probabilities"], atol=1e-6)
         assert "target" not in predicted.arrays
     with pytest.raises(hydrant.ConfigError, match="the given inputs has the shape"):
-        run.predict(inputs[:, :2])
+        hydrant.predict(run, inputs[:, :2])
 
 
 def test_data_in_memory_read_tensors_by_themselves(tmp_path: Path) -> None:
@@ -75,10 +75,12 @@ def test_data_in_memory_read_tensors_by_themselves(tmp_path: Path) -> None:
     assert isinstance(inputs, Tensor)
     samples = InMemorySource(inputs, targets, mean=(0.5,), std=(2.0,))
     run = train(tmp_path / "run", Data(samples, samples, (3,), 2), nn.Linear(3, 2), classification())
-    assert np.allclose(run.predict(inputs.numpy())["logits"], run.predict("val")["logits"], atol=1e-6)
+    assert np.allclose(
+        hydrant.predict(run, inputs.numpy())["logits"], hydrant.predict(run, "val")["logits"], atol=1e-6
+    )
     (tmp_path / "new.txt").touch()
     with pytest.raises(hydrant.ConfigError, match=r"the argument reader of hydrant.data.Data gives it more"):
-        run.predict(tmp_path / "new.txt")
+        hydrant.predict(run, tmp_path / "new.txt")
 
 
 def test_a_data_set_reads_files_by_data_read(tmp_path: Path) -> None:
@@ -100,14 +102,14 @@ def test_a_data_set_reads_files_by_data_read(tmp_path: Path) -> None:
     with pytest.raises(
         hydrant.ConfigError, match=r"it reads its splits \(train, val\); data.read gives it more"
     ):
-        run.predict(tmp_path / "new.txt")
+        hydrant.predict(run, tmp_path / "new.txt")
 
 
 def test_labels_have_a_probability_each(tmp_path: Path) -> None:
     targets = torch.eye(2).repeat(NUM // 2, 1)
     data = data_of(targets, CLASSES)
     run = train(tmp_path / "run", data, nn.Linear(3, 2), classification(multi_label=True))
-    predictions = run.predict("val")
+    predictions = hydrant.predict(run, "val")
     table = predictions.table
     assert list(table) == ["index", "target/cat", "target/dog", "probability/cat", "probability/dog"]
     assert np.array_equal(np.float32(table["probability/dog"]), predictions["probabilities"][:, 1])
@@ -129,7 +131,7 @@ class Pixels(nn.Module):
 def test_a_class_for_each_pixel_has_no_table(class_dim: int, tmp_path: Path) -> None:
     data = data_of(torch.zeros(NUM, 3, dtype=torch.int64), CLASSES)
     run = train(tmp_path / "run", data, Pixels(class_dim), classification(class_dim=class_dim))
-    predictions = run.predict("val")
+    predictions = hydrant.predict(run, "val")
     shapes = {name: array.shape for name, array in predictions.arrays.items()}
     assert shapes == {
         "target": (NUM, 3),
@@ -140,7 +142,7 @@ def test_a_class_for_each_pixel_has_no_table(class_dim: int, tmp_path: Path) -> 
     }
     assert np.allclose(predictions["probabilities"].sum(axis=1), 1)
     with pytest.raises(hydrant.ConfigError, match="is no row of a table"):
-        run.predict("val", probabilities=True).table
+        hydrant.predict(run, "val", probabilities=True).table
 
 
 class Distance(Supervised):
@@ -163,15 +165,15 @@ class Sums(Distance):
 
 def test_a_task_says_what_it_predicts(tmp_path: Path) -> None:
     data, model = data_of(torch.zeros(NUM, 2)), nn.Linear(3, 2)
-    own = train(tmp_path / "own", data, model, Distance).predict("val")
+    own = hydrant.predict(train(tmp_path / "own", data, model, Distance), "val")
     assert list(own.table) == ["index", "target/0", "target/1", "distance", "far", "place/0", "place/1"]
     assert own["far"].tolist() == (own["distance"] > 1).tolist()
     plain = partial(Supervised, loss=nn.functional.mse_loss, metrics={})
-    predicted = train(tmp_path / "plain", data, model, plain).predict("val")
+    predicted = hydrant.predict(train(tmp_path / "plain", data, model, plain), "val")
     assert predicted.arrays.keys() == {"target", "prediction"}
     assert np.allclose(predicted["prediction"], own["place"])
     with pytest.raises(hydrant.ConfigError, match=r"predicts .sum. as shape \[2\] for 5 samples"):
-        train(tmp_path / "sums", data, model, Sums).predict("val")
+        hydrant.predict(train(tmp_path / "sums", data, model, Sums), "val")
 
 
 def test_two_models_predict_only_what_the_task_says() -> None:
@@ -191,7 +193,7 @@ def test_several_targets_are_named_by_their_columns(tmp_path: Path, monkeypatch:
     for task, name in (("regression", "prediction"), ("classification", "probability")):
         options = ["task.multi_label=true"] * (name == "probability")
         run = hydrant.train(hydrant.compose([*words, f"task={task}", *options, f"name={name}"]))
-        table = run.predict("val").table
+        table = hydrant.predict(run, "val").table
         assert list(table) == ["index", "target/roof", "target/bath", f"{name}/roof", f"{name}/bath"]
         assert set(table["target/roof"].tolist()) <= {0, 1}
         assert cli.main(["predict", f"outputs/{name}", "rooms.csv", "--out", f"{name}.csv"]) == 0
@@ -208,10 +210,10 @@ def test_a_table_gives_numbers_in_the_units_of_its_column(
     words = ["data=csv", "data.train=houses.csv", "data.target=price", "task=regression", "tracker=local",
              "data.classes=false", "duration=2", "global_batch_size=8", "name=houses"]  # fmt: skip
     run = hydrant.train(hydrant.compose(words))
-    val = run.predict("val")
+    val = hydrant.predict(run, "val")
     prices = {str(1000 * (n % 7) + 500.0) for n in range(40)}
     assert {str(round(price, 1)) for price in val["target"].ravel().tolist()} <= prices
-    new = run.predict("new.csv")
+    new = hydrant.predict(run, "new.csv")
     assert (new.names, new["prediction"].shape[0]) == (list(range(40)), 40)
     evaluated = run.evaluate()["val/mae"]
     std = np.std([1000 * (n % 7) + 500 for n in range(40)])

@@ -1,6 +1,16 @@
 """`hydrant compare`: runs side by side, in a table, in groups over seeds, and on a page. Does not import torch."""
 
+from typing import TYPE_CHECKING
+
 from hydrant.commands.registry import Command
+from hydrant.imports import lazy_exports
+
+if TYPE_CHECKING:
+    from hydrant.extensions.compare.interface import Comparison as Comparison
+    from hydrant.extensions.compare.interface import compare as compare
+    from hydrant.extensions.compare.interface import load_runs as load_runs
+
+__getattr__, __dir__ = lazy_exports(__name__)
 
 COMMAND = Command(
     "compare",

@@ -3,15 +3,20 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, check_value
+from hydrant.interface.arguments import known_arguments
+from hydrant.interface.run import Run, Weights
 from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, relative, tell, wants_json
+
+if TYPE_CHECKING:
+    from hydrant.extensions.predict.prediction import Predictions
 
 
 class Predict(Answer):
@@ -67,3 +72,31 @@ def main(arguments: Sequence[str]) -> int:
     content = {"checkpoint": checkpoint, "file": str(options.out), **counts}
     tell(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {saved.source}", content)
     return 0
+
+
+@known_arguments
+def predict(
+    run: Run,
+    inputs: Any,
+    *,
+    weights: Weights = "last",
+    probabilities: bool = False,
+    batch_size: int | None = None,
+) -> "Predictions":
+    """Return what the model of a run predicts, as `hydrant predict` does.
+
+    Args:
+        inputs: the name of a split, a file, a folder, or a list of files; or inputs in memory: an array or tensor (N,
+            ...) as the files of `data=tensors` hold them, or a dict of these.
+        weights: see `hydrant.interface.run.Weights`.
+        probabilities: whether the table has a column for the probability of each class.
+        batch_size: how many samples are predicted at once; None: `eval_batch_size` of the run.
+
+    Raises:
+        ConfigError: as `Run.evaluate`; or the data of the run cannot read the inputs.
+        DataError: a file is damaged, or all are.
+    """
+    with run.saved(weights) as saved:
+        from hydrant.extensions.predict.prediction import collect
+
+        return collect(saved, inputs, batch_size, probabilities=probabilities)

@@ -25,12 +25,16 @@ def lazy_exports(package: str, group: str = "") -> tuple[Callable[[str], Any], C
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name in exports:
             return getattr(importlib.import_module(exports[name]), name)
-        if name in entry_points(group):
-            return entry_points(group)[name].load()
+        from importlib import metadata  # slow
+
+        for point in metadata.entry_points(group=group, name=name):
+            return point.load()
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:  # noqa: N807
-        return [*vars(sys.modules[package]), *exports, *entry_points(group)]
+        from importlib import metadata
+
+        return [*vars(sys.modules[package]), *exports, *metadata.entry_points(group=group).names]
 
     return __getattr__, __dir__
 

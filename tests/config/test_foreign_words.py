@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import marks
 import pytest
 
+from hydrant.commands.train import parse_flags
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.foreign_words import is_override, own_words, read_tables
 from hydrant.config.groups import options_with
-from hydrant.config.hydra_main import parse_flags
 from hydrant.errors import ConfigError
 
 SAMPLES = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from hydrant import cli
-from hydrant.config.hydra_main import parse_flags
+from hydrant.commands.train import parse_flags
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hydrant.config.instantiate import instantiate_node
-from hydrant.config.signatures import check_signatures
+from hydrant.config.instantiate import check_signatures, instantiate_node
 from hydrant.errors import ConfigError
 
 

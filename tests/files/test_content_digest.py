@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hydrant.files.content_digest import BLOCK_BYTES, SMALL, digest_of, split_digests
+from hydrant.files.user_files import BLOCK_BYTES, SMALL, digest_of, split_digests
 
 
 def test_a_digest_tells_contents_apart_and_not_names(tmp_path: Path) -> None:

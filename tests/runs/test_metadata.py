@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hydrant.runs.folder import RunFolder
-from hydrant.runs.job import Job
-from hydrant.runs.metadata import identify, write_records
+from hydrant.runs.job import Job, identify, write_records
 from hydrant.sweeps.plan import write_sweep_csv
 
 CHOICES = dict.fromkeys(("data", "model", "optimizer", "scheduler", "task"), "any")

@@ -22,9 +22,8 @@ from hydrant import cli
 from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.flat import flatten
+from hydrant.config.flat import flat_with_added_keys, flatten, with_added_keys
 from hydrant.errors import ConfigError, RecordError
-from hydrant.runs.config_keys import flat_with_added_keys, with_added_keys
 from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point

@@ -13,7 +13,7 @@ from training_runs import Train
 
 from hydrant import cli
 from hydrant.runs import reporter
-from hydrant.runs.metadata import write_records
+from hydrant.runs.job import write_records
 
 SHORT = ("tracker=local", "model.hidden=[4]", "log_every=1", "eval_every=2", "save_every=2", "scheduler=constant",
          "optimizer.lr=0.001")  # fmt: skip

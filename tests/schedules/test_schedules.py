@@ -17,7 +17,7 @@ from torch.optim import lr_scheduler
 
 from hydrant import schedules
 from hydrant.clock import Clock, Steps
-from hydrant.config.signatures import check_arguments
+from hydrant.config.instantiate import check_arguments
 from hydrant.errors import ConfigError
 from hydrant.schedules import Schedule
 

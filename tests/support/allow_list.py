@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hydrant.config.signatures import check_signatures
+from hydrant.config.instantiate import check_signatures
 from hydrant.errors import ConfigError
 from hydrant.safety.targets import LIBRARIES, check_targets
 

@@ -15,7 +15,7 @@ from hydrant.extensions.study.ranges import RUNS, read_budget, read_range
 from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
 from hydrant.extensions.study.verdict import Rule, Verdict
 from hydrant.runs.folder import choices_in
-from hydrant.runs.metadata import write_records
+from hydrant.runs.job import write_records
 from hydrant.sweeps.executors.base import SweepJob
 
 Curve = Callable[[str, float, int], float | None]

@@ -13,8 +13,8 @@ from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.error_messages import explain, unknown_key
 from hydrant.config.groups import check_placed, in_defaults
+from hydrant.config.instantiate import check_signatures
 from hydrant.config.metric_keys import resolve_best, resolve_plateaus
-from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children, hints_of, leaves
 from hydrant.files.read_file import check_plain

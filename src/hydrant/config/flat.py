@@ -1,17 +1,19 @@
-"""Configs as flat key-value pairs, and the differences between two configs."""
+"""Configs as flat key-value pairs, their differences, and keys that an earlier version lacked or alone had."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
 from omegaconf import Container, OmegaConf
 
 from hydrant.config.schema import INTERVALS, REPETITIONS
+from hydrant.files.bounded_yaml import load_config
 from hydrant.files.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
@@ -188,3 +190,35 @@ class _FastDumper(_FastBase):
 
 for _dumper in (_Dumper, _FastDumper):
     _dumper.add_representer(str, lambda d, t: d.represent_scalar(_TEXT, t, "'" if _needs_quotes(t) else None))
+
+
+@cache
+def added_keys() -> Mapping[str, Mapping[str, Any]]:
+    """Return the tables of config_keys.yaml, which describes them."""
+    return load_config(Path(__file__).with_name("config_keys.yaml").read_text(encoding="utf-8"))
+
+
+def with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved config with the keys that were added since, as they were before, without those removed since."""
+    return dict(added_keys()[""]) | _completed(config)
+
+
+def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
+    target = str(node.get("_target_"))
+    kept = node.keys() - added_keys()["removed"].get(target, ())
+    return dict(added_keys().get(target, {})) | {
+        key: _completed(value) if isinstance(value, dict) else value
+        for key, value in node.items()
+        if key in kept
+    }
+
+
+def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same for a config of dotted keys, as `flatten` returns it."""
+    added, removed = dict(added_keys()[""]), set[str]()
+    for key, target in config.items():
+        group, _, name = key.rpartition(".")
+        if name == "_target_":
+            added |= {f"{group}.{name}": value for name, value in added_keys().get(str(target), {}).items()}
+            removed |= {f"{group}.{name}" for name in added_keys()["removed"].get(str(target), ())}
+    return {key: value for key, value in (added | dict(config)).items() if key not in removed}

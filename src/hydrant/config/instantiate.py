@@ -1,18 +1,103 @@
-"""Config nodes -> objects. Only this module calls Hydra's `instantiate`."""
+"""Targets of a config: check their arguments, and build them. Only this module calls Hydra's `instantiate`."""
 
 import copy
+import inspect
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import hydra
 import hydra.utils
 from omegaconf import OmegaConf
 
+from hydrant.clock import Duration, converted
 from hydrant.config.error_messages import as_config_error
-from hydrant.files.plain_values import children
-from hydrant.safety.targets import allowed_targets
+from hydrant.config.foreign_words import own_words
+from hydrant.errors import ConfigError, suggestion
+from hydrant.files.plain_values import check_value, children, hints_of, with_floats
+from hydrant.safety.targets import allowed_targets, locate, positional_arguments, target_nodes
+
+_Conversion = Literal["none", "partial", "object", "all"]
+HYDRA_KEYS = dict[str, Any](
+    _target_=str, _partial_=bool, _recursive_=bool, _args_=list, _convert_=_Conversion
+)
+"""The keys of a node that Hydra reads, and their types."""
+
+
+def check_signatures(config: Mapping[str, Any]) -> None:
+    """Refuse arguments that the targets of a config do not take, or take with another type; write floats in tuples.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    for key, node in target_nodes(config, ""):
+        check_arguments(key, node)
+
+
+def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
+    """Refuse arguments that a node's target does not take, or takes with another type; write floats in tuples.
+
+    Args:
+        key, node: the node, whose own keys may also be numbers, and where it is.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    target = locate(node["_target_"], f"{key}._target_")
+    try:
+        parameters = inspect.signature(target).parameters
+    except ValueError:  # a builtin without a signature
+        return
+    hints = type_hints_of(target)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    checked = node
+    if _awaits_optimizer(target, parameters, node):  # its arguments may be durations, for which 1 is checked
+        if "every" in node:
+            Duration.parse(node["every"], f"{key}.every")
+        checked = converted({name: value for name, value in node.items() if name != "every"}, lambda _: 1)
+    for name, value in checked.items():
+        if name in HYDRA_KEYS:
+            check_value(f"{key}.{name}", HYDRA_KEYS[name], value)
+            continue
+        if not isinstance(name, str) or (name not in parameters and not takes_any):
+            words = own_words(f"{key}.{name}", str(value))
+            remedy = words or suggestion(str(name), parameters, "Arguments")
+            raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=remedy)
+        if name in hints:
+            check_value(f"{key}.{name}", hints[name], value)
+            if checked is node and isinstance(node, dict):
+                node[name] = with_floats(hints[name], value)
+    for index, (name, value) in enumerate(positional_arguments(node, parameters).items()):
+        if name in hints:
+            check_value(f"{key}._args_.{index}", hints[name], value)
+    if not node.get("_partial_", False):
+        _check_complete(key, node, parameters)
+
+
+def _awaits_optimizer(target: Any, parameters: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a target is a scheduler with a `step` method, or a function that returns one."""
+    is_torch = inspect.isclass(target) and any(base.__name__ == "LRScheduler" for base in target.__mro__)
+    by_name = "optimizer" in parameters and "optimizer" not in node
+    return is_torch or hasattr(target, "get_updated_values") or by_name
+
+
+def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
+    optional = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    for name, parameter in parameters.items():
+        required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+        if required and name not in node and "_args_" not in node:
+            message, remedy = f"{node['_target_']} needs a value", f"give +{key}.{name}=<value>"
+            raise ConfigError(f"{key}.{name}", message, remedy=remedy)
+
+
+def type_hints_of(target: Any) -> Mapping[str, Any]:
+    """Return the type hints of the arguments of a class or function; none if type checkers alone can resolve them."""
+    try:
+        return hints_of(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError, AttributeError):  # a hint uses names that exist for type checkers only
+        return {}
+
 
 _factories: ContextVar[dict[str, Any] | None] = ContextVar("factories", default=None)
 

@@ -16,7 +16,7 @@ from hydrant.config.compose import HYDRA_LOCK, compose_run, without_hydra
 from hydrant.config.job_folders import begin_run
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import check_value
-from hydrant.interface.arguments import known_arguments
+from hydrant.interface import known_arguments
 from hydrant.runs.job import Job, job_of, place
 from hydrant.runs.log_setup import process_settings
 from hydrant.terminal.console import relative

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import ConfigError, check_known
 from hydrant.files.plain_values import check_value
-from hydrant.interface.arguments import data_frame, known_arguments
+from hydrant.interface import data_frame, known_arguments
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.log_setup import process_settings

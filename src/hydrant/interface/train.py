@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, Interrupted, recorded_error
-from hydrant.interface.arguments import known_arguments
+from hydrant.interface import known_arguments
 from hydrant.interface.config import Config
 from hydrant.interface.run import Run, passed_objects
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty

@@ -16,10 +16,9 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
 from hydrant.runs import folder as run_folder
 from hydrant.runs import summary_lines
-from hydrant.runs.job import Job, RunResult
+from hydrant.runs.job import Job, RunResult, identify, write_records
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
-from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.record import History, Record, last_values, read_metrics
 from hydrant.runs.resume import stretches_of
 from hydrant.terminal.console import log_fields, show_activity

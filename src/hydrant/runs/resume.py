@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.flat import differences, flatten, is_after_training, is_idle_interval, values_by_key
+from hydrant.config.flat import (
+    differences,
+    flatten,
+    is_after_training,
+    is_idle_interval,
+    values_by_key,
+    with_added_keys,
+)
 from hydrant.config.groups import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
-from hydrant.runs.config_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.runs.record import History

@@ -15,9 +15,9 @@ from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import as_config_error, explained
 from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import class_of, is_basic_launcher
+from hydrant.config.instantiate import check_arguments
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
-from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
 from hydrant.extensions.stacked.plan import Lanes
 from hydrant.files.plain_values import Positive, PositiveInt, check_value

@@ -15,9 +15,8 @@ from hydrant.errors import ConfigError, FolderInUse, log_errors
 from hydrant.extensions.stacked.plan import Lanes, StackPlan, program_of
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
-from hydrant.runs.job import RunResult, report_part
+from hydrant.runs.job import RunResult, report_part, write_records
 from hydrant.runs.lock import exclusive
-from hydrant.runs.metadata import write_records
 from hydrant.signals import Stopped
 from hydrant.sweeps import results_table as table
 from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit

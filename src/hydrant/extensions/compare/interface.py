@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.interface.arguments import data_frame, known_arguments
+from hydrant.interface import data_frame, known_arguments
 from hydrant.interface.run import Run
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.flat import flatten, group_choices
+from hydrant.config.flat import flat_with_added_keys, flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare.config_keys import as_text, is_data_key
 from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
 from hydrant.runs import folder as run_folder
-from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.plan import usable_plan

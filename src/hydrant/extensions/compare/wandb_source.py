@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.config.flat import flatten
+from hydrant.config.flat import flat_with_added_keys, flatten
 from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.extensions.compare.config_keys import equals_label, label
 from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
@@ -15,7 +15,6 @@ from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
 from hydrant.records import check_type
 from hydrant.records.files import Summary
-from hydrant.runs.config_keys import flat_with_added_keys
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 
 FIELDS = {"group": "group", "job_type": "jobType", "name": "displayName", "state": "state", "sweep": "sweep",

@@ -24,7 +24,7 @@ from hydrant.commands.registry import schemas
 from hydrant.config import schema
 from hydrant.config.command_line import PLURALS, Flags, writing_to
 from hydrant.config.groups import content_of, group_options, option_path
-from hydrant.config.signatures import HYDRA_KEYS, type_hints_of
+from hydrant.config.instantiate import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.bounded_yaml import MarkingLoader

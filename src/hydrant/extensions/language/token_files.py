@@ -30,8 +30,7 @@ import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.atomic_write import remove, sync
-from hydrant.files.content_digest import BLOCK_BYTES, SMALL, block_starts
-from hydrant.files.user_files import check_regular
+from hydrant.files.user_files import BLOCK_BYTES, SMALL, block_starts, check_regular
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hydrant.config.command_line import MAX_JOBS, swept_values
 from hydrant.config.error_messages import as_config_error
 from hydrant.config.flat import flatten, is_neutral
-from hydrant.config.signatures import check_arguments
+from hydrant.config.instantiate import check_arguments
 from hydrant.errors import ConfigError, first_line
 from hydrant.extensions.optuna.trial import Trial, drop_torn_line, make_part, open_storage
 from hydrant.files.redaction import redacted

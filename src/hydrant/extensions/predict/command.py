@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt, check_value
-from hydrant.interface.arguments import known_arguments
+from hydrant.interface import known_arguments
 from hydrant.interface.run import Run, Weights
 from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, relative, tell, wants_json

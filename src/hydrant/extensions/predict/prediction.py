@@ -29,7 +29,7 @@ from hydrant.errors import ConfigError, DataError, unknown_name
 from hydrant.files.atomic_write import json_safe, replacing
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.files.user_files import as_csv, visible_files
-from hydrant.interface.arguments import data_frame
+from hydrant.interface import data_frame
 from hydrant.runs.load import SavedRun
 from hydrant.terminal.console import emit, notice, output_status
 from hydrant.terminal.progress_bar import ProgressBar

@@ -22,8 +22,15 @@ from hydrant.errors import ConfigError, check_known, first_line, log
 from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
 from hydrant.terminal.console import log_fields
-from hydrant.trackers.base import Histogram, RunIdentity, Tracker, keep_id, read_id
-from hydrant.trackers.sender import NoAnswerError, call_with_timeout
+from hydrant.trackers.base import (
+    Histogram,
+    NoAnswerError,
+    RunIdentity,
+    Tracker,
+    call_with_timeout,
+    keep_id,
+    read_id,
+)
 
 if TYPE_CHECKING:
     import wandb

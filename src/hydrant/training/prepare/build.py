@@ -20,7 +20,7 @@ from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
 from hydrant.errors import ConfigError, log
 from hydrant.extensions.pictures.plotting import EvaluationPictures
-from hydrant.files.content_digest import split_digests
+from hydrant.files.user_files import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.safety.targets import import_targets

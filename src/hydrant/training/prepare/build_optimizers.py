@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.config.error_messages import as_config_error, prefix_error_keys
-from hydrant.config.instantiate import instantiate_node
-from hydrant.config.signatures import check_arguments
+from hydrant.config.instantiate import check_arguments, instantiate_node
 from hydrant.errors import ConfigError, check_known, suggestion
 from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping

@@ -16,7 +16,7 @@ from documentation import forget_modules
 from repository import ROOT
 
 import hydrant
-from hydrant import cli, imports
+from hydrant import cli, installation
 from hydrant.commands.init import package_name
 from hydrant.commands.registry import commands
 from hydrant.errors import ConfigError
@@ -56,7 +56,7 @@ def test_a_new_project_trains_evaluates_and_compares(
 
 def test_the_project_depends_on_this_installation(project: Path) -> None:
     [requirement] = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert requirement == imports.requirement()
+    assert requirement == installation.requirement()
     assert requirement.startswith("hydrant-ml")
     is_here = "on this machine only" in (project / "pyproject.toml").read_text()
     assert is_here == ("file://" in requirement)
@@ -78,9 +78,9 @@ def test_the_project_depends_on_this_installation(project: Path) -> None:
 def test_the_requirement_names_version_and_source(
     origin: dict[str, object], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imports, "_origin", lambda: origin)
-    monkeypatch.setattr(imports, "version", lambda: "0.1.0")
-    assert imports.requirement() == expected
+    monkeypatch.setattr(installation, "_origin", lambda: origin)
+    monkeypatch.setattr(installation, "version", lambda: "0.1.0")
+    assert installation.requirement() == expected
 
 
 def test_every_file_is_rendered_and_in_style(project: Path) -> None:

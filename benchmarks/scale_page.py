@@ -37,21 +37,17 @@ at the same time. Each GPU has the same number of samples for any number of GPUs
   number of GPUs.
 - `fsdp` over all GPUs: the hops, one per rank in each gather, and padding. A rank holds whole rows of a tensor, so
   a tensor with fewer rows than ranks is sent many times.
-- Hydrant's own exchange (`Parallel.all_reduce_targets`, {host_bytes} bytes per update): gloo's ring takes {few}
-  with 1,024 ranks and {many} with 8,192. It is hidden while it and the {host_work:.0f} ms of issuing an update end
-  before the GPU does. Thousands of ranks need a tree; gloo also connects each rank with every other one.
 """
 
 
 def text(anchor: str) -> str:
     """Return the page. `anchor` is the section of the results with what is measured."""
-    few, many = (f"{2e3 * (n - 1) * on_paper.HOST_HOP:.0f} ms" for n in (1024, 8192))
     shares = on_paper.efficiencies(1 / 8)[-1].split("|")[3:7]
     return PAGE.format(
-        anchor=anchor, table="\n".join(on_paper.efficiencies(1)), few=few, many=many,
+        anchor=anchor, table="\n".join(on_paper.efficiencies(1)),
         eighth=", ".join(share.strip() for share in shares),
         rate=on_paper.PEAK * on_paper.MFU / 1e12, memory=on_paper.MEMORY / 1e9, state=on_paper.STATE,
         activations=on_paper.ACTIVATIONS, node=on_paper.NODE, nvlink=on_paper.NVLINK / 1e9,
         network=on_paper.NETWORK / 1e9, nvlink_hop=on_paper.NVLINK_HOP * 1e6,
-        network_hop=on_paper.NETWORK_HOP * 1e6, host_bytes=on_paper.HOST_BYTES, host_work=on_paper.HOST_WORK * 1e3,
+        network_hop=on_paper.NETWORK_HOP * 1e6,
     )  # fmt: skip

@@ -41,8 +41,8 @@ def missing_lines(shown: str, printed: str) -> list[str]:
 
 
 def write_files(page: str, folder: Path) -> None:
-    """Write the blocks of Python and YAML whose first line is a path to that path."""
-    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
+    """Write the blocks of Python, YAML and TOML whose first line is a path to that path."""
+    for block in (block for language in ("python", "yaml", "toml") for block in blocks(page, language)):
         if path := path_of(block):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(block)
@@ -56,5 +56,5 @@ def forget_modules(package: str) -> None:
 
 def path_of(block: str) -> str:
     """Return the path in the first line of a block, or after the `@package` line, if there is one."""
-    match = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml))\n", block)
+    match = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml|toml))\n", block)
     return match[1] if match else ""

@@ -12,10 +12,8 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from documentation import blocks, commands, missing_lines, outputs, path_of
-from repository import ROOT
 
 from hydrant import cli
 
@@ -40,8 +38,6 @@ ELSEWHERE = {
     "uv run --group dev scripts/check",
     "uv run --group dev scripts/pin",
     "uv run --only-group docs scripts/docs",
-    "uv run scripts/kill_runs --kills 100 --updates 500 --output kills.json",
-    "uv run scripts/kill_sweep --launcher basic slurm --output kills.json",
     "uv run tests/support/gpu/run python train.py optimizer=adamw duration=100",  # tests/gpu/test_command_line.py
     "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py"
     " parallel.num_processes=2",
@@ -53,7 +49,6 @@ ELSEWHERE = {
     "uv run hydrant study optimizer=adamw,muon,lion --tune optimizer.lr --budget 40runs,10cpu-min --metric val/accuracy"
     " name=best_optimizer duration=10ep eval_every=10ep hydra/launcher=stacked --json",
     'eval "$(uv run hydrant -sc install=bash)"',
-    "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",
     "uv run train.py --multirun compile=default compile.optimizer=true compile.cache_dir=code"
     " optimizer.weight_decay=0.01,0.1",
 }
@@ -127,18 +122,6 @@ def write_parts(page: str, folder: Path) -> None:
         if not path:
             continue
         package = path.removeprefix("src/").rpartition("/")[0].replace("/", ".")
-        if path.startswith("src/") and (ROOT / path).exists():  # an addition to a module
-            module = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
-            if path.endswith("commands/registry.py"):
-                command = eval(block, vars(module))
-                module.commands()[command.name] = command
-                continue
-            added: dict[str, Any] = {}
-            exec(compile(block, path, "exec"), dict(vars(module)), added)
-            for name, value in added.items():
-                assert not hasattr(module, name), f"{path} has {name} already"
-                setattr(module, name, value)
-            continue
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(block)
         if path.endswith(".py") and package.startswith("hydrant"):  # otherwise a module of the user

@@ -11,6 +11,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -30,7 +32,6 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli
 from hydrant.config import compose
-from hydrant.extensions.pictures import plotting
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -170,11 +171,12 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
     def save(_: object, path: Path | BinaryIO) -> None:
         path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
 
-    draws = request.node.get_closest_marker("figures") is not None
-    if draws and (files := sys.modules.get("hydrant.extensions.pictures.runs")):
+    extension, draws = "hydrant.extensions.pictures", request.node.get_closest_marker("figures") is not None
+    if draws and (files := sys.modules.get(f"{extension}.curves")):
         files._picture.cache_clear()
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
-        if not draws:
+        if not draws and find_spec(extension):
+            plotting = import_module(f"{extension}.plotting")
             patch.setattr(plotting, "_save", save)
             patch.setattr(plotting, "_panels", lambda *_: (SimpleNamespace(axes=()), ()))
         yield

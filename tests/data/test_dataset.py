@@ -286,13 +286,6 @@ def test_a_normalization_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         from_files(file, file, mean=[0.0] * 3, std=[1.0] * 3)
 
 
-def test_pictures_of_inputs_that_are_no_images_show_the_predictions(
-    words: tuple[str, ...], train: Train
-) -> None:
-    folder = train(*words, "data.num_classes=3", "pictures=end")
-    assert [path.name for path in (folder / "pictures").iterdir()] == ["confusion"]
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data.train: there is no file .*nothing.pt"):
         from_files(str(tmp_path / "nothing.pt"), "")

@@ -1,4 +1,4 @@
-"""Every task trains with any division into micro-batches, draws the pictures that fit it, and knows its best metric."""
+"""Every task trains with any division into micro-batches, and knows its best metric."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import torch
 from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
 from training_runs import Train, UserModule, whole_and_resumed
-
-from hydrant.extensions.pictures import plotting
 
 NUM_SAMPLES = 16
 TINY = ("data=tensors", "data.train=samples.pt", "data.val=samples.pt", "tracker=local", "global_batch_size=8",
@@ -128,34 +126,13 @@ CASES: dict[str, Any] = {
 RANDOM = ("distillation", "two_models")  # with random layers, which depend on the micro-batch
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The kinds of pictures that a run draws, without their pixels."""
-    names = set[str]()
-
-    def draw(name: str) -> Any:
-        def write(*arguments: Any) -> None:
-            names.add(name)
-            arguments[-1].write_bytes(b"")
-
-        return write
-
-    for name in ("draw_confusion", "draw_images"):
-        monkeypatch.setattr(plotting, name, draw(name))
-    return names
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_task_trains_draws_and_chooses(
-    case: str, train: Train, user_module: UserModule, drawn: set[str]
-) -> None:
+def test_a_task_trains_and_chooses(case: str, train: Train, user_module: UserModule) -> None:
     make, words, best = CASES[case]
     user_module("task_parts", PARTS)
     torch.manual_seed(0)
     make()
-    run = train(*TINY, *words, "pictures=evaluation", name="run")
-    assert ("draw_images" in drawn) == (case != "dicts")
-    assert ("draw_confusion" in drawn) == (best == "val/accuracy" and case != "labels")
+    run = train(*TINY, *words, name="run")
     values = [row[best] for row in rows(run) if best in row and row["num_updates"]]
     chosen = summary(run)["best"]
     assert (chosen["metric"], chosen["value"]) == (best, (max if best == "val/accuracy" else min)(values))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from PIL import Image
 from run_folders import assert_close_rows, assert_same_state, rows, summary, training, weights
 from training_runs import DIGITS, Train, UserModule, run_command, whole_and_resumed
 
+from hydrant import cli, installation
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training import hooks
 from hydrant.training.hooks import HookLog
-from hydrant.training.loop import train_update
+from hydrant.training.loop import is_over, train_update
 from hydrant.training.metrics import Pace
 from hydrant.training.prepare.micro_batch import prepare_at_least, scratch_trainer
 
@@ -47,6 +49,62 @@ def test_each_method_is_called_when_its_name_says(train: Train) -> None:
         "before_update 6", "after_update 6", "on_evaluation 6", "on_checkpoint update_00000006",
         "on_end 6",
     ]  # fmt: skip
+
+
+def test_a_listener_hears_runs_sweeps_and_previews_and_its_errors_end_none(
+    train: Train,
+    logged_warnings: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It needs no config, and is not saved."""
+    calls = list[str]()
+
+    class Listener:
+        every = 3
+
+        def __init__(self) -> None:
+            calls.append("new")
+
+        def state_dict(self) -> None:
+            raise NotImplementedError
+
+        def on_evaluation_batch(self, trainer: Any, batch: Any, outcome: Any) -> None:
+            assert len(outcome.predictions) == batch.num_samples
+
+        def after_evaluation(self, trainer: Any, row: Any) -> None:
+            calls.append(f"{trainer.state.num_updates} {is_over(trainer)} {'val/accuracy' in row}")
+
+        def after_update(self, trainer: Any, num_updates: int) -> None:
+            calls.append(f"{num_updates}")
+            raise ValueError("broken")
+
+        def on_result(self, reporter: Any) -> None:
+            calls.append(reporter.summary["status"])
+
+        def on_sweep_end(self, folder: Path, runs: Any, mode: str) -> None:
+            calls.append(f"{folder.name} {len(runs)} {mode}")
+            raise ValueError("broken too")
+
+        def on_preview(self, plan: Any, updates: Any, curves: Any, png: Path) -> None:
+            calls.append(f"{plan.clock.total_updates} {len(updates)} {list(curves)}")
+            png.touch()
+
+    point = SimpleNamespace(value="my_hooks:Listener", load=lambda: Listener)
+    monkeypatch.setattr(
+        installation, "entry_points", lambda group: {"mine": point} if "listen" in group else {}
+    )
+    folder = train(*RUN)
+    assert "listeners.mine.after_update: ValueError: broken" in capsys.readouterr().out
+    assert calls == ["new", "0 False True", "3", "3 False True", "6", "6 True True", "running"]
+    assert training(folder)["hooks"] == {}
+    calls.clear()
+    train("--multirun", *RUN, "seed=0", name="sweep")
+    assert "mine.on_sweep_end: ValueError: broken too" in logged_warnings()
+    assert calls[-1] == "sweep 1 max"
+    assert cli.main(["preview", *DIGITS, "duration=6", "--png", "schedules.png"]) == 0
+    assert calls[-1] == "6 6 ['lr']"
+    assert "schedules.png" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose
+from hydrant.installation import listeners
 from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, say, wants_json
-from hydrant.terminal.text import number
+from hydrant.terminal.text import number, sparkline
 
 if TYPE_CHECKING:
     from hydrant.training.trainer import Plan
@@ -91,17 +92,17 @@ def main(arguments: Sequence[str]) -> int:
     options, overrides = parser.split(arguments)
     jobs = combinations(overrides)
     config = check(compose(overrides if len(jobs) == 1 else jobs[0]))
-    from hydrant.extensions.pictures.plotting import draw_curves
-    from hydrant.extensions.pictures.runs import schedule_curves
-    from hydrant.training.prepare.build import prepare  # imports torch
+    from hydrant.training.hooks import Hooks  # imports torch
+    from hydrant.training.prepare.build import prepare
 
     plan = prepare(config, is_preview=True)
     last = plan.clock.total_updates - 1
     updates = [*range(0, last, max((last + 1) // _MAX_POINTS, 1)), last]
-    curves = schedule_curves(plan, plan.schedule_values(updates))
+    curves = plan.schedule_curves(updates)
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
-            draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
+            Hooks(listeners()).call("on_preview", plan, updates, curves, options.png)
+            options.png.stat()  # an error, if nothing draws
     cost = _time(plan, jobs)
     if wants_json():
         answer(_plain(plan, cost, options.points))
@@ -228,8 +229,6 @@ def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
 
     A curve is described by its first, its largest and its last value.
     """
-    from hydrant.extensions.pictures.plotting import sparkline
-
     shapes = dict[str, list[str]]()
     for group, values in groups.items():
         shapes.setdefault(sparkline(values), []).append(group)

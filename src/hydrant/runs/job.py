@@ -28,10 +28,10 @@ from hydrant.config.check import check
 from hydrant.config.flat import flatten, group_choices, is_neutral, redacted_yaml
 from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
-from hydrant.extensions.optuna.trial import Trial
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.bounded_yaml import PlainLoader
 from hydrant.files.redaction import redacted
+from hydrant.records.files import Trial
 from hydrant.runs.folder import CONFIG, HYDRA, HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 from hydrant.terminal.console import notice, relative, say_error
@@ -51,7 +51,10 @@ class Job:
     records: Mapping[str, str]  # the text of each of Hydra's files in .hydra/
     overrides: Sequence[str]  # as on the command line, without those of `hydra`
     sweep_folder: Path | None  # if the job belongs to a sweep
-    trial: Trial | None = None  # if the job belongs to a study
+    trial: Trial | None = None  # if the job belongs to a search
+    listener: tuple[str, dict[str, Any]] | None = (
+        None  # a class by its path, and its arguments: listens to the run
+    )
     call: str = ""  # the Python call that continues the run, if it is started from Python
 
     def to_json(self) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from hydrant.errors import FolderLost, log, log_errors
-from hydrant.extensions.pictures.runs import draw_run, draw_schedules, schedule_points
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
 from hydrant.runs import folder as run_folder
@@ -49,8 +50,13 @@ class NullRunReporter(RunLogger, Rows):
     def close(self, result: RunResult) -> None: ...
 
 
+_NUM_SCHEDULE_POINTS = 200  # in schedule.json
+
+
 class RunReporter(RunLogger, Rows):
     """Reports a run to its folder, the trackers, the progress bar and the log.
+
+    `job`, `plan`, `folder` and `summary` describe the run to its listeners.
 
     Args:
         history: the rows that the run continues.
@@ -64,7 +70,7 @@ class RunReporter(RunLogger, Rows):
     def __init__(
         self, job: Job, plan: Plan, history: History, environment: Mapping[str, Any] | None = None
     ) -> None:
-        self._job, self._folder, self._plan, self._num_updates = job, job.folder, plan, history.num_updates
+        self.job, self.folder, self.plan, self._num_updates = job, job.folder, plan, history.num_updates
         self._began = time.monotonic() - (seconds_of_call() or 0.0)
         self._first_update = history.num_updates
         self._logged_at = 0.0  # the time of the last row
@@ -79,7 +85,7 @@ class RunReporter(RunLogger, Rows):
             if not (job.folder / run_folder.CONFIG).exists():
                 write_records(job)  # first: a start after a kill tells by it that a run wrote the other files
             self._record = Record(job.folder, history)
-            if stretches != (self._record.summary.get("stretches") or []):
+            if stretches != (self.summary.get("stretches") or []):
                 # Before another config.yaml, so that a kill between the two loses nothing of what has trained the run.
                 self._record.update_summary(**begun, stretches=stretches)
             write_records(job)
@@ -94,12 +100,17 @@ class RunReporter(RunLogger, Rows):
                 flops_per_sample=plan.flops_per_sample,
                 error=None,
                 **({"loss_of_batch": plan.splits[VAL].batch_size} if plan.task.loss_of_batch else {}),
-                **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),
+                **({"trial": to_builtins(trial)} if trial else {}),
             )
         except BaseException:
             self._trackers.finish(1, {})
             raise
         self._progress = ProgressBar.start(total_updates, history.num_updates)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        return self._record.summary
 
     def advance(self) -> None:
         """Count one update."""
@@ -112,12 +123,12 @@ class RunReporter(RunLogger, Rows):
         Raises:
             FolderLost: the run folder was removed or replaced.
         """
-        check_held(self._folder)
+        check_held(self.folder)
         self._num_updates = int(row["num_updates"])
         # Rows are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
-        row = dict(row) | summary_lines.figures(self._plan, row) | {"time": self._logged_at}
-        with self._optional(run_folder.METRICS):
+        row = dict(row) | summary_lines.figures(self.plan, row) | {"time": self._logged_at}
+        with self.optional(run_folder.METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)
         self._progress.log(row)
@@ -126,9 +137,9 @@ class RunReporter(RunLogger, Rows):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {format_metric(v)}" for k, v in values.items())
-            is_for_all = summary_lines.is_shown(self._plan, self._num_updates)  # else only train.log has it
+            is_for_all = summary_lines.is_shown(self.plan, self._num_updates)  # else only train.log has it
             level = logging.INFO if is_for_all else logging.DEBUG
-            log.log(level, "update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
+            log.log(level, "update %d of %d: %s", row["num_updates"], self.plan.clock.total_updates, shown)
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
         """Let `draw` write a picture into `pictures/<name>/`, and send it to the trackers."""
@@ -160,7 +171,7 @@ class RunReporter(RunLogger, Rows):
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
-        with self._optional(run_folder.HISTOGRAMS):
+        with self.optional(run_folder.HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
         self._trackers.histograms(num_updates, histograms)
 
@@ -170,7 +181,7 @@ class RunReporter(RunLogger, Rows):
         Raises:
             FolderLost: the run folder was removed or replaced.
         """
-        check_held(self._folder)
+        check_held(self.folder)
         return self._record.num_rows()
 
     def sync_rows(self) -> None:
@@ -179,7 +190,7 @@ class RunReporter(RunLogger, Rows):
         Raises:
             FolderLost: the run folder was removed or replaced, so the checkpoint has no place there.
         """
-        check_held(self._folder)
+        check_held(self.folder)
         self._record.sync()
 
     def checkpoint(self, path: Path, **fields: Any) -> None:
@@ -193,8 +204,12 @@ class RunReporter(RunLogger, Rows):
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json. If it cannot be written, only log that."""
-        with self._optional(run_folder.SUMMARY):
+        with self.optional(run_folder.SUMMARY):
             self._record.update_summary(**fields)
+
+    def image(self, name: str, path: Path) -> None:
+        """Give the trackers a PNG of the run folder."""
+        self._trackers.image(name, path)
 
     def end_training(self) -> None:
         """End the bar, because no update follows."""
@@ -208,16 +223,16 @@ class RunReporter(RunLogger, Rows):
             FolderLost: the run folder was removed or replaced.
             OSError: the summary cannot be written.
         """
-        check_held(self._folder)
-        plan, is_finished = self._plan, result.status == run_folder.RunStatus.FINISHED
+        check_held(self.folder)
+        plan, is_finished = self.plan, result.status == run_folder.RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
         self._record.sync()
-        rows = read_metrics(self._folder)
+        rows = read_metrics(self.folder)
         # If this process only completes files, the figures are those of the process that made the last update.
         measured = summary_lines.measurements(plan, rows)
-        recorded = {} if self._has_trained else self._record.summary
-        has_reason = state.end_reason or "end_reason" in self._record.summary
+        recorded = {} if self._has_trained else self.summary
+        has_reason = state.end_reason or "end_reason" in self.summary
         self._record.update_summary(
             status=run_folder.RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
@@ -236,12 +251,14 @@ class RunReporter(RunLogger, Rows):
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
-                log.info("here: %s", run_folder.performance_text(self._record.summary))
-            seconds, summary = time.monotonic() - self._began, self._record.summary
-            log_fields(summary_lines.end_lines(self._job, seconds, summary, rows, self._first_update))
+                log.info("here: %s", run_folder.performance_text(self.summary))
+        seconds = time.monotonic() - self._began
+        self.plan.hooks.call("on_result", self)
+        if is_finished:
+            log_fields(summary_lines.end_lines(self.job, seconds, self.summary, rows, self._first_update))
 
     def close(self, result: RunResult) -> None:
-        """Write the plots and reports and finish the trackers, even if one of them fails.
+        """Write the reports and finish the trackers, even if one of them fails.
 
         The status `finished` is written last. If the process is killed earlier, the next start finishes the job.
 
@@ -251,7 +268,7 @@ class RunReporter(RunLogger, Rows):
         """
         failure: OSError | None = None
         try:
-            check_held(self._folder)
+            check_held(self.folder)
             self._write_reports()
         except FolderLost:
             log.debug("no reports without a run folder")
@@ -259,37 +276,28 @@ class RunReporter(RunLogger, Rows):
             if result.status == run_folder.RunStatus.FINISHED:
                 failure, result = error, RunResult.from_error(error)
         try:
-            show_activity(f"ending tracker={self._job.choices.get('tracker')}")
-            self._trackers.finish(result.exit_status, self._record.summary | {"status": result.status})
+            show_activity(f"ending tracker={self.job.choices.get('tracker')}")
+            self._trackers.finish(result.exit_status, self.summary | {"status": result.status})
             self.note(wandb=self._trackers.describe())
             if failure is not None:
                 raise failure
             if result.status == run_folder.RunStatus.FINISHED:
                 self._record.update_summary(status=result.status)
         finally:
-            with self._optional(run_folder.METRICS):
+            with self.optional(run_folder.METRICS):
                 self._record.close()
 
     def _write_reports(self) -> None:
-        picture = self._folder / run_folder.SCHEDULE_PICTURE
-        compiled = self._folder / run_folder.COMPILE_REPORT
-        show_activity(f"writing {run_folder.SCHEDULE_PICTURE}")
-        with self._optional(run_folder.SCHEDULE_PICTURE):  # also where a library for it fails
-            draw_schedules(self._plan, picture)
-            self._trackers.image("schedule", picture)
-        if self._job.sweep_folder is None:  # a sweep has many short runs, and is looked at as a whole
-            with self._optional(run_folder.CURVES_PICTURE):
-                best = self._record.summary.get("best") or {}
-                curves = self._folder / run_folder.CURVES_PICTURE
-                draw_run(read_metrics(self._folder), best.get("metric"), curves)
-                if curves.exists():
-                    show_picture(curves)
+        compiled = self.folder / run_folder.COMPILE_REPORT
         if self._has_trained or not compiled.exists():
-            write_json(compiled, self._plan.compilation.report().details())
-        write_json(self._folder / run_folder.SCHEDULE_VALUES, schedule_points(self._plan))
+            write_json(compiled, self.plan.compilation.report().details())
+        last = self.plan.clock.total_updates - 1
+        updates = sorted({n * last // (_NUM_SCHEDULE_POINTS - 1) for n in range(_NUM_SCHEDULE_POINTS)})
+        values = self.plan.optimizers.schedules.curves(updates)  # without those that depend on metrics
+        write_json(self.folder / run_folder.SCHEDULE_VALUES, {"updates": updates, "values": values})
 
     @contextlib.contextmanager
-    def _optional(self, file: str) -> Generator[None]:
+    def optional(self, file: str) -> Generator[None]:
         """Log an error instead of raising it, because training can continue; the same OSError only once."""
         with log_errors(file), contextlib.suppress(FolderLost):  # `log` and `conclude` raise it
             try:
@@ -302,8 +310,8 @@ class RunReporter(RunLogger, Rows):
 
     def _write_file(self, kind: str, name: str, suffix: str, write: Callable[[Path], None]) -> None:
         """Let `write` write a file of the present update, in a folder that exists. If that fails, only log it."""
-        with self._optional(f"{kind}/{name}"):
-            check_held(self._folder)
-            path = self._folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
+        with self.optional(f"{kind}/{name}"):
+            check_held(self.folder)
+            path = self.folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
-from hydrant.extensions.optuna.trial import pruning_of
 from hydrant.optimizers.matrices import format_of
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
@@ -19,6 +18,7 @@ from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.runs.summary_lines import start_lines
+from hydrant.safety.targets import locate
 from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.terminal.console import log_fields, relative
@@ -32,7 +32,7 @@ from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
-from hydrant.training.reports import evaluate_splits, log_inputs, log_row
+from hydrant.training.reports import evaluate_splits, log_row
 from hydrant.training.splits import TEST
 from hydrant.training.train_state import checkpoint_content, restore, restore_weights, saved_state
 from hydrant.training.trainer import Plan, Trainer, TrainState
@@ -89,6 +89,9 @@ class Session:
         self, job: Job, plan: Plan, start: Start, watchdog: Watchdog, environment: Mapping[str, Any] | None
     ) -> None:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
+        if job.listener is not None:
+            path, arguments = job.listener
+            plan.hooks.listen_first("job", locate(path, "")(**arguments))
         self._world = plan.world
         measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
         self._state, history = TrainState(update_seconds=measured), History(start.run)
@@ -162,7 +165,6 @@ class Session:
                 save=self._save,
                 # If a background save failed, all ranks stop after the same update; the next save raises it on each.
                 stop_signal=lambda: signal.SIGTERM if self._checkpoints.has_failed() else stop(),
-                pruning=pruning_of(self._job.trial, self._world),
                 watchdog=self._watchdog,
             )
             try:
@@ -171,7 +173,6 @@ class Session:
                 plan.hooks.call("on_start", trainer)
                 if not is_over(trainer):  # else the start completes what a killed run did not write
                     try_compiled(trainer)
-                    log_inputs(trainer)
                 profile = self._job.folder / PROFILE
                 profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
                 with profiling if self._world.is_rank_zero else contextlib.nullcontext():

@@ -186,8 +186,7 @@ def end_lines(
         speed += f"; trained for {number(trained)} s{in_all}, asked for {number(float(asked.amount))} s"
     training = "" if trained_since is None else f"{format_duration(trained_since)} training of "
     lines = {"duration": training + format_duration(seconds) + speed, "run folder": folder}
-    has_curves = summary.get("metrics") and not job.sweep_folder
-    lines |= {"curves": f"{folder}/{CURVES_PICTURE}"} if has_curves else {}
+    lines |= {"curves": f"{folder}/{CURVES_PICTURE}"} if (job.folder / CURVES_PICTURE).exists() else {}
     return lines | next_commands(job, summary)
 
 

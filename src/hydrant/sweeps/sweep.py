@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, FolderInUse, log_errors
+from hydrant.errors import ConfigError, FolderInUse
 from hydrant.extensions.stacked.plan import Lanes, StackPlan, program_of
+from hydrant.installation import tell
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult, report_part, write_records
@@ -244,13 +245,9 @@ class Sweep:
 
     def _conclude(self, runs: Sequence[RunFolder], *, is_stopped: bool) -> None:
         """Write the last files of a sweep, and print its table and what follows from it."""
-        from hydrant.extensions.pictures.sweeps import draw_curves_of
-
         self.files.write_table(runs)
         self.files.write_plan()
-        picture = run_folder.SWEEP_PICTURE
-        with log_errors(picture), print_write_errors(self.folder / picture):
-            draw_curves_of(self.folder, runs, self._mode)
+        tell("on_sweep_end", self.folder, runs, self._mode)
         progress, name = sweep_progress(self.folder), relative(self.folder)
         if self.rules.has_best and not wants_json():
             rest = f" (hydrant status {shlex.quote(name)} --all lists them)"

@@ -145,3 +145,20 @@ def shell_line(words: Iterable[str]) -> str:
         f'"{word}"' if "'" in word and not re.search(r'["$`\\\\!\n]', word) else shlex.quote(word)
         for word in words
     )
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Return a curve as one line of text.
+
+    >>> sparkline([0, 1, 2, 4], width=4)
+    ' ▂▄█'
+    """
+    top = max(values)
+    columns = min(width, len(values))
+    edges = [round(i * len(values) / columns) for i in range(columns + 1)]
+    peaks = [max(values[a:b]) for a, b in pairwise(edges)]
+    levels = len(_BARS) - 1
+    return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in peaks)

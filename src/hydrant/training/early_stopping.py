@@ -88,14 +88,3 @@ class EarlyStopping:
             return False
         best_at = since if best is None else best["num_updates"]
         return self.eval_every.count(num_updates) - self.eval_every.count(best_at) >= self.patience
-
-
-class Pruning:
-    """Decides after every evaluation whether the run ends.
-
-    This one never does: for a run that is no trial, or one with several objectives, which Optuna cannot prune.
-    """
-
-    def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
-        """Report an evaluation, given as its row, and return whether the run ends. All ranks get the same answer."""
-        return False

@@ -1,13 +1,16 @@
-"""Hooks: objects of the user, whose methods the training loop calls; and what they log."""
+"""Hooks: objects of the user, whose methods the training loop calls; what listens to a run; and what they log."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from hydrant.clock import Clock, Interval, Updates
-from hydrant.extensions.pictures.plotting import Draw, draw_pixels
+from hydrant.errors import log_errors
 from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metrics import is_own
 
@@ -16,7 +19,9 @@ EVENTS = {
     "on_start": "trainer",
     "before_update": "trainer, num_updates",
     "after_update": "trainer, num_updates",
+    "on_evaluation_batch": "trainer, batch, outcome",
     "on_evaluation": "trainer, row",
+    "after_evaluation": "trainer, row",
     "on_checkpoint": "trainer, path",
     "on_end": "trainer",
 }
@@ -25,22 +30,37 @@ EVENTS = {
 UPDATE_EVENTS = ("before_update", "after_update")
 """The events that follow the `every` of a hook."""
 
+Draw = Callable[[Path], None]
+"""Writes a PNG."""
+
 
 class Hooks:
-    """The hooks of a run by name, in the order of the config."""
+    """The hooks of a run by name, in the order of the config; then its listeners, whose errors are logged only.
 
-    def __init__(self, hooks: Mapping[str, Any]) -> None:
-        self._hooks = dict(hooks)
+    Listeners have no state in checkpoints (docs/reference/events.md).
+    """
+
+    def __init__(self, hooks: Mapping[str, Any], listeners: Mapping[str, Any] = {}) -> None:
+        self._hooks, self._listeners = (
+            dict(hooks),
+            {f"listeners.{name}": one for name, one in listeners.items()},
+        )
+
+    def listen_first(self, name: str, listener: Any) -> None:
+        """Add a listener that is called before the others, because it may end the run."""
+        self._listeners = {f"listeners.{name}": listener, **self._listeners}
 
     def call(self, event: str, *arguments: Any, names: Collection[str] | None = None) -> None:
-        """Call the method `event` of all hooks that have it, or of those in `names`."""
-        for name in self._hooks if names is None else names:
-            if method := getattr(self._hooks[name], event, None):
-                method(*arguments)
+        """Call the method `event` of all hooks and listeners that have it, or of those in `names`."""
+        called = self._hooks | self._listeners
+        for name in called if names is None else names:
+            if method := getattr(called[name], event, None):
+                with log_errors(f"{name}.{event}") if name in self._listeners else nullcontext():
+                    method(*arguments)
 
     def listens(self, event: str) -> bool:
-        """Return whether a hook has the method `event`."""
-        return any(hasattr(hook, event) for hook in self._hooks.values())
+        """Return whether a hook or a listener has the method `event`."""
+        return any(hasattr(one, event) for one in (self._hooks | self._listeners).values())
 
     def of(self, kind: type) -> list[str]:
         """Return the names of the hooks of this class."""
@@ -52,7 +72,8 @@ class Hooks:
         Raises:
             ConfigError: `every` of a hook is neither a duration nor a list of durations.
         """
-        called = {n: h for n, h in self._hooks.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
+        everyone = self._hooks | self._listeners
+        called = {n: h for n, h in everyone.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
         return {n: _interval(getattr(h, "every", None), clock, f"hooks.{n}.every") for n, h in called.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,6 +157,14 @@ class HookLog:
         taken = self._metrics, self._media
         self._metrics, self._media = {}, []
         return taken
+
+
+def draw_pixels(picture: Tensor, path: Path) -> None:
+    """Write a picture, (3 or 1, H, W) in 0..1, as PNG."""
+    from PIL import Image
+
+    pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(2).numpy()
+    Image.fromarray(pixels).save(path)
 
 
 def as_draw(picture: Any) -> Draw:

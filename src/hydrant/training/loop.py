@@ -1,6 +1,6 @@
 """The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from torch import Tensor
@@ -38,7 +38,7 @@ def begin_training(trainer: Trainer) -> None:
     row = evaluate(trainer) if is_evaluated else {}  # so that every curve starts at the untrained model
     reports.log_row(trainer, row)
     if is_evaluated:
-        reports.log_pictures(trainer, is_last=False)
+        _tell_row(trainer, row)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
 
 
@@ -197,13 +197,9 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     state.best = new_best or state.best
     reports.log_row(trainer, row)
     if due.eval:
-        num_evaluations = trainer.plan.intervals.eval_every.count(state.num_updates - 1) + 1
         with pace.paused():
-            state.is_pruned = trainer.pruning.ends(row, num_evaluations) and not is_last
+            _tell_row(trainer, row)
     ends = is_last or ends_early(trainer)
-    if due.eval:
-        with pace.paused():
-            reports.log_pictures(trainer, is_last=ends)
     trainer.enter("other")
     saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
     if saves or update.stop is not None:
@@ -218,6 +214,12 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
     row = reports.evaluate_run(trainer)
     trainer.plan.hooks.call("on_evaluation", trainer, reports.with_progress(trainer, row))
     return row
+
+
+def _tell_row(trainer: Trainer, row: Mapping[str, float]) -> None:
+    """Log what the task draws of an evaluation whose row is logged, and pass the row to hooks and listeners."""
+    reports.log_pictures(trainer)
+    trainer.plan.hooks.call("after_evaluation", trainer, row)
 
 
 def is_last_update(trainer: Trainer) -> bool:

@@ -20,13 +20,13 @@ from hydrant.data import InMemorySource, LoaderSource, PositionedStream
 from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log
-from hydrant.extensions.pictures.plotting import Draw, Observe, draw_pixels, input_pictures
 from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.distributed.world import Parallel
+from hydrant.training.hooks import draw_pixels
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.metrics import Meter, named_values, plain_name
 from hydrant.training.precision import Precision
@@ -110,22 +110,13 @@ def log_micro_batch_size(trainer: Trainer) -> None:
         log.info(message, names, current)
 
 
-def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
-    """Log what the task draws, and the configured pictures of the latest evaluation."""
-    plan = trainer.plan
+def log_pictures(trainer: Trainer) -> None:
+    """Log what the task draws."""
     with eager_evaluation(trainer):
         pixels: Mapping[str, Tensor] = cast("Any", trainer.task).pictures()
-        pictures: dict[str, Draw] = {n: partial(draw_pixels, p.float().cpu()) for n, p in pixels.items()}
-    pictures |= trainer.pictures.pictures(plan.world, plan.parallel.all_reduce, is_last=is_last)
+        pictures = {name: partial(draw_pixels, picture.float().cpu()) for name, picture in pixels.items()}
     for name, picture in pictures.items():
         trainer.logger.picture(name, picture)
-
-
-def log_inputs(trainer: Trainer) -> None:
-    """Log the first samples of the next update as the model receives them, if pictures are configured."""
-    if trainer.pictures.is_on:
-        for name, picture in input_pictures(trainer.first_batch(), trainer.plan.data.class_names).items():
-            trainer.logger.picture(name, picture)
 
 
 def log_histograms(trainer: Trainer) -> None:
@@ -242,13 +233,19 @@ def _name(trainer: Trainer, position: int) -> str:
 
 
 def evaluate_run(trainer: Trainer) -> dict[str, float]:
-    """Evaluate the task as it is now on every validation set, and collect the pictures of the main one."""
+    """Evaluate the task as it is now on every validation set. Hooks and listeners see the batches of the main one."""
+    hooks, event = trainer.plan.hooks, "on_evaluation_batch"
+    observers = {VAL: partial(hooks.call, event, trainer)} if hooks.listens(event) else {}
     with trainer.optimizers.eval_weights():
-        return evaluate_splits(trainer, trainer.plan.validation, {VAL: trainer.pictures.observer()})
+        return evaluate_splits(trainer, trainer.plan.validation, observers)
+
+
+Observe = Callable[[Batch, Outcome], None]
+"""Receives every batch of an evaluation."""
 
 
 def evaluate_splits(
-    trainer: Trainer, names: Sequence[str], observers: Mapping[str, Observe | None] = MappingProxyType({})
+    trainer: Trainer, names: Sequence[str], observers: Mapping[str, Observe] = MappingProxyType({})
 ) -> dict[str, float]:
     """Evaluate splits with the weights that the task holds and, if weights are averaged, with the average too.
 

@@ -17,8 +17,7 @@ from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, Stream, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.loader import LoaderBatches
-from hydrant.errors import ConfigError, suggestion
-from hydrant.extensions.pictures.plotting import EvaluationPictures
+from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.records.files import Count, Digits, Seconds, Size
@@ -28,7 +27,7 @@ from hydrant.training.costs import NoProfiler, Phase
 from hydrant.training.distributed.ddp import Collective, RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.early_stopping import EarlyStopping, Pruning
+from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hooks import HookLog, Hooks, MediaLogger
 from hydrant.training.metrics import Meter, Pace, plain_name
 from hydrant.training.precision import Precision
@@ -99,6 +98,27 @@ class Plan:
         """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""
         return {key: [f.value(n) for n in updates] for key, f in self.optimizers.schedules.fields.items()}
 
+    def schedule_curves(self, updates: Sequence[int]) -> dict[str, dict[str, Sequence[float]]]:
+        """Return `schedule_values` by field, such as `lr` or `critic.lr`, and by parameter group.
+
+        Groups with the same values have one curve, named for them; the name is "" if these are all groups.
+        """
+        groups_of = dict[str, dict[tuple[float, ...], list[str]]]()
+        for key, curve in self.schedule_values(updates).items():
+            optimizer, group_idx, field = key.split(".", 2)
+            group = self.optimizers.entries[optimizer].optimizer.param_groups[int(group_idx)]
+            name = field if optimizer == "main" else f"{optimizer}.{field}"
+            groups_of.setdefault(name, {}).setdefault(tuple(curve), []).append(
+                str(group.get("name", group_idx))
+            )
+        return {
+            name: {
+                first_few(groups, noun=" groups") if len(curves) > 1 else "": c
+                for c, groups in curves.items()
+            }
+            for name, curves in groups_of.items()
+        }
+
 
 @dataclass
 class TrainState:
@@ -140,12 +160,10 @@ class Trainer:
     trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
     optimizers: Optimizers
     stream: Stream
-    pictures: EvaluationPictures
     early_stopping: EarlyStopping
     logger: RunLogger
     save: Callable[[Trainer, bool], None]  # (trainer, is_best)
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any
-    pruning: Pruning
     watchdog: Watchdog
 
     def __post_init__(self) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from optuna import load_study
 from searches import OBJECTIVE, PRUNERS, SAMPLERS, search_of, space_of
+from tiny_runs import tiny_job
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.optuna.trial import JOURNAL, open_storage
 from hydrant.extensions.optuna.trials import PendingTrial, Search, Trials
-from hydrant.records.files import Objective
+from hydrant.records.files import Objective, Trial
 
 
 def value_of(trial: PendingTrial) -> float:
@@ -114,4 +115,5 @@ def test_the_best_trials_of_several_objectives_are_the_pareto_front(tmp_path: Pa
     for values in ((0.9, 100.0), (0.8, 50.0), (0.7, 80.0)):
         trials.tell(trials.ask().number, values)
     assert [trial.number for trial in trials.best()] == [0, 1]
-    assert trials.for_job(PendingTrial(3, {})).pruner is None
+    job = trials.job_of(PendingTrial(3, {}), tiny_job(tmp_path / "run"))
+    assert (job.listener, job.trial) == (None, Trial(3, objectives))

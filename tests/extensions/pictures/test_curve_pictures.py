@@ -7,10 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
+from run_folders import summary
 from training_runs import Train
 
-from hydrant.extensions.pictures import runs as pictures
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.extensions.pictures import curves as pictures
+from hydrant.extensions.pictures.plotting import draw_curves
+from hydrant.training.prepare.build import prepare
 
+VIT = ("model=timm", "model.name=test_vit", "data=synthetic", "duration=20", "scheduler.warmup=50%")
 ROWS: list[dict[str, Any]] = [
     {"num_updates": 0, "val/loss": 2.0, "val/accuracy": 0.1},
     {"num_updates": 5, "train/loss": 1.5, "optim/lr": 0.1, "optim/lr/head": 0.2, "optim/grad_norm": None},
@@ -63,11 +70,14 @@ def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hydrant.runs.reporter.draw_run", fail)
+    monkeypatch.setattr(pictures, "draw_run", fail)
     words = ("tracker=local", "model.hidden=[8]", "duration=2", "log_every=1")
     folder = train(*words)
     assert "curves.png cannot be written: No space left on device" in capsys.readouterr().out
     assert not (folder / "curves.png").exists()
+    monkeypatch.setattr("hydrant.extensions.pictures.Pictures.on_result", fail)
+    assert summary(train(*words, name="other"))["status"] == "finished"
+    assert "pictures.on_result: OSError: [Errno 28]" in capsys.readouterr().out
 
 
 @pytest.mark.figures
@@ -83,3 +93,26 @@ def test_a_run_names_its_picture_and_those_of_a_sweep_have_none(
     train("--multirun", *words, "hydra.sweep.dir=sweep", "seed=0,1")
     assert len(list((workdir / "sweep").glob("*/schedule.png"))) == 2
     assert list((workdir / "sweep").glob("*/curves.png")) == []
+
+
+@pytest.mark.figures
+def test_equal_schedules_are_drawn_once_and_the_layers_of_a_model_share_a_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = list[str]()
+
+    def draw(panels: dict[str, Any], file: Any) -> None:
+        drawn.extend(panels)
+        draw_curves(panels, file)
+
+    def height(name: str, *words: str) -> int:
+        plan = prepare(check(compose([*VIT, *words])), is_preview=True)
+        pictures.draw_schedules(plan, tmp_path / name)
+        with Image.open(tmp_path / name) as picture:
+            return picture.height  # the legend beside the panel makes one wider
+
+    monkeypatch.setattr(pictures, "draw_curves", draw)
+    layers = height("layers.png", "param_groups.layer_decay=0.75", "param_groups.no_decay=true")
+    assert layers == height("one.png") == height("again.png", "seed=1")
+    assert drawn == ["lr", "lr"]
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "again.png").read_bytes()

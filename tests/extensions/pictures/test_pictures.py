@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,35 +13,33 @@ from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train
 
+from hydrant import load_run
 from hydrant.batch import Batch, Outcome
-from hydrant.extensions.pictures.plotting import NUM_SAMPLES, EvaluationPictures, input_pictures
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.extensions.pictures.predictions import NUM_SAMPLES, Predictions, input_pictures
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.micro_batch import scratch_trainer
 
 TINY = ("duration=2", "log_every=2", "eval_every=2", "save_every=null", "model.hidden=[8]", "tracker=local")
 ONE_RANK: Any = SimpleNamespace(all_gather=lambda value: [value])
 
 
-def evaluate(
-    pictures: EvaluationPictures, predicted: list[int], targets: list[int], logits: list[float]
-) -> None:
-    """Observe an evaluation with one sample in each batch; `logits` are those of the predicted classes."""
-    observe = pictures.observer()
-    assert observe is not None
+def evaluated(
+    predicted: list[int], targets: list[int], logits: list[float], names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the pictures of an evaluation with a sample in each batch; `logits` are those of the predicted classes."""
+    predictions = Predictions(names)
     for prediction, target, logit in zip(predicted, targets, logits, strict=True):
-        predictions = torch.zeros(1, 3)
-        predictions[0, prediction] = logit
+        output = torch.zeros(1, 3)
+        output[0, prediction] = logit
         inputs = torch.full((1, 1, 2, 2), float(target))
-        observe(Batch(inputs, torch.tensor([target])), Outcome({}, {}, predictions, 1))
-
-
-def drawn(pictures: EvaluationPictures, *, is_last: bool = True) -> dict[str, partial[None]]:
-    result: Any = pictures.pictures(ONE_RANK, lambda values: values, is_last=is_last)
-    return result
+        predictions.add(Batch(inputs, torch.tensor([target])), Outcome({}, {}, output, 1))
+    return predictions.pictures(ONE_RANK, lambda values: values)
 
 
 def test_every_prediction_is_counted_and_the_worst_mistakes_come_first() -> None:
-    pictures = EvaluationPictures("evaluation", None)
-    evaluate(pictures, [0, 1, 2, 0, 1], [0, 0, 2, 2, 0], [9.0, 1.0, 1.0, 5.0, 3.0])
-    result = drawn(pictures)
+    result = evaluated([0, 1, 2, 0, 1], [0, 0, 2, 2, 0], [9.0, 1.0, 1.0, 5.0, 3.0])
     assert result["confusion"].args[0].tolist() == [[1, 2, 0], [0, 0, 0], [1, 0, 1]]
     images, titles = result["mistakes"].args
     assert [title.split("\n")[0] for title in titles] == [
@@ -56,9 +54,7 @@ def test_every_prediction_is_counted_and_the_worst_mistakes_come_first() -> None
 @pytest.mark.figures
 def test_classes_have_their_names(tmp_path: Path) -> None:
     names = ("cat", "dog", "a very long name of a class")
-    pictures = EvaluationPictures("end", names)
-    evaluate(pictures, [1, 1], [2, 1], [9.0, 1.0])
-    result = drawn(pictures)
+    result = evaluated([1, 1], [2, 1], [9.0, 1.0], names)
     assert result["mistakes"].args[1] == ["a very long nam…\npredicted dog\n(>99% sure)"]
     assert result["confusion"].args[1] == names
     result["confusion"](tmp_path / "confusion.png")
@@ -73,29 +69,50 @@ def test_classes_have_their_names(tmp_path: Path) -> None:
 
 
 def test_the_number_of_drawn_mistakes_is_limited() -> None:
-    pictures = EvaluationPictures("end", None)
-    evaluate(pictures, [1] * 40, [0] * 40, [float(n) for n in range(40)])
-    assert drawn(pictures, is_last=False) == {}
-    assert len(drawn(pictures)["mistakes"].args[0]) == NUM_SAMPLES
+    result = evaluated([1] * 40, [0] * 40, [float(n) for n in range(40)])
+    assert len(result["mistakes"].args[0]) == NUM_SAMPLES
 
 
-def test_no_mistakes_no_images_and_no_pictures_configured() -> None:
-    pictures = EvaluationPictures("end", None)
-    evaluate(pictures, [1, 2], [1, 2], [1.0, 1.0])
-    assert drawn(pictures).keys() == {"confusion"}
-    assert input_pictures(Batch(torch.zeros(2, 5), torch.zeros(2))) == {}
-    disabled = EvaluationPictures(None, None)
-    assert disabled.observer() is None
-    assert drawn(disabled) == {}
+IMAGES, VECTORS, DICTS = torch.zeros(4, 1, 8, 8), torch.zeros(4, 5), {"ids": torch.zeros(4, 5)}
+CLASSES, LOGITS = torch.zeros(4, dtype=torch.long), torch.tensor([[0.0, 9.0, 0.0]] * 4)
+PIXELS, OF_PIXELS = torch.zeros(4, 8, 8, dtype=torch.long), torch.zeros(4, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "predictions", "names"),
+    [
+        (IMAGES, CLASSES, LOGITS, ["confusion", "inputs", "mistakes"]),
+        (VECTORS, CLASSES, LOGITS, ["confusion"]),
+        (IMAGES, PIXELS, OF_PIXELS, ["confusion", "inputs"]),
+        (IMAGES, LOGITS.long(), LOGITS, ["inputs"]),  # several labels
+        (IMAGES, LOGITS, LOGITS, ["inputs"]),  # numbers
+        (DICTS, DICTS, DICTS, []),
+    ],
+    ids=["classes", "vectors", "pixels", "labels", "numbers", "dicts"],
+)
+def test_what_does_not_fit_is_left_out(inputs: Any, targets: Any, predictions: Any, names: list[str]) -> None:
+    batch, of_all = Batch(inputs, targets), Predictions(None)
+    of_all.add(batch, Outcome({}, {}, predictions, 4))
+    drawn = of_all.pictures(ONE_RANK, lambda values: values) | input_pictures(batch)
+    assert sorted(drawn) == names
+    of_all.clear()
+    assert of_all.pictures(ONE_RANK, lambda values: values) == {}
 
 
 def test_no_host_sync_during_an_evaluation() -> None:
     with FakeTensorMode():
-        observe = EvaluationPictures("end", None).observer()
-        assert observe is not None
+        predictions = Predictions(None)
         for size in (64, 64, 7):
             batch = Batch(torch.empty(size, 1, 8, 8), torch.empty(size, dtype=torch.int64))
-            observe(batch, Outcome({}, {}, torch.empty(size, 10), size))
+            predictions.add(batch, Outcome({}, {}, torch.empty(size, 10), size))
+
+
+def test_a_run_without_pictures_observes_no_batch() -> None:
+    for when, listens in ((None, False), ("end", True)):
+        plan = prepare(check(compose(["duration=2", f"pictures={when or 'null'}"])))
+        with scratch_trainer(plan) as trainer:
+            plan.hooks.call("on_start", trainer)
+            assert plan.hooks.listens("on_evaluation_batch") == listens
 
 
 @pytest.mark.figures
@@ -113,6 +130,7 @@ def test_pictures_are_written_to_the_run_folder(when: str, updates: list[int], t
         assert [file.name for file in files] == [f"update_{n:08d}.png" for n in expected]
         with Image.open(files[-1]) as picture:
             assert len(set(picture.convert("L").tobytes())) > 5  # something is drawn
+    assert load_run(folder).pictures.keys() == {"confusion", "curves", "inputs", "mistakes", "schedule"}
 
 
 @pytest.mark.slow

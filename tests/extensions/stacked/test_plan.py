@@ -18,15 +18,17 @@ from tiny_runs import sweep, tiny_job
 
 from hydrant import cli
 from hydrant.errors import ConfigError
-from hydrant.extensions.pictures import warm_matplotlib  # noqa: F401
 from hydrant.extensions.stacked import runs as _  # noqa: F401
 from hydrant.extensions.stacked.plan import ONLY_ONE, Lanes, StackPlan, program_of
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import check_value
+from hydrant.safety.targets import preload
 from hydrant.sweeps.executors import base
 from hydrant.sweeps.executors.base import SweepJob, Unit
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
 
+for _path in base.paths_to_preload([]):
+    preload(_path)
 # What is imported here is not imported again by the processes of each sweep, which are forks of this one.
 STACKED = ("hydra/launcher=stacked", "hydra.launcher.num_jobs=1")
 LOCAL = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")

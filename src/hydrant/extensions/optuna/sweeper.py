@@ -289,7 +289,7 @@ class OptunaSweeper(GridSweeper):
         overrides = self._trials.search.space.overrides(trial.params)
         one = self._compose(overrides, trial.number, shortened(slug, 120))
         planned = self.sweep.add(one, trial.number)
-        return replace(planned, job=replace(planned.job, trial=self._trials.for_job(trial)))
+        return replace(planned, job=self._trials.job_of(trial, planned.job))
 
 
 def _run(executor: Executor, unit: Unit, signals: SignalForwarding) -> Ended | None:

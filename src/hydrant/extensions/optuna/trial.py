@@ -10,26 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import log_errors
-from hydrant.training.early_stopping import Pruning
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-    from hydrant.training.distributed.world import World
+    from hydrant.training.trainer import Trainer
 
 JOURNAL = "study.journal"
 """The file of a study in the folder of its sweep. Several processes and machines write it."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The study and the trial to which a job belongs, in plain types that are sent between processes."""
-
-    number: int
-    study: str
-    folder: str  # the folder of the sweep
-    objectives: list[dict[str, str]]  # metric and mode of each
-    pruner: Mapping[str, Any] | None  # `_target_` and its arguments; None with several objectives
 
 
 def open_storage(folder: Path) -> BaseStorage:
@@ -64,36 +52,41 @@ def make_part(node: Any, **more: Any) -> Any:
         return getattr(importlib.import_module(module), name)(**{**arguments, **more})
 
 
-class StudyPruning(Pruning):
+@dataclass
+class Pruner:
     """Rank 0 reports each evaluation to the study; its pruner compares trials after the same number of evaluations."""
 
-    def __init__(self, trial: Trial, world: World) -> None:
-        self._trial, self._world = trial, world
+    number: int  # of the trial
+    study: str
+    folder: str  # of the sweep
+    metric: str
+    pruner: Mapping[str, Any]  # `_target_` and its arguments
+
+    def __post_init__(self) -> None:
         self._study: Any = None  # and its storage, when the first evaluation is reported
 
-    def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
-        value = row.get(self._trial.objectives[0]["metric"])
-        return self._world.broadcast_from_rank_zero(lambda: self._report(value, num_evaluations))
+    def after_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        plan, state = trainer.plan, trainer.state
+        if state.num_updates:  # not of the untrained model
+            num_evaluations = plan.intervals.eval_every.count(state.num_updates - 1) + 1
+            ends = plan.world.broadcast_from_rank_zero(
+                lambda: self._report(row.get(self.metric), num_evaluations)
+            )
+            state.is_pruned = ends and state.num_updates < plan.clock.total_updates
 
     def _report(self, value: float | None, num_evaluations: int) -> bool:
         """Report the value of an evaluation, if there is one, and return whether the pruner ends the trial."""
         if value is None:
             return False
-        trial = self._trial
         with log_errors("the study cannot be updated; training continues"):
             from optuna import load_study
 
             if self._study is None:
-                pruner, storage = make_part(trial.pruner), open_storage(Path(trial.folder))
-                self._study = load_study(study_name=trial.study, storage=storage, pruner=pruner), storage
+                pruner, storage = make_part(self.pruner), open_storage(Path(self.folder))
+                self._study = load_study(study_name=self.study, storage=storage, pruner=pruner), storage
             study, storage = self._study
-            study_id = storage.get_study_id_from_name(trial.study)
-            trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
+            study_id = storage.get_study_id_from_name(self.study)
+            trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, self.number)
             storage.set_trial_intermediate_value(trial_id, num_evaluations, value)
             return bool(study.pruner.prune(study, storage.get_trial(trial_id)))
         return False
-
-
-def pruning_of(trial: Trial | None, world: World) -> Pruning:
-    """Return the pruning of a job; a job without a trial or a pruner is never pruned."""
-    return Pruning() if trial is None or trial.pruner is None else StudyPruning(trial, world)

@@ -7,7 +7,7 @@ trials, so that the same command continues.
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ from hydrant.config.error_messages import as_config_error
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.instantiate import check_arguments
 from hydrant.errors import ConfigError, first_line
-from hydrant.extensions.optuna.trial import Trial, drop_torn_line, make_part, open_storage
+from hydrant.extensions.optuna.trial import Pruner, drop_torn_line, make_part, open_storage
 from hydrant.files.redaction import redacted
-from hydrant.records.files import Objective
+from hydrant.records.files import Objective, Trial
 from hydrant.runs.folder import choices_in
+from hydrant.runs.job import Job
 from hydrant.safety.targets import locate, target_nodes
 from hydrant.seeding import hash_of
 
@@ -265,16 +266,14 @@ class Trials:
         self.tell(trial.number, known.values, is_pruned=known.state == TrialState.PRUNED)
         return known.number
 
-    def for_job(self, trial: PendingTrial) -> Trial:
-        """Return what the job of a trial needs to report to the study."""
-        objectives = to_builtins(self.search.objectives)
-        return Trial(
-            number=trial.number,
-            study=self._study.study_name,
-            folder=str(self.folder.resolve()),
-            objectives=objectives,
-            pruner=dict(self.search.pruner) if len(objectives) == 1 else None,
-        )
+    def job_of(self, trial: PendingTrial, job: Job) -> Job:
+        """Return the job of a trial, with what reports to the study; Optuna prunes by one objective only."""
+        first, *more = self.search.objectives
+        folder, study = str(self.folder.resolve()), self._study.study_name
+        pruner = Pruner(trial.number, study, folder, first.metric, dict(self.search.pruner))
+        path = f"{Pruner.__module__}.{Pruner.__name__}"
+        listener = None if more else (path, to_builtins(pruner))
+        return replace(job, trial=Trial(trial.number, [first, *more]), listener=listener)
 
     def tell(self, number: int, values: Sequence[float] | None, *, is_pruned: bool = False) -> None:
         """Record how a trial ended: finished with `values`, pruned, or failed."""

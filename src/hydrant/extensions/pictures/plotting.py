@@ -1,40 +1,30 @@
-"""Figures of a run: images, curves, bars, a confusion matrix, and a line of text; pictures of inputs and of mistakes.
+"""Figures, by matplotlib: images, curves, means with intervals, a confusion matrix.
 
-The pictures of an evaluation cost nothing if they are not configured.
+In the fork server, one is drawn at once: matplotlib finds its fonts and Pillow its formats once, not in every job.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
+import contextlib
+import os
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from hydrant.batch import Batch, Outcome
-from hydrant.terminal.text import percent
-from hydrant.training.distributed.world import World
+from hydrant.sweeps.fork_server import is_fork_server
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-Draw = Callable[[Path], None]
-"""Writes a PNG."""
+    from torch import Tensor
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""
 
 _MAX_LABELS = 8  # of a legend that names every curve
 _MAX_LETTERS = 60  # of a label of a legend
-_BARS = " ▁▂▃▄▅▆▇█"
 
 
 def _new_figure(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
@@ -50,14 +40,6 @@ def _new_figure(width: float, height: float, layout: Literal["constrained"] | No
 def _save(figure: Figure, path: Path | BinaryIO) -> None:
     # The default level makes files a sixth smaller, but takes a quarter of the time of a picture.
     figure.savefig(path, dpi=110, format="png", pil_kwargs={"compress_level": 1})
-
-
-def draw_pixels(picture: Tensor, path: Path) -> None:
-    """Write a picture, (3 or 1, H, W) in 0..1, as PNG."""
-    from PIL import Image
-
-    pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(2).numpy()
-    Image.fromarray(pixels).save(path)
 
 
 def draw_images(images: Tensor, titles: Sequence[str], path: Path) -> None:
@@ -197,225 +179,33 @@ def _colors_and_labels(labels: Sequence[str], most: int) -> tuple[Sequence[Any],
     return colors, {labels[place]: texts[labels[place]] for place in places}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Values of one setting, and the interval of their mean; None: not bounded."""
+def draw_intervals(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Write a PNG of the mean of each row with its interval, the first on top, and its values as dots.
 
-    label: str
-    values: Sequence[float]
-    low: float | None
-    high: float | None
-
-
-def draw_intervals(rows: Sequence[Measured], title: str, path: Path) -> None:
-    """Write a PNG of the mean of each row with its interval, the first on top, and its values as dots."""
+    Args:
+        rows: each has `name`, `results`, `mean`, and `low` and `high`, which are None if they are not bounded.
+        title: of the axis.
+        path: of the PNG.
+    """
     figure = _new_figure(8, 1.2 + 0.45 * len(rows), layout="constrained")
     axes = figure.subplots()
-    for n, row in enumerate(rows):
-        axes.scatter(row.values, [n] * len(row.values), color="tab:gray", alpha=0.5, s=14)
-        mean = sum(row.values) / len(row.values)
-        if row.low is not None and row.high is not None:
-            axes.hlines(n, row.low, row.high, color="tab:blue", linewidth=2)
-        axes.plot([mean], [n], "o", color="tab:blue")
-    values = [value for row in rows for value in row.values]
-    space = (
-        0.5 * (max(values) - min(values)) or 0.1 * abs(values[0]) or 1.0
-    )  # a wide interval hides no difference
-    axes.set(xlabel=title, xlim=(min(values) - space, max(values) + space), ylim=(-0.6, len(rows) - 0.4))
-    axes.set_yticks(range(len(rows)), [textwrap.shorten(row.label, 40) for row in rows])
+    values = [[value for value in row["results"] if value is not None] for row in rows]
+    for n, (row, of_row) in enumerate(zip(rows, values, strict=True)):
+        axes.scatter(of_row, [n] * len(of_row), color="tab:gray", alpha=0.5, s=14)
+        if row["low"] is not None and row["high"] is not None:
+            axes.hlines(n, row["low"], row["high"], color="tab:blue", linewidth=2)
+        axes.plot([sum(of_row) / len(of_row)], [n], "o", color="tab:blue")
+    low, high = min(map(min, values)), max(map(max, values))
+    space = 0.5 * (high - low) or 0.1 * abs(low) or 1.0  # a wide interval hides no difference
+    axes.set(xlabel=title, xlim=(low - space, high + space), ylim=(-0.6, len(rows) - 0.4))
+    axes.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], 40) for row in rows])
     axes.invert_yaxis()
     axes.grid(alpha=0.3)
     _save(figure, path)
 
 
-def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Return a curve as one line of text.
-
-    >>> sparkline([0, 1, 2, 4], width=4)
-    ' ▂▄█'
-    """
-    top = max(values)
-    columns = min(width, len(values))
-    edges = [round(i * len(values) / columns) for i in range(columns + 1)]
-    peaks = [max(values[a:b]) for a, b in itertools.pairwise(edges)]
-    levels = len(_BARS) - 1
-    return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in peaks)
-
-
-Observe = Callable[[Batch, Outcome], None]
-"""Receives every batch of an evaluation."""
-
-When = Literal["end", "evaluation"]
-
-NUM_SAMPLES = 24
-_MAX_CLASSES = 2000  # whose confusion matrix takes 32 MB
-_NAME_WIDTH = 16  # characters of a class name above an image
-
-
-class _Mistakes(NamedTuple):
-    """Wrongly classified samples, the worst first."""
-
-    losses: Tensor  # (N,); -inf for a correct prediction
-    probabilities: Tensor  # (N,), of the predicted class
-    targets: Tensor  # (N,)
-    predicted: Tensor  # (N,)
-    inputs: Tensor  # (N, C, H, W); if the inputs are no images, not used
-
-    def worst(self) -> _Mistakes:
-        order = self.losses.topk(min(NUM_SAMPLES, len(self.losses))).indices
-        return _Mistakes(*(values.index_select(0, order) for values in self))
-
-    def join(self, more: _Mistakes) -> _Mistakes:
-        return _Mistakes(*(torch.cat(pair) for pair in zip(self, more, strict=True)))
-
-
-class _Predictions:
-    """The confusion matrix and the worst mistakes of one evaluation, kept on the device without a host sync.
-
-    Targets that are no class, such as -100, do not count. If a sample has several targets, such as pixels, there is
-    only the confusion matrix.
-    """
-
-    def __init__(self, class_names: Sequence[str] | None) -> None:
-        self._class_names = class_names
-        self._num_classes = 0
-        self._counts: Tensor | None = None  # of pairs of classes; the last: no class
-        self._mistakes: _Mistakes | None = None
-
-    def __call__(self, batch: Batch, outcome: Outcome) -> None:
-        """Add the predictions of a batch, if they are logits of classes."""
-        num_classes = _num_classes(batch.targets, outcome.predictions)
-        if num_classes is None or num_classes > _MAX_CLASSES:
-            return
-        logits, targets = cast("Tensor", outcome.predictions).float(), batch.targets.long()
-        if self._counts is None:
-            self._num_classes = num_classes
-            self._counts = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=logits.device)
-        probabilities, predicted = logits.softmax(dim=1).max(dim=1)
-        is_class = (targets >= 0) & (targets < self._num_classes)
-        pairs = (targets * self._num_classes + predicted).where(is_class, self._num_classes**2).flatten()
-        self._counts.scatter_add_(0, pairs, torch.ones_like(pairs))
-        if targets.ndim > 1:
-            return
-        classes = targets.clamp(0, self._num_classes - 1)
-        losses = F.cross_entropy(logits, classes, reduction="none").nan_to_num(math.inf)
-        losses = losses.masked_fill((predicted == targets) | ~is_class, -math.inf)
-        shown = batch.inputs if _are_images(batch.inputs) else targets
-        mistakes = _Mistakes(losses, probabilities, targets, predicted, shown)
-        self._mistakes = (mistakes if self._mistakes is None else self._mistakes.join(mistakes)).worst()
-
-    def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:
-        """Return the pictures of the predictions of all ranks, which call this together."""
-        if self._counts is None:
-            return {}
-        confusion = all_reduce(self._counts)[:-1].cpu().view(self._num_classes, self._num_classes)
-        mistakes = None if self._mistakes is None else _Mistakes(*(values.cpu() for values in self._mistakes))
-        per_rank = [part for part in world.all_gather(mistakes) if part is not None]
-        pictures: dict[str, Draw] = {"confusion": partial(draw_confusion, confusion, self._class_names)}
-        if per_rank:
-            worst = _Mistakes(*map(torch.cat, zip(*per_rank, strict=True))).worst()
-            worst = _Mistakes(*(values[worst.losses > -math.inf] for values in worst))
-            if _are_images(worst.inputs) and len(worst.losses):
-                titles = _mistake_titles(worst, self._class_names)
-                pictures["mistakes"] = partial(draw_images, worst.inputs, titles)
-        return pictures
-
-
-def _mistake_titles(mistakes: _Mistakes, class_names: Sequence[str] | None) -> list[str]:
-    columns = (mistakes.targets, mistakes.predicted, mistakes.probabilities)
-    rows = [
-        (_class_name(class_names, target), _class_name(class_names, predicted), probability)
-        for target, predicted, probability in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    is_short = max(len(name) for row in rows for name in row[:2]) <= 3
-    between = ", " if is_short else "\n"
-    return [f"{target}{between}predicted {predicted}\n({percent(p)} sure)" for target, predicted, p in rows]
-
-
-def _class_name(class_names: Sequence[str] | None, number: int) -> str:
-    """Return the name of a class, cut to the width of an image; its number if it has none."""
-    names = class_names or ()
-    name = names[number] if 0 <= number < len(names) else str(number)
-    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
-
-
-class EvaluationPictures:
-    """Collects the predictions of evaluations and draws the configured pictures.
-
-    What does not fit, such as predictions that are no classes, is left out.
-
-    Args:
-        when: draw after every `evaluation`, after the last one (`end`), or never (None).
-        class_names: None: the classes are numbers.
-    """
-
-    def __init__(self, when: When | None, class_names: Sequence[str] | None) -> None:
-        self._when, self._class_names = when, class_names
-        self._predictions: _Predictions | None = None
-
-    @property
-    def is_on(self) -> bool:
-        return self._when is not None
-
-    def observer(self) -> Observe | None:
-        """Start an evaluation; return the function to call with each of its batches, or None if nothing is drawn."""
-        self._predictions = _Predictions(self._class_names) if self.is_on else None
-        return self._predictions
-
-    def pictures(
-        self, world: World, all_reduce: Callable[[Tensor], Tensor], *, is_last: bool
-    ) -> dict[str, Draw]:
-        """Return the pictures of the latest evaluation; all ranks call this together.
-
-        Args:
-            world: the ranks, whose mistakes are gathered.
-            all_reduce: sums a tensor over the ranks.
-            is_last: the run ends after this evaluation.
-        """
-        if self._predictions is None or (self._when == "end" and not is_last):
-            return {}
-        return self._predictions.pictures(world, all_reduce)
-
-
-def _num_classes(targets: Any, predictions: Any) -> int | None:
-    """Return C if the targets are class indices, (B, ...), and the predictions their logits, (B, C, ...)."""
-    if not (isinstance(targets, Tensor) and isinstance(predictions, Tensor)):
-        return None
-    is_index = not (targets.is_floating_point() or targets.is_complex() or targets.dtype is torch.bool)
-    shape = predictions.shape
-    fits = predictions.ndim > 1 and shape[1] > 1 and targets.shape == (shape[0], *shape[2:])
-    return shape[1] if is_index and fits else None
-
-
-def input_pictures(batch: Batch, class_names: Sequence[str] | None = None) -> dict[str, Draw]:
-    """Return a picture of the first samples of a batch as the model receives them; {} if they are not images."""
-    if not _are_images(batch.inputs):
-        return {}
-    images, targets = batch.inputs[:NUM_SAMPLES].cpu(), batch.targets
-    has_titles = isinstance(targets, Tensor) and 1 <= targets.ndim <= 2
-    titles = (
-        [_target_title(target, class_names) for target in targets[:NUM_SAMPLES].cpu()]
-        if has_titles
-        else [""] * len(images)
-    )
-    return {"inputs": partial(draw_images, images, titles)}
-
-
-def _target_title(target: Tensor, class_names: Sequence[str] | None) -> str:
-    """Return the class or number, the two classes with the largest weights of a mixed target, or the labels."""
-    if target.ndim == 0:
-        number = target.item()
-        return f"{number:.4g}" if isinstance(number, float) else _class_name(class_names, number)
-    if not target.is_floating_point() or not math.isclose(float(target.sum()), 1, rel_tol=1e-3):
-        labels = target.nonzero().flatten().tolist()
-        names = [_class_name(class_names, label) for label in labels[:4]]
-        return ", ".join(names) + (" ..." if len(labels) > 4 else "")
-    weights, classes = target.topk(min(2, len(target)))
-    pairs = zip(weights.tolist(), classes.tolist(), strict=True)
-    return ", ".join(
-        f"{_class_name(class_names, number)}: {percent(weight)}" for weight, number in pairs if weight > 0
-    )
-
-
-def _are_images(inputs: Any) -> bool:
-    return isinstance(inputs, Tensor) and inputs.ndim == 4 and inputs.shape[1] in (1, 3)
+if is_fork_server():
+    with contextlib.suppress(
+        Exception
+    ):  # such as wrong settings of matplotlib: the job that draws reports it
+        draw_curves({"": {"": ((0, 1), (0.0, 1.0))}}, Path(os.devnull))

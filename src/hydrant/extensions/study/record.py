@@ -21,6 +21,7 @@ from hydrant.extensions.study.rounds import FreshSeeds, Trials, Tuned, Tuning
 from hydrant.extensions.study.sequential import estimate, spread
 from hydrant.extensions.study.verdict import Standing
 from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.installation import tell
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import align_columns, digits_of, interval, number, shell_line
@@ -295,7 +296,7 @@ def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
     """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:
-        draw_means(content, folder / PICTURE)
+        tell("on_study_end", content, folder / PICTURE)
     write_json(folder / RESULT, content)
     replace_file(folder / REPORT, report_text(content))
 
@@ -321,19 +322,6 @@ def by_rank(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return sorted(
         content["contenders"], key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["name"])
     )
-
-
-def draw_means(content: Mapping[str, Any], path: Path) -> None:
-    """Draw the mean of each contender with its interval, and the results with its seeds, the best one on top."""
-    from hydrant.extensions.pictures.plotting import Measured, draw_intervals  # imports torch
-
-    rows = [
-        Measured(row["name"], [x for x in row["results"] if x is not None], row["low"], row["high"])
-        for row in by_rank(content)
-        if row["mean"] is not None
-    ]
-    if rows:
-        draw_intervals(rows, content["protocol"]["metric"], path)
 
 
 def results_table(content: Mapping[str, Any]) -> list[list[str]]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from hydrant.errors import FolderInUse
 from hydrant.extensions.stacked.plan import numbers_text
+from hydrant.installation import entry_points
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import is_held, wait_until_free
@@ -179,7 +180,7 @@ def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         "hydrant.cli",
         __name__,  # of `execute_jobs`
         "hydrant.extensions.stacked.runs",  # and `hydrant.runs.execute`
-        "hydrant.extensions.pictures.warm_matplotlib",
+        *(point.value.replace(":", ".") for point in entry_points("hydrant.listeners").values()),
         *preload_paths(configs),
     ]
 

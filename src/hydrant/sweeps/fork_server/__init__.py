@@ -1,7 +1,7 @@
 """Call functions in processes that are forked from a server, which has done all slow imports.
 
-`call` starts the server and calls functions. `preload` makes the imports in the server, `warm_matplotlib` is among
-them. Imported in any other process, they do nothing.
+`call` starts the server and calls functions. `preload` makes the imports in the server; imported in any other process,
+it does nothing.
 """
 
 import sys

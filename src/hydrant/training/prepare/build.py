@@ -19,7 +19,6 @@ from hydrant.data import Data, StreamSpec
 from hydrant.data.augment import Mixing
 from hydrant.data.base import changed_statistics
 from hydrant.errors import ConfigError, log
-from hydrant.extensions.pictures.plotting import EvaluationPictures
 from hydrant.files.user_files import split_digests
 from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
@@ -31,7 +30,6 @@ from hydrant.training.compile.base import Compilation
 from hydrant.training.costs import NoProfiler, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
-from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.precision import Precision
@@ -219,7 +217,6 @@ def build(
     logger: RunLogger,
     save: Callable[[Trainer, bool], None],
     stop_signal: Callable[[], int | None],
-    pruning: Pruning,
     watchdog: Watchdog,
 ) -> Trainer:
     """Build a run on its device. The arguments are described in `Trainer`."""
@@ -240,10 +237,9 @@ def build(
     optimizers = build_optimizers.make_optimizers(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )
-    pictures = EvaluationPictures(config["pictures"], plan.data.class_names)
     return Trainer(
-        plan, state, task, trained, optimizers, plan.train.stream(plan.spec), pictures, plan.early_stopping, logger,
-        save, stop_signal, pruning, watchdog,
+        plan, state, task, trained, optimizers, plan.train.stream(plan.spec), plan.early_stopping, logger, save,
+        stop_signal, watchdog,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from hydrant.clock import Clock
 from hydrant.config.error_messages import as_config_error, prefix_error_keys
 from hydrant.config.instantiate import check_arguments, instantiate_node
 from hydrant.errors import ConfigError, check_known, suggestion
+from hydrant.installation import listeners
 from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
@@ -220,7 +221,7 @@ def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
 
 
 def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
-    """Build the hooks of the config.
+    """Build the hooks of the config, and the listeners of the run.
 
     Raises:
         ConfigError: a hook cannot be built, or has no method that is called.
@@ -230,7 +231,7 @@ def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
         with _hook_errors(name, node):
             hooks[name] = instantiate_node(node)
             _check_methods(f"hooks.{name}", hooks[name])
-    return Hooks(hooks)
+    return Hooks(hooks, listeners())
 
 
 def check_hooks(plan: Plan) -> None:

@@ -14,7 +14,6 @@ from hydrant.extensions.streams import IterableSource
 from hydrant.training.costs import NoProfiler, synchronize
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
-from hydrant.training.early_stopping import Pruning
 from hydrant.training.hooks import Hooks
 from hydrant.training.loop import make_update, train_update
 from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
@@ -45,7 +44,6 @@ def build_scratch(plan: Plan, state: TrainState | None = None) -> Trainer:
         logger=RunLogger(),
         save=lambda trainer, is_best: None,
         stop_signal=lambda: None,
-        pruning=Pruning(),
         watchdog=Watchdog(),
     )
 

@@ -1,0 +1,132 @@
+"""Curves and results as pictures: of a run, of its schedules, of a sweep and of a study."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from hydrant.config.schema import REPETITIONS
+from hydrant.extensions.pictures.plotting import Curve, draw_curves, draw_intervals
+from hydrant.runs.folder import SWEEP_PICTURE, RunFolder
+from hydrant.runs.record import read_metrics
+from hydrant.sweeps.results_table import differing_choices
+
+if TYPE_CHECKING:
+    from hydrant.training.trainer import Plan
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def draw_run(rows: Rows, metric: str | None, path: Path) -> None:
+    """Draw the losses, a metric, the learning rates and the norms of the gradients, as far as the rows have them."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    titles = {
+        "loss": [key for key in ("train/loss", "val/loss") if key in keys],
+        metric or "": [metric] if metric in keys and metric != "val/loss" else [],
+        "learning rate": [key for key in keys if re.match(r"optim/(\w+/)?lr(/|$)", key)],
+        "norm of the gradients": [key for key in keys if re.match(r"optim/(\w+/)?grad_norm(/|$)", key)],
+    }
+    panels = {
+        title: {key if len(of_title) > 1 else "": curve(rows, key) for key in of_title}
+        for title, of_title in titles.items()
+        if of_title
+    }
+    if panels:
+        draw_curves(panels, path, columns=2)
+
+
+def curve(rows: Rows, key: str) -> Curve:
+    """Return the updates and the values of a metric; a value that was not finite is NaN."""
+    points = [(row["num_updates"], row[key]) for row in rows if key in row]
+    return [x for x, _ in points], [math.nan if y is None else y for _, y in points]
+
+
+def draw_schedules(plan: Plan, path: Path) -> None:
+    """Draw every scheduled field over the run."""
+    total = plan.clock.total_updates
+    updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
+    curves = plan.schedule_curves(updates).items()
+    path.write_bytes(_picture(updates, tuple((field, tuple(groups.items())) for field, groups in curves)))
+
+
+@lru_cache(maxsize=16)
+def _picture(updates: range, curves: Sequence[tuple[str, Sequence[tuple[str, Sequence[float]]]]]) -> bytes:
+    """Return a PNG with a panel for each field. The last ones are kept, because runs of a process often share one."""
+    file = BytesIO()
+    draw_curves({field: {label: (updates, v) for label, v in groups} for field, groups in curves}, file)
+    return file.getvalue()
+
+
+MAX_SETTINGS = 30
+"""A picture of more shows nothing."""
+
+
+def draw_sweep(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
+    """Draw the deciding metric of the runs into `sweep.png`: the mean of each setting, or of the 30 best ones.
+
+    The runs of a setting differ in the seed or the fold alone.
+    """
+    labels = zip(runs, differing_choices([run.choices for run in runs], REPETITIONS), strict=True)
+    results = [(best, run, label) for run, label in labels if (best := run.summary.get("best"))]
+    if not results:
+        return
+    metric = results[0][0]["metric"]
+    by_setting: dict[str, list[tuple[float, RunFolder]]] = {}
+    for best, run, label in results:
+        by_setting.setdefault(label, []).append((best["value"], run))
+    ordered = sorted(
+        by_setting, key=lambda label: fmean(v for v, _ in by_setting[label]), reverse=mode == "max"
+    )
+    curves = dict[str, Curve]()
+    for label in ordered[:MAX_SETTINGS]:
+        of_runs = [curve(read_metrics(run.path), metric) for _, run in by_setting[label]]
+        number = f"mean of {len(of_runs)} runs" if len(of_runs) > 1 else ""
+        curves[f"{label} ({number})" if label and number else label or number or "1 run"] = _mean(of_runs)
+    left_out = f", the best {MAX_SETTINGS} of {len(ordered)} settings" if len(ordered) > MAX_SETTINGS else ""
+    shown = _shown_range(curves, mode)
+    draw_curves({metric + left_out: curves}, folder / SWEEP_PICTURE, shown=shown, names_all=True)
+
+
+def _mean(curves: Sequence[Curve]) -> Curve:
+    """Return the mean of curves, at the updates at which all of them have a value."""
+    values = [dict(zip(*of_run, strict=True)) for of_run in curves]
+    updates = [x for x in values[0] if all(x in of_run for of_run in values)]
+    return updates, [fmean(of_run[x] for of_run in values) for x in updates]
+
+
+def _shown_range(curves: Mapping[str, Curve], mode: str) -> tuple[float, float] | None:
+    """Return the range of values to show; None if there are no two values.
+
+    It is the range after the first quarter of each curve, because the untrained model would hide how the results
+    differ, widened to the best value, which may be earlier.
+    """
+    points = [
+        (y, x > updates[-1] / 4)
+        for updates, values in curves.values()
+        for x, y in zip(updates, values, strict=True)
+        if math.isfinite(y)
+    ]
+    shown = [y for y, is_late in points if is_late]
+    if not shown:
+        return None
+    shown.append((min if mode == "min" else max)(y for y, _ in points))
+    space = 0.05 * (max(shown) - min(shown))
+    return (min(shown) - space, max(shown) + space) if space else None
+
+
+def draw_study(content: Mapping[str, Any], path: Path) -> None:
+    """Draw the mean of each contender with its interval, and the results with its seeds, the best one on top.
+
+    `content` is that of study.json.
+    """
+    sign = -1 if content["protocol"]["mode"] == "max" else 1
+    tested = [row for row in content["contenders"] if row["mean"] is not None]
+    if tested:
+        rows = sorted(tested, key=lambda row: (sign * row["mean"], row["name"]))
+        draw_intervals(rows, content["protocol"]["metric"], path)

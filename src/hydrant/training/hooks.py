@@ -37,7 +37,7 @@ Draw = Callable[[Path], None]
 class Hooks:
     """The hooks of a run by name, in the order of the config; then its listeners, whose errors are logged only.
 
-    Listeners have no state in checkpoints (docs/reference/events.md).
+    Listeners have no state in checkpoints (docs/reference/extensions.md).
     """
 
     def __init__(self, hooks: Mapping[str, Any], listeners: Mapping[str, Any] = {}) -> None:

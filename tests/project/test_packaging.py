@@ -72,7 +72,7 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     assert {
         f"hydrant/extensions/compare/page/{name}" for name in ("page.html", "page.css", "main.js")
     } <= wheel
-    template = (ROOT / "src" / "hydrant" / "commands" / "init" / "template").rglob("*.template")
+    template = (ROOT / "src" / "hydrant" / "extensions" / "init" / "template").rglob("*.template")
     assert {path.relative_to(ROOT / "src").as_posix() for path in template} <= wheel
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert {f"hydrant/{name}" for name in pages} <= wheel

@@ -88,7 +88,7 @@ def test_the_supported_pythons_are_the_tested_and_the_documented_ones() -> None:
     minors = [int(version.removeprefix("3.")) for version in tested]
     assert minors == list(range(minors[0], minors[-1] + 1))
     assert required == f">=3.{minors[0]},<3.{minors[-1] + 1}"
-    template = ROOT / "src" / "hydrant" / "commands" / "init" / "template" / "pyproject.toml.template"
+    template = ROOT / "src" / "hydrant" / "extensions" / "init" / "template" / "pyproject.toml.template"
     assert f'requires-python = "{required}"' in template.read_text()
     in_words = f"Python {', '.join(tested[:-1])} or {tested[-1]}"
     for page in ("README.md", "docs/start/install.md"):

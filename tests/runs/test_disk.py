@@ -17,7 +17,6 @@ from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, run_command
 
-from hydrant.commands.init import write_project
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
 from hydrant.runs.folder import RunFolder
@@ -102,7 +101,6 @@ def append(path: Path, row: dict[str, Any]) -> None:
     [
         lambda path: replace_file(path, "x" * 100),
         lambda path: append(path, {"num_updates": 1, "a": "x" * 100}),
-        lambda path: write_project(path.parent, "mine"),
     ],
 )
 def test_an_error_of_a_full_disk_names_the_file(write: Callable[[Path], None], tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ SAVED_RUN, ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
 
 # fmt: off
 _COMMANDS = (
-    Command("init", "write a project of your own that trains at once", section="Start", runs_own_code=False),
     Command("train", "train a model, or a sweep of them with --multirun", section="Start", groups=".*", writes=True,
             answers=("hydrant.records.answers:Train", "hydrant.records.answers:Sweep")),
     Command("preview", "show the schedules, groups and size of a config without training", section="Start",

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hydrant.commands.registry import Command
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, first_few, naming
@@ -15,6 +16,11 @@ from hydrant.installation import NAME, requirement, version
 from hydrant.records.answers import Answer
 from hydrant.safety.trust import trust, trusted_projects
 from hydrant.terminal.console import notice, tell
+
+COMMAND = Command(
+    "init", "write a project of your own that trains at once", main=f"{__name__}:main", section="Start",
+    runs_own_code=False,
+)  # fmt: skip
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"

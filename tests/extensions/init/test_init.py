@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from documentation import forget_modules
+from full_disk import file_size_limit
 from repository import ROOT
 
 import hydrant
 from hydrant import cli, installation
-from hydrant.commands.init import package_name
 from hydrant.commands.registry import commands
 from hydrant.errors import ConfigError
+from hydrant.extensions.init import package_name, write_project
 from hydrant.safety import trust
 
 SHORT = ("duration=2", "eval_every=2")
@@ -102,7 +103,7 @@ def test_nothing_is_overwritten(project: Path, workdir: Path, capsys: pytest.Cap
 
 
 def test_the_page_for_agents_names_commands_that_exist() -> None:
-    template = ROOT / "src/hydrant/commands/init/template/AGENTS.md.template"
+    template = ROOT / "src/hydrant/extensions/init/template/AGENTS.md.template"
     for page in (template, ROOT / "AGENTS.md"):
         text = page.read_text()
         named = re.findall(r"^hydrant (\w+)|`hydrant (\w+)", text, re.MULTILINE)
@@ -164,3 +165,8 @@ def test_the_project_passes_its_tests_and_its_commands_run(project: Path) -> Non
     for command in commands:
         words = shlex.split(command, comments=True)[1:]
         assert cli.main([*words, *(SHORT if words[0] == "train" else ())]) == 0, command
+
+
+def test_an_error_of_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    with file_size_limit(50), pytest.raises(ConfigError, match=f"{tmp_path}/.*File too large"):
+        write_project(tmp_path, "mine")

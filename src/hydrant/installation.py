@@ -40,7 +40,7 @@ def listeners() -> dict[str, Any]:
     return {name: one() if isinstance(one, type) else one for name, one in loaded.items()}
 
 
-def tell(event: str, *arguments: Any) -> None:
+def tell_listeners(event: str, *arguments: Any) -> None:
     """Call the method `event` of the listeners that have it. What one raises is logged."""
     for name, listener in listeners().items():
         if method := getattr(listener, event, None):

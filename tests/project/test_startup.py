@@ -190,7 +190,7 @@ def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     importtime = run([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
     modules = imported(importtime)
     assert "hydrant.training.metrics" in importtime
-    assert "hydrant.extensions.profiling.trace" not in importtime
+    assert "hydrant.extensions.profiling" not in importtime
     assert "torch" in modules
     assert modules & (SLOW - {"torch", "matplotlib"}) == set()
     assert "rich" not in modules  # stdout is no terminal

@@ -13,7 +13,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse
 from hydrant.extensions.stacked.plan import Lanes, StackPlan, program_of
-from hydrant.installation import tell
+from hydrant.installation import tell_listeners
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult, report_part, write_records
@@ -247,7 +247,7 @@ class Sweep:
         """Write the last files of a sweep, and print its table and what follows from it."""
         self.files.write_table(runs)
         self.files.write_plan()
-        tell("on_sweep_end", self.folder, runs, self._mode)
+        tell_listeners("on_sweep_end", self.folder, runs, self._mode)
         progress, name = sweep_progress(self.folder), relative(self.folder)
         if self.rules.has_best and not wants_json():
             rest = f" (hydrant status {shlex.quote(name)} --all lists them)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 
-from hydrant.extensions.profiling.trace import phase_table
+from hydrant.extensions.profiling import phase_table
 
 
 def event(

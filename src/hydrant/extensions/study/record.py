@@ -21,7 +21,7 @@ from hydrant.extensions.study.rounds import FreshSeeds, Trials, Tuned, Tuning
 from hydrant.extensions.study.sequential import estimate, spread
 from hydrant.extensions.study.verdict import Standing
 from hydrant.files.atomic_write import replace_file, write_json
-from hydrant.installation import tell
+from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import align_columns, digits_of, interval, number, shell_line
@@ -296,7 +296,7 @@ def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
     """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:
-        tell("on_study_end", content, folder / PICTURE)
+        tell_listeners("on_study_end", content, folder / PICTURE)
     write_json(folder / RESULT, content)
     replace_file(folder / REPORT, report_text(content))
 

@@ -6,19 +6,21 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import yaml
 
-from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.groups import Group
-from hydrant.extensions.compare.run import Run, Series
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
-Compare = Callable[..., Comparison]
+if TYPE_CHECKING:
+    from hydrant.extensions.compare.comparison import Comparison
+    from hydrant.extensions.compare.groups import Group
+    from hydrant.extensions.compare.run import Run
+
+Compare = Callable[..., "Comparison"]
 """The fixture `comparing`."""
 
 CONFIG: dict[str, Any] = {
@@ -212,6 +214,8 @@ def planned(optimizer: str, seed: int) -> PlannedJob:
 
 def runs_of(results: npt.NDArray[np.float64], factors: Sequence[str]) -> list[Run]:
     """Return the runs of one sweep: results (values of each factor, ..., seeds)."""
+    from hydrant.extensions.compare.run import Run, Series
+
     runs: list[Run] = []
     for place in np.ndindex(*results.shape):
         config = {key: f"{key}{n}" for key, n in zip(factors, place, strict=False)} | {"seed": place[-1]}
@@ -223,6 +227,8 @@ def runs_of(results: npt.NDArray[np.float64], factors: Sequence[str]) -> list[Ru
 def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:
     """Return many runs with noisy curves."""
     noise, updates = np.random.default_rng(0), 20.0 * np.arange(1, num_points + 1)
+    from hydrant.extensions.compare.run import Run, Series
+
     runs: list[Run] = []
     for n in range(num_runs):
         config = {

@@ -18,10 +18,10 @@ from statsmodels.stats.multitest import multipletests
 
 import hydrant
 from hydrant import cli
+from hydrant.extensions.compare.factorial import Factorial, find_factorial
 from hydrant.extensions.compare.groups import Metric, Terms
 from hydrant.extensions.compare.page import write_page
 from hydrant.extensions.compare.text_report import to_text
-from hydrant.extensions.compare.verdicts.factorial import Factorial, find_factorial
 
 Array = npt.NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.serialize import to_csv, to_dict
 from hydrant.extensions.compare.text_report import to_text
-from hydrant.extensions.compare.verdicts.verdict import short_name
+from hydrant.extensions.compare.verdict import short_name
 
 
 def grid(num_runs: int) -> list[Run]:

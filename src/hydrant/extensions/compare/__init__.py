@@ -20,3 +20,7 @@ COMMAND = Command(
     section="Look",
     runs_own_code=False,
 )
+
+SERVICES = "hydrant.run_services"
+"""The entry points of modules that read runs named `<name>:...` (`read_runs`), and save comparisons with `--<name>`
+(`view_saver`)."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
+from hydrant.extensions.compare import SERVICES
+from hydrant.installation import entry_points
 from hydrant.terminal.console import answer, emit, notice, say, wants_json
 
 _LISTS = ("by", "best_over", "tuned")
@@ -16,8 +18,17 @@ _NUMBERS = ("sigma", "critical", "difference", "tolerance")
 
 def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
+    services = entry_points(SERVICES)
     types = dict.fromkeys((*_LISTS, *_TEXTS), str) | dict.fromkeys(_NUMBERS, float)
-    parser = Flags("compare", html=Path, follow=False, csv=False, details=False, wandb=False, **types)
+    parser = Flags(
+        "compare",
+        html=Path,
+        follow=False,
+        csv=False,
+        details=False,
+        **types,
+        **dict.fromkeys(services, False),
+    )
     options, words = parser.split(arguments)
     if options.follow and options.html is None:
         raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
@@ -27,10 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict
     from hydrant.extensions.compare.sources import read_runs
     from hydrant.extensions.compare.text_report import to_text
-    from hydrant.extensions.compare.wandb_views import check_login, save_views
 
-    if options.wandb:
-        check_login()
+    savers = [point.load().view_saver() for name, point in services.items() if getattr(options, name)]
     asked: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Question)}
     for name in _LISTS:
         asked[name] = None if asked[name] is None else [key for key in asked[name].split(",") if key]
@@ -49,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         emit(to_csv(comparison))
     else:
         say(to_text(comparison, options.html, details=options.details))
-    if options.wandb:
-        for line in save_views(comparison):
+    for save in savers:
+        for line in save(comparison):
             notice(line)
     return 0

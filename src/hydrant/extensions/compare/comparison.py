@@ -8,17 +8,16 @@ from functools import cached_property
 from hydrant.config.metric_keys import mode_by_name, unknown_mode
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, check_known
-from hydrant.extensions.compare import ranking, studied
+from hydrant.extensions.compare import ranking, studied, tuning
 from hydrant.extensions.compare.comparability import ComparisonWarning, find_warnings
 from hydrant.extensions.compare.config_keys import differing_keys, mark_uncounted, repetitions_of
+from hydrant.extensions.compare.factorial import Factorial, find_factorial
 from hydrant.extensions.compare.groups import Group, Metric, Terms, bounds_of, group_runs
+from hydrant.extensions.compare.noise_floor import NoiseFloor, find_noise_floor
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.run import SEVERAL, Run
 from hydrant.extensions.compare.time_to_target import GroupTime, Profile, group_time, profiles, time_to_target
-from hydrant.extensions.compare.verdicts import tuning
-from hydrant.extensions.compare.verdicts.factorial import Factorial, find_factorial
-from hydrant.extensions.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
-from hydrant.extensions.compare.verdicts.verdict import (
+from hydrant.extensions.compare.verdict import (
     TargetVerdict,
     Verdict,
     find_verdict,

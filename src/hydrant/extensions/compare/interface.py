@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hydrant.extensions.compare.comparison import Comparison as Result
     from hydrant.extensions.compare.run import Run as RunData
-    from hydrant.extensions.compare.verdicts.verdict import Verdict
+    from hydrant.extensions.compare.verdict import Verdict
 
 
 class Comparison:

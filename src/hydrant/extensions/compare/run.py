@@ -49,9 +49,6 @@ def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:
     return float(rows[-1].get("time") or 0.0) if rows else 0.0
 
 
-WANDB_PREFIX = "wandb:"
-"""The start of a word that names runs in Weights & Biases, and of the names of these runs."""
-
 REPEAT = "repeat"
 """The state of a run that repeats the job of a counted run."""
 
@@ -75,7 +72,7 @@ class Run:
     is_read_twice: bool = False  # from its folder and from W&B
     last_logged: float = 0.0  # the time of its last row, in unix seconds
     repeats: str = ""  # the name of the counted run with the same job
-    folder: Path | None = None  # None: from W&B
+    folder: Path | None = None  # None: of a service such as W&B
 
     def __post_init__(self) -> None:
         if size := self.summary.get(LOSS_OF_BATCH):

@@ -9,15 +9,15 @@ from hydrant.errors import first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.comparison import LAST_UPDATE, Comparison, Verdicts
 from hydrant.extensions.compare.config_keys import differing_settings, label
+from hydrant.extensions.compare.factorial import Factorial
 from hydrant.extensions.compare.groups import Group
+from hydrant.extensions.compare.noise_floor import NoiseFloor, seeds_text
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.ranking import best_first, passed_over
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.time_to_target import UNITS
-from hydrant.extensions.compare.verdicts.factorial import Factorial
-from hydrant.extensions.compare.verdicts.noise_floor import NoiseFloor, seeds_text
-from hydrant.extensions.compare.verdicts.tuning import LR, Line, Sensitivity, Tuning
-from hydrant.extensions.compare.verdicts.verdict import TargetVerdict
+from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
+from hydrant.extensions.compare.verdict import TargetVerdict
 from hydrant.records.files import Objective
 from hydrant.terminal.text import digits_of, interval, number
 

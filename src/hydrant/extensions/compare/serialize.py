@@ -9,11 +9,11 @@ from msgspec import to_builtins
 
 from hydrant.extensions.compare.answers import Compare, Compared
 from hydrant.extensions.compare.comparison import Comparison
+from hydrant.extensions.compare.factorial import Factorial
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.sections import FIGURES, RUNS, objectives, run_to_dict, sections_of
 from hydrant.extensions.compare.statistics import CONFIDENCE
-from hydrant.extensions.compare.verdicts.factorial import Factorial
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
 

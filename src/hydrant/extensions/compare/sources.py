@@ -1,4 +1,4 @@
-"""Read the runs that the words of the command line name, from run folders or from W&B."""
+"""Read the runs that the words of the command line name, from run folders or from a service such as W&B."""
 
 import glob
 import os
@@ -10,8 +10,10 @@ from typing import Any
 
 from hydrant.config.flat import flat_with_added_keys, flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
+from hydrant.extensions.compare import SERVICES
 from hydrant.extensions.compare.config_keys import as_text, is_data_key
-from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
+from hydrant.extensions.compare.run import Run, last_logged, series_by_metric
+from hydrant.installation import entry_points
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.record import read_metrics
@@ -126,10 +128,8 @@ def _read(words: Sequence[str], by: Sequence[str] | None, tell: Callable[[str], 
 
 
 def _read_word(word: str, by: Sequence[str] | None, tell: Callable[[str], None]) -> Sequence[Run]:
-    if word.startswith(WANDB_PREFIX):
-        from hydrant.extensions.compare.wandb_source import read_wandb_runs  # uses the W&B SDK
-
-        return read_wandb_runs(word)
+    if service := entry_points(SERVICES).get(word.partition(":")[0]):
+        return service.load().read_runs(word)
     paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute ones
     if not paths:
         remedy = near_folders(Path(word)) or "give run folders, sweeps or globs of them"
@@ -186,13 +186,13 @@ def _value(key: str, text: str, runs: Sequence[Run]) -> Any:
 
 def _without_copies(runs: Sequence[Run]) -> list[Run]:
     """Return the runs without W&B's copies of runs with a folder, because the folder is complete and exact."""
-    remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB_PREFIX)}
-    folder_ids = {run.wandb_id for run in runs if not run.name.startswith(WANDB_PREFIX)}
+    remote = {run.wandb_id: run for run in runs if run.folder is None}
+    folder_ids = {run.wandb_id for run in runs if run.folder}
     read_twice, kept = remote.keys() & folder_ids, list[Run]()
     for run in runs:
         if run.wandb_id not in read_twice:
             kept.append(run)
-        elif not run.name.startswith(WANDB_PREFIX):
+        elif run.folder:
             address = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
             kept.append(replace(run, is_read_twice=True, summary={**run.summary, **address}))
     return kept

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.verdicts.verdict import Verdict
-from hydrant.extensions.study.answer import Answer, read_answer
+from hydrant.extensions.compare.verdict import Verdict
+from hydrant.installation import entry_points
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice
 
@@ -20,9 +20,16 @@ LOOKED_OFTEN = (
 
 
 @dataclass(frozen=True)
-class StudyVerdict(Answer):
+class StudyVerdict:
     """The answer of a study whose runs are compared."""
 
+    status: str
+    sentence: str
+    winner: str | None
+    file: str
+    metric: str  # which it judged
+    first_fresh_seed: int
+    question: str
     num_tuning: int = 0  # the runs of its tuning, which are left out
 
     @property
@@ -50,11 +57,11 @@ def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
     if folder is None:
         return None
     try:
-        answer = read_answer(folder)
+        answers = [point.load()(folder) for point in entry_points("hydrant.verdicts").values()]
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None
-    return answer and StudyVerdict(**asdict(answer))
+    return next((StudyVerdict(**asdict(answer)) for answer in answers if answer), None)
 
 
 def count_looks(runs: Sequence[Run]) -> int:

@@ -9,10 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from hydrant.commands.registry import commands
 from hydrant.config.command_line import Flags, named_folder
 from hydrant.errors import HydrantError, RecordError
-from hydrant.extensions.study.answer import RESULT, read_answer
 from hydrant.files.plain_values import PositiveInt, check_value
+from hydrant.installation import entry_points
 from hydrant.records.answers import Answer, RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
@@ -27,8 +28,8 @@ _MAX_DEPTH = 4
 """How far below a folder runs are found: multirun/<date>/<time>, and one level for a collection of such folders."""
 _MAX_VALUES = 5
 """The most values of a key that a line shows."""
-_RECORDS = (run_folder.SUMMARY, run_folder.METRICS, run_folder.CONFIG, run_folder.SWEEP_PLAN, run_folder.SWEEP_TABLE,
-            RESULT)  # fmt: skip
+_RECORDS = (run_folder.SUMMARY, run_folder.METRICS, run_folder.CONFIG, run_folder.SWEEP_PLAN,
+            run_folder.SWEEP_TABLE)  # fmt: skip
 """The files whose times say when a run, a sweep or a study was last recorded."""
 _LAST_TIME = datetime(9999, 1, 1).timestamp()
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
 def _recorded_below(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Yield the folders of runs, sweeps and studies at or below a folder, but none behind a link or in another one."""
     try:
-        if is_run_folder(folder) or any((folder / name).exists() for name in (run_folder.SWEEP_PLAN, RESULT)):
+        if is_run_folder(folder) or (folder / run_folder.SWEEP_PLAN).exists():
             yield folder
             return
         with os.scandir(folder) as entries:
@@ -148,17 +149,20 @@ def _sweep_or_study(
     folder: Path, runs: Sequence[RunProgress]
 ) -> tuple[Literal["sweep", "study"], str, str, str]:
     """Return kind, question, verdict, and why there is no verdict."""
+    kind = "study"
     try:
-        if study := read_answer(folder):
-            return "study", study.question, study.sentence, ""
-        return "sweep", _overrides(runs), _verdict(folder, runs), ""
+        for point in entry_points("hydrant.verdicts").values():
+            if study := point.load()(folder):
+                return "study", study.question, study.sentence, ""
+        kind = "sweep"
+        return kind, _overrides(runs), _verdict(folder, runs), ""
     except HydrantError as error:
-        return "study" if (folder / RESULT).exists() else "sweep", _overrides(runs), "", str(error)
+        return kind, _overrides(runs), "", str(error)
 
 
 def _verdict(folder: Path, runs: Sequence[RunProgress]) -> str:
     """Return the sentence with which `hydrant compare` begins; "" before two runs have finished."""
-    if sum(run.state == RunStatus.FINISHED for run in runs) < 2:
+    if sum(run.state == RunStatus.FINISHED for run in runs) < 2 or "compare" not in commands():
         return ""
     from hydrant.extensions.compare.comparison import compare  # slow: imports scipy
     from hydrant.extensions.compare.question import Question

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
+from hydrant.extensions.compare.noise_floor import measured_noise
 from hydrant.extensions.compare.ranking import (
     best_first,
     difference,
@@ -19,8 +20,7 @@ from hydrant.extensions.compare.ranking import (
     with_differences,
 )
 from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.verdicts.noise_floor import measured_noise
-from hydrant.extensions.compare.verdicts.verdict import Verdict, corrected_lead, find_verdict, is_beaten
+from hydrant.extensions.compare.verdict import Verdict, corrected_lead, find_verdict, is_beaten
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,25 @@ import pytest
 from planted import Compare, write_run, write_study_record
 
 from hydrant.errors import RecordError
+from hydrant.extensions.compare.comparison import Comparison, compare
+from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.serialize import to_brief
+from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.compare.text_report import to_text
 from hydrant.extensions.study.record import read_earlier
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 
 ACCURACIES = {"adamw": [0.90, 0.91, 0.89, 0.90, 0.92], "sgd": [0.80, 0.82, 0.80, 0.79, 0.81]}
+
+
+@pytest.fixture(scope="module")
+def comparing() -> Compare:
+    def run(*words: Path | str, **options: Any) -> Comparison:
+        question = Question(**options)
+        return compare(read_runs([str(word) for word in words], question.varied), question)
+
+    return run
 
 
 def write_study(folder: Path, *, is_decided: bool, **protocol: Any) -> Path:

@@ -17,10 +17,10 @@ from hydrant.errors import first_few
 from hydrant.extensions.compare import statistics
 from hydrant.extensions.compare.config_keys import config_groups
 from hydrant.extensions.compare.groups import Group, Metric, Terms, bounds_of, group_runs, independent
+from hydrant.extensions.compare.noise_floor import NoiseFloor
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.ranking import best_first, find_winner, with_differences
 from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.verdicts.noise_floor import NoiseFloor
 from hydrant.terminal.text import digits_of, interval, number, two_digits
 
 _MIN_DEGREES = 2

@@ -1,7 +1,11 @@
-"""Read runs with W&B's public API. They equal those that are read from their folders."""
+"""W&B in `hydrant compare`: read runs, and save a comparison as workspaces with the same groups.
+
+Runs are read with W&B's public API, and equal those that are read from their folders. Workspaces need the extra
+`wandb-workspaces`.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any
@@ -9,10 +13,12 @@ from urllib.parse import unquote
 
 from hydrant.config.flat import flat_with_added_keys, flatten
 from hydrant.errors import ConfigError, check_known, first_line
+from hydrant.extensions.compare.comparison import Comparison
 from hydrant.extensions.compare.config_keys import equals_label, label
-from hydrant.extensions.compare.run import WANDB_PREFIX, Run, last_logged, series_by_metric
+from hydrant.extensions.compare.run import Run, last_logged, series_by_metric
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
+from hydrant.installation import require_extra
 from hydrant.records import check_type
 from hydrant.records.files import Summary
 from hydrant.runs.folder import RunStatus, choices_in, status_of
@@ -26,14 +32,19 @@ _STATES = {"preempting": RunStatus.PREEMPTED, "pending": RunStatus.NOT_STARTED}
 
 _NUM_THREADS = 8  # for reading histories
 
+_PREFIX = "wandb:"
+_FLAG = "--wandb"
+_MAX_TITLE = 128
+_MAX_RUNS = 200  # in a line plot
 
-def read_wandb_runs(word: str) -> Sequence[Run]:
+
+def read_runs(word: str) -> Sequence[Run]:
     """Read `wandb:entity/project` (all runs), `.../run` (one run) or `...?group=a,b&optimizer=adamw` (matching runs).
 
     Raises:
         ConfigError: the word is malformed, matches no runs, or W&B cannot be read.
     """
-    address, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
+    address, _, text = word.removeprefix(_PREFIX).partition("?")
     parts = [unquote(part) for part in address.strip("/").split("/")]
     if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
         del parts[2]
@@ -78,7 +89,7 @@ def _fetch(project: str, run_id: str, conditions: Mapping[str, Sequence[str]]) -
 def _read_run(wandb_run: Any) -> Run:
     """Read a run of the SDK with all rows of its history. Its record is as untrusted as a file of a run folder."""
     path, title = "/".join(wandb_run.path), wandb_run.name or wandb_run.id
-    name, words = f"{WANDB_PREFIX}{path}", wandb_run.config.get("overrides", [])
+    name, words = f"{_PREFIX}{path}", wandb_run.config.get("overrides", [])
     recorded: dict[str, Any] = wandb_run.summary_metrics.get("hydrant") or {}
     try:
         check_plain([wandb_run.config, recorded])
@@ -143,3 +154,89 @@ def _is_number(value: Any) -> bool:
 
 def _number(value: Any) -> float | None:
     return value if math.isfinite(float(value)) else None
+
+
+def view_saver() -> Callable[[Comparison], list[str]]:
+    """Return the function that saves a comparison in W&B.
+
+    Raises:
+        ConfigError: wandb-workspaces is not installed, or W&B cannot be used online.
+    """
+    require_extra("wandb-workspaces", ["wandb_workspaces"], _FLAG, "a workspace")
+    with sdk_session(fail_fast=True):
+        problem = access_problem()
+    if problem is not None:
+        raise ConfigError(_FLAG, problem, remedy="a workspace needs a login: `wandb login`")
+    return save_views
+
+
+def save_views(comparison: Comparison) -> list[str]:
+    """Save a workspace in every project of the runs. Return lines with their addresses.
+
+    Raises:
+        ConfigError: none of the runs is in W&B, or W&B rejects the views.
+    """
+    projects = _projects(comparison.runs)
+    if not projects:
+        raise ConfigError(_FLAG, "none of the runs is in W&B", remedy="`hydrant sync` uploads offline runs")
+    num_missing = len(comparison.runs) - sum(map(len, projects.values()))
+    try:
+        with sdk_session(fail_fast=True):
+            lines = [f"W&B workspace: {_workspace(comparison, path, ids)}" for path, ids in projects.items()]
+    except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
+        raise ConfigError(_FLAG, f"W&B rejects the comparison ({first_line(error)})") from error
+    return lines + [f"{num_missing} of the {len(comparison.runs)} runs are not in W&B"] * (num_missing > 0)
+
+
+def _projects(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return the ids of the runs in W&B by `entity/project`."""
+    projects: dict[str, list[str]] = {}
+    for run in runs:
+        address: Mapping[str, Any] = run.summary.get("wandb") or {}
+        if address.get("mode") == "online" and address.get("path"):
+            project, _, run_id = str(address["path"]).rpartition("/")
+            projects.setdefault(project, []).append(run_id)
+    return projects
+
+
+def _title(c: Comparison) -> str:
+    """Return the title, without the slash of a metric, because W&B uses the title in an address."""
+    return f"{c.metric.name} by {', '.join(c.by) or 'all runs'}".replace("/", " ")[:_MAX_TITLE]
+
+
+def _workspace(c: Comparison, path: str, run_ids: Sequence[str]) -> str:
+    from wandb_workspaces import expr
+    from wandb_workspaces import workspaces as ws
+
+    entity, project = path.split("/")
+    filters = [expr.Metric("ID").isin(list(run_ids))]
+    workspace = ws.Workspace(
+        entity=entity,
+        project=project,
+        name=_title(c),
+        sections=[ws.Section(name="Comparison", panels=_panels(c), is_open=True)],
+        settings=ws.WorkspaceSettings(x_axis="num_updates", max_runs=_MAX_RUNS),
+        runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config(key) for key in c.by]),
+    )
+    return workspace.save().url
+
+
+def _panels(c: Comparison) -> list[Any]:
+    """Return the figures of the page that W&B has too."""
+    from wandb_workspaces.reports import v2 as wr
+
+    axes = [wr.Config(key) for key in c.keys] + [wr.SummaryMetric(c.metric.name)]
+    curves = [c.metric.name] + ["train/loss"] * any("train/loss" in run.series for run in c.runs)
+    panels: list[Any] = [
+        wr.LinePlot(
+            title=metric, x="num_updates", y=[metric], groupby_aggfunc="mean", groupby_rangefunc="stderr",
+            max_runs_to_show=_MAX_RUNS,
+        )
+        for metric in curves
+    ]  # fmt: skip
+    panels += [
+        wr.ParallelCoordinatesPlot(columns=[wr.ParallelCoordinatesPlotColumn(metric=axis) for axis in axes]),
+        wr.ParameterImportancePlot(with_respect_to=c.metric.name),
+        wr.RunComparer(diff_only=True),
+    ]
+    return panels

@@ -21,8 +21,7 @@ from hydrant.config.compose import compose
 from hydrant.config.file_source import LimitedFileSource
 from hydrant.errors import ConfigError
 from hydrant.extensions.editor.json_schema import read_option
-from hydrant.files.bounded_yaml import MAX_DEPTH
-from hydrant.files.read_file import read_json, read_yaml
+from hydrant.files.read_file import MAX_DEPTH, read_json, read_yaml
 
 Refused = Callable[..., str]
 

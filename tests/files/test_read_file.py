@@ -11,8 +11,7 @@ import pytest
 from msgspec import Struct
 
 from hydrant.errors import RecordError
-from hydrant.files.bounded_yaml import MAX_DEPTH
-from hydrant.files.read_file import read_json, read_yaml
+from hydrant.files.read_file import MAX_DEPTH, read_json, read_yaml
 from hydrant.records.files import Count
 
 

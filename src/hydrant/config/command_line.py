@@ -24,8 +24,8 @@ from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, near_folders, quoted, shown, suggestion
-from hydrant.files.bounded_yaml import MAX_DEPTH, TEXT_KEYS
 from hydrant.files.plain_values import children
+from hydrant.files.read_file import MAX_DEPTH, TEXT_KEYS
 from hydrant.terminal.console import FLAG
 
 PLURALS = {"tracker": "trackers"}

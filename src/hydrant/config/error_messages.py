@@ -23,8 +23,8 @@ from hydrant.errors import (
     suggestion,
     typed_line,
 )
-from hydrant.files.bounded_yaml import MAX_DEPTH
 from hydrant.files.plain_values import leaves
+from hydrant.files.read_file import MAX_DEPTH
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip

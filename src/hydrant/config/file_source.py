@@ -16,8 +16,7 @@ from hydrant.config.command_line import SCHEME, expand_defaults, with_limits
 from hydrant.config.compose import take_replaced
 from hydrant.config.groups import hydrants_dirs, place_of
 from hydrant.errors import ConfigError, shown
-from hydrant.files.bounded_yaml import load_config, reason_of
-from hydrant.files.read_file import check_plain
+from hydrant.files.read_file import check_plain, load_config, reason_of
 from hydrant.files.user_files import check_regular, read_marked
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
@@ -29,7 +28,7 @@ x`."""
 class LimitedFileSource(ConfigSource):
     """A folder of YAML files, as Hydra's own source reads them, except for what only Hydrant has.
 
-    Lists of options, such as `override /tracker: [wandb, tensorboard]`, are expanded, and what `bounded_yaml` limits is
+    Lists of options, such as `override /tracker: [wandb, tensorboard]`, are expanded, and what `read_file` limits is
     refused.
     """
 

@@ -13,7 +13,7 @@ import yaml
 from omegaconf import Container, OmegaConf
 
 from hydrant.config.schema import INTERVALS, REPETITIONS
-from hydrant.files.bounded_yaml import load_config
+from hydrant.files.read_file import load_config
 from hydrant.files.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import nearest, quoted
-from hydrant.files.bounded_yaml import load_config
+from hydrant.files.read_file import load_config
 
 
 @cache

@@ -15,7 +15,7 @@ import yaml
 
 from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
-from hydrant.files.bounded_yaml import load_config, reason_of
+from hydrant.files.read_file import load_config, reason_of
 from hydrant.files.user_files import read_marked
 from hydrant.installation import entry_points
 

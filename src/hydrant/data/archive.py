@@ -123,7 +123,7 @@ _PACKAGED = {"fashion_mnist": (Path("/usr/share/datasets/fashion-mnist"),)}
 @cache
 def idx_tables() -> Mapping[str, Any]:
     """Return the tables of archive.yaml, which describes them."""
-    from hydrant.files.bounded_yaml import load_config  # only to download: the loop needs no YAML
+    from hydrant.files.read_file import load_config  # only to download: the loop needs no YAML
 
     return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 

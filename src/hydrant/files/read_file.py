@@ -1,19 +1,165 @@
 """Read files that a kill, a disk or a stranger may have damaged: whatever is wrong with one is a `RecordError`.
 
 The content is checked against a type, such as a record of `hydrant.records`, so readers get only what they expect.
+
+YAML loaders with limits read a value as the command line does, or refuse it. They limit depth and size, because a short
+text can describe 10**9 nodes or overflow the stack. An alias such as `*a` repeats a node. Aliases of aliases multiply,
+and everything that walks through the config would take hours. libyaml's own composer crashes the process on 100,000
+brackets. PyYAML needs minutes to convert a megabyte of `1:59:59:...`, a number to the base 60.
 """
 
 import math
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
+from yaml import MarkedYAMLError, YAMLError
+from yaml.composer import Composer, ComposerError
+from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.resolver import Resolver
 
-from hydrant.errors import RecordError
-from hydrant.files.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
+from hydrant.errors import RecordError, first_line, shown
 from hydrant.records import check_type, parse_json
+
+MAX_DEPTH = 50
+"""The deepest nesting of lists and maps. OmegaConf needs about ten frames of Python's stack for each level."""
+MAX_NODES = 20_000
+"""The most lists, maps and values. An alias counts as many as it repeats. OmegaConf takes 7 s for so many."""
+_MAX_NUMBER = 100
+"""The most characters of a number."""
+_INT, _FLOAT, _BOOL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "str"))
+TEXT_KEYS = ("name", "claim", "notes", "resume", "init_from")
+"""Keys whose value is a text, even if it looks like a number: `name: 1e5` is not 100000.0."""
+_PLAIN = {
+    _INT: re.compile(r"[-+]?(0|[1-9][0-9_]*)"),
+    _FLOAT: re.compile(r"[^:]*"),
+    _BOOL: re.compile(r"(?i:true|false)"),
+}
+"""The forms that mean the same on the command line. YAML 1.1 has others, such as 1:30, 010 and `on`."""
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader as Parser
+else:
+    Parser = getattr(yaml.cyaml, "CParser", yaml.SafeLoader)  # with libyaml seven times as fast
+
+
+class BoundedComposer(Composer):
+    """The part of a YAML loader that has the limits.
+
+    Raises:
+        ComposerError: a document is nested too deep, is too large, has a number that is too long, or repeats a node
+            inside of itself.
+    """
+
+    _depth = _num_nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[attr-defined]  # of the parser
+        before, is_alias = self._num_nodes, isinstance(event, yaml.AliasEvent)
+        self._depth, self._num_nodes = self._depth + 1, before + 1
+        self._check(event.start_mark)
+        node: Any = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        if is_alias:
+            # A node that is not complete contains itself.
+            self._num_nodes += getattr(node, "num_nodes", MAX_NODES)
+            self._check(event.start_mark)
+        elif node is not None:
+            node.num_nodes = self._num_nodes - before
+            if node.tag in _PLAIN:
+                self._resolve(node, isinstance(index, yaml.ScalarNode) and index.value in TEXT_KEYS)
+        self._depth -= 1
+        return node
+
+    def _resolve(self, node: yaml.ScalarNode, is_text: bool) -> None:
+        """Turn a number into a text where a text is needed, and refuse values that mean something else on the command
+        line."""
+        text = node.value
+        if is_text and not node.style and node.tag != _BOOL:
+            node.tag = _STR
+        elif len(text) > _MAX_NUMBER:
+            raise ComposerError(None, None, f"a number has {len(text):,} characters", node.start_mark)
+        elif not (node.style or _PLAIN[node.tag].fullmatch(text)):
+            make: Any = SafeConstructor.yaml_constructors[node.tag]
+            value = shown(make(self, node))
+            message = f"YAML reads {text} as {value}; write {value}, or '{text}' with quotes for a text"
+            raise ComposerError(None, None, message, node.start_mark)
+
+    def _check(self, mark: yaml.Mark) -> None:
+        is_deep = self._depth > MAX_DEPTH
+        if is_deep or self._num_nodes > MAX_NODES:
+            much = f"more than {MAX_NODES:,} values, with those that aliases repeat"
+            reason = f"nested more than {MAX_DEPTH} levels deep" if is_deep else much
+            raise ComposerError(None, None, reason, mark)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a text cannot be read, with its line if PyYAML names it."""
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return f"line {mark.line + 1}: {error.problem or error.context}"
+    return first_line(error)
+
+
+class _Constructor(SafeConstructor):
+    """Refuses a key that a mapping has twice, as OmegaConf does."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if key.tag == _STR and key.value in seen:
+                reason = f"found duplicate key {key.value}"
+                raise ConstructorError("while reading a mapping", node.start_mark, reason, key.start_mark)
+            seen.update([key.value] if key.tag == _STR else [])
+        return super().construct_mapping(node, deep)
+
+
+class _Resolver(Resolver):
+    """Finds the type of a text as OmegaConf does: dates are strings, 1e-3 is a number."""
+
+
+_Resolver.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in Resolver.yaml_implicit_resolvers.items()
+}
+_Resolver.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+        |[-+]?[0-9]+(?:_[0-9]+)*[eE][-+]?[0-9]+
+        |\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?)$""",
+        re.VERBOSE,
+    ),
+    list("-+0123456789."),
+)
+
+
+class PlainLoader(BoundedComposer, Parser, _Constructor, _Resolver):
+    """Reads values as OmegaConf does."""
+
+    def __init__(self, text: str) -> None:
+        Parser.__init__(self, text)
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
+
+
+class MarkingLoader(BoundedComposer, _Constructor, _Resolver, yaml.SafeLoader):
+    """Reads what `PlainLoader` reads, slowly. Its errors say more, and it knows where each node ends."""
+
+
+def load_config(text: str) -> Any:
+    """Return the content of a config file.
+
+    Raises:
+        YAMLError: it cannot be read.
+    """
+    try:
+        return yaml.load(text, PlainLoader)
+    except YAMLError:
+        return yaml.load(text, MarkingLoader)
+
 
 T = TypeVar("T")
 

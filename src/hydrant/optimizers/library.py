@@ -21,7 +21,7 @@ from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonal
 @functools.cache
 def library_table() -> Mapping[str, Any]:
     """Return the table of library.yaml, which describes it: `left_out` and `one_rate`."""
-    from hydrant.files.bounded_yaml import load_config  # the loop needs no YAML
+    from hydrant.files.read_file import load_config  # the loop needs no YAML
 
     return load_config(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 

@@ -29,7 +29,7 @@ from hydrant.config.flat import flatten, group_choices, is_neutral, redacted_yam
 from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, log, typed_line
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.bounded_yaml import PlainLoader
+from hydrant.files.read_file import PlainLoader
 from hydrant.files.redaction import redacted
 from hydrant.records.files import Trial
 from hydrant.runs.folder import CONFIG, HYDRA, HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, LOG, RunStatus

@@ -14,7 +14,7 @@ from repository import conf_files
 
 from hydrant import cli
 from hydrant.extensions.editor.json_schema import CONFIG, json_schemas
-from hydrant.files.bounded_yaml import PlainLoader
+from hydrant.files.read_file import PlainLoader
 
 FILES = {
     name: path

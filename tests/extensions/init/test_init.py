@@ -20,7 +20,7 @@ import hydrant
 from hydrant import cli, installation
 from hydrant.commands.registry import commands
 from hydrant.errors import ConfigError
-from hydrant.extensions.init import package_name, write_project
+from hydrant.extensions.init.command import package_name, write_project
 from hydrant.safety import trust
 
 SHORT = ("duration=2", "eval_every=2")

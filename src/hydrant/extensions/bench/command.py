@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from hydrant.commands.isolated import check_num_updates, run_isolated
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose, uncompiled
@@ -33,6 +32,7 @@ from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_
 from hydrant.runs.summary_lines import describe_environment
 from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped, StopRequest
+from hydrant.sweeps.fork_server.call import check_num_updates, run_isolated
 from hydrant.terminal.console import notice, relative, tell
 from hydrant.terminal.text import align_columns
 from hydrant.training.costs import matmul_rate, peak_memory_gib, synchronize

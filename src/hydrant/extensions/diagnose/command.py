@@ -17,14 +17,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hydrant.commands.isolated import check_num_updates, run_isolated
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags
 from hydrant.config.compose import compose, uncompiled
 from hydrant.errors import CompileError, CompileMismatch, ConfigError, location, typed_line
 from hydrant.optimizers.clipping import exceeds_distance
 from hydrant.records.answers import Answer
-from hydrant.sweeps.fork_server.call import ProcessDied
+from hydrant.sweeps.fork_server.call import ProcessDied, check_num_updates, run_isolated
 from hydrant.terminal.console import notice, tell
 from hydrant.training.compile.base import Incident, parse_frames
 from hydrant.training.prepare.build import prepare

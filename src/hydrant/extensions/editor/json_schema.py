@@ -27,8 +27,8 @@ from hydrant.config.groups import content_of, group_options, option_path
 from hydrant.config.instantiate import HYDRA_KEYS, type_hints_of
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.bounded_yaml import MarkingLoader
 from hydrant.files.plain_values import is_torch_class, limits_of
+from hydrant.files.read_file import MarkingLoader
 from hydrant.files.user_files import read_marked
 from hydrant.records.answers import Answer
 from hydrant.safety.targets import LIBRARIES, lies_under, locate

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hydrant.commands.isolated import run_isolated
+from hydrant.sweeps.fork_server.call import run_isolated
 
 
 def printing(config: Mapping[str, Any]) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from faulty_model import TWO_RANKS
-from processes import descendants, wait_for, wait_for_row
+from processes import command_line, descendants, wait_for, wait_for_row
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from training_runs import command, run_command, train_in_child
 
@@ -139,7 +139,7 @@ def test_a_rank_that_is_stopped_while_it_starts_has_not_failed() -> None:
 @pytest.mark.slow
 def test_a_signal_before_the_run_starts_leaves_nothing(workdir: Path) -> None:
     process = subprocess.Popen(command("name=run", *LONG), cwd=workdir, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: bool(list(descendants(process.pid))), process)
+    wait_for(lambda: any("rank_main" in command_line(pid) for pid in descendants(process.pid)), process)
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr) == (143, "stopped by SIGTERM before it started\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -72,6 +73,13 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(child)
 
 
+def command_line(pid: int) -> str:
+    """Return the command line of a process; "" if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
 def is_alive(pid: int) -> bool:
     """Return whether a process runs. A zombie does not."""
     try:
@@ -83,7 +91,5 @@ def is_alive(pid: int) -> bool:
 def wait_until_gone(pids: list[int], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(map(is_alive, pids)):
-        assert time.monotonic() < deadline, [
-            Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if is_alive(pid)
-        ]
+        assert time.monotonic() < deadline, [command_line(pid) for pid in pids if is_alive(pid)]
         time.sleep(0.1)

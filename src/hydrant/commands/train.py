@@ -1,6 +1,8 @@
 """`train`: compose the command line, then execute one run in this process, or the jobs of a sweep."""
 
+import json
 import os
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from hydrant.config.command_line import Flags, check_overrides, expand_lists, re
 from hydrant.config.compose import ENTRY, Composer, JobComposer, Primary, composing, without_hydra
 from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
+from hydrant.files.redaction import redacted_text
 from hydrant.imports import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
@@ -172,6 +175,10 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
             return error.exit_status
     os.environ.update(variables)
     result = RunResult.finished() if job is None else execute(job)
+    if 0 < result.exit_status < 128 and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
+        details = {"py_callstack": redacted_text(result.message), "timestamp": int(time.time())}
+        content = {"message": {"message": details["py_callstack"], "extraInfo": details}}
+        Path(file).write_text(json.dumps(content), encoding="utf-8")  # torchrun's last report shows it
     status = result.exit_status
     if world.is_rank_zero:
         status = report(result) if job is None else _ended(job, result)

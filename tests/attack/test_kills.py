@@ -127,6 +127,7 @@ def upload(folder: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 def test_a_killed_upload_is_completed_once(
     trials: Trials,
     workdir: Path,

@@ -27,9 +27,11 @@ from hydrant import cli
 from hydrant.commands import preview
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.extensions.bench import command as bench
 from hydrant.training import costs, metrics
 from hydrant.training.prepare import micro_batch
+
+bench = pytest.importorskip("hydrant.extensions.bench.command")
+pytestmark = pytest.mark.extension
 
 SOURCES = Path(hydrant.__file__).parent
 METHODS: list[tuple[Any, str]] = [

@@ -8,16 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from wandb_server import WandbServer
 
 from hydrant.config.groups import option_path
-from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
-from hydrant.extensions.wandb.tracker import WandbTracker
 from hydrant.trackers.base import RunIdentity
+
+if TYPE_CHECKING:
+    from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+    from hydrant.extensions.wandb.tracker import WandbTracker
 
 KEY = "0123456789abcdef0123456789abcdef01234567"  # the SDK checks its form; the stand-in accepts any key
 
@@ -88,6 +90,8 @@ def make_wandb(wandb_home: Path) -> Callable[..., WandbTracker]:
 
     The time limits are longer than in the YAML, because a loaded machine answers late.
     """
+    from hydrant.extensions.wandb.tracker import WandbTracker
+
     limits = {"probe_timeout": 60.0, "init_timeout": 120.0, "finish_timeout": 120.0}
 
     def make(identity: RunIdentity, num_updates: int = 0, **changes: Any) -> WandbTracker:
@@ -98,6 +102,8 @@ def make_wandb(wandb_home: Path) -> Callable[..., WandbTracker]:
 
 @pytest.fixture
 def make_tensorboard() -> Callable[..., TensorBoardTracker]:
+    from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+
     def make(identity: RunIdentity, num_updates: int = 0) -> TensorBoardTracker:
         return TensorBoardTracker(identity, num_updates, **_arguments("tensorboard"))
 

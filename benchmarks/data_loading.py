@@ -34,9 +34,10 @@ from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import in_turn
 from hydrant.clock import Steps
-from hydrant.data import ImageAugment, ShiftFlip, image_folder
+from hydrant.data import ShiftFlip
 from hydrant.data.base import Data, StreamSpec
 from hydrant.data.vision import digits
+from hydrant.extensions.images import ImageAugment, image_folder
 
 BATCH_SIZE = 64
 NUM_WORKERS = 2

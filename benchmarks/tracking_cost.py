@@ -29,9 +29,7 @@ RUNS = {
         switched=["hydrant.extensions.wandb.tracker.WandbTracker.log"],
     ),
     "rows to TensorBoard": hydrant(
-        *LOCAL,
-        "tracker=tensorboard",
-        switched=["hydrant.extensions.tensorboard.tracker.TensorBoardTracker.log"],
+        *LOCAL, "tracker=tensorboard", switched=["hydrant.extensions.tensorboard.TensorBoardTracker.log"]
     ),
     BAR: hydrant(*LOCAL, terminal=True, switched=PROGRESS_BAR),
     MEANS: hydrant(*LOCAL, switched=["hydrant.training.metrics.Meter.add"]),

@@ -18,8 +18,9 @@ from training_runs import DIGITS, Train
 
 from hydrant import cli
 from hydrant.config.groups import option_path
-from hydrant.data import ImageAugment, image_folder, memmap, tensors
+from hydrant.data import memmap, tensors
 from hydrant.errors import HydrantError
+from hydrant.extensions.images import ImageAugment, image_folder
 from hydrant.extensions.language import tokens
 from hydrant.extensions.tables import csv
 

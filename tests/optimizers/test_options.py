@@ -28,8 +28,10 @@ from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
-from hydrant.optimizers import MuonWithAdamW, library_optimizer, timm_optimizer
-from hydrant.optimizers.library import library_names, library_table
+from hydrant.extensions.library import _names as library_names
+from hydrant.extensions.library import _table as library_table
+from hydrant.extensions.library import library_optimizer
+from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.prepare.build import prepare
 

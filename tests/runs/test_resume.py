@@ -22,7 +22,7 @@ from hydrant import cli
 from hydrant.clock import Interval
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.flat import flat_with_added_keys, flatten, with_added_keys
+from hydrant.config.flat import flat_with_added_keys, flatten, key_tables
 from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.folder import REPLACED, RunFolder
 from hydrant.runs.record import Record
@@ -187,21 +187,18 @@ def test_a_damaged_config_of_a_run_is_named(
 
 
 def test_a_run_of_an_earlier_version_has_other_keys_where_some_were_added_or_removed_since(
-    checkpointed_run: tuple[dict[str, Any], Path],
+    checkpointed_run: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, folder = checkpointed_run
     saved = yaml.safe_load((folder / "config.yaml").read_text())
-    images = {"_target_": "hydrant.data.image_folder", "root": "."}
-    task = {"_target_": "hydrant.tasks.Distillation", "loss": "kl"}
+    data = {"_target_": "hydrant.data.tensors", "train": "t.pt"}
     earlier = {key: value for key, value in saved.items() if key not in ("cudnn_benchmark", "memory_format")}
-    earlier |= {"data": images, "task": task | {"layers": [], "input_shape": [4]}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(earlier))
-    here = config | {"task": task, "data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(earlier | {"data": data | {"outdated": 1}}))
+    monkeypatch.setitem(key_tables()["removed"], "hydrant.data.tensors", ["outdated"])
+    here = config | {"data": data | {"class_names": None, "extra_val": {}, "test": None}}
     assert changed_keys(here, RunFolder(folder)) == {}
-    tracker = {"_target_": "hydrant.extensions.wandb.WandbTracker", "mode": "offline"}
-    assert with_added_keys({"tracker": tracker | {"log_config": False}})["tracker"] == tracker
-    flat = flat_with_added_keys(flatten({"task": task | {"layers": [], "input_shape": [4]}}))
-    assert flat == flat_with_added_keys(flatten({"task": task}))
+    flat = flat_with_added_keys(flatten({"data": data | {"outdated": 1}}))
+    assert flat == flat_with_added_keys(flatten({"data": data}))
     assert changed_keys(
         here | {"memory_format": "channels_last", "resume_strict": False}, RunFolder(folder)
     ) == {"memory_format": ("auto", "channels_last")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import importlib
 import pickle
 import struct
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import numpy as np
 import pytest
 from marks import slow
 
-import hydrant.data
 from hydrant.data import Data
 
 CLASSES = ("ant", "bee", "cat")
@@ -58,7 +58,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
 class Published:
     """A published data set: MNIST or CIFAR."""
 
-    name: str  # of the function in hydrant.data
+    name: str  # of the function in hydrant.extensions.images
     dataset: Any  # the class of torchvision
     folder: str  # of the files, relative to root
     files: tuple[str, ...]  # of training, of validation, and of CIFAR the names of the classes
@@ -73,7 +73,7 @@ class Published:
             **variant, "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0, "augment": None,
             **normalization, **shapes, **changes,
         }  # fmt: skip
-        return getattr(hydrant.data, self.name)(**options)
+        return getattr(importlib.import_module("hydrant.extensions.images"), self.name)(**options)
 
     def pixels(self, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Return uint8 images (N, C, H, W) and labels (N,), the same at every call."""

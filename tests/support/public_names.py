@@ -4,4 +4,5 @@ from types import ModuleType
 
 
 def public_names(package: ModuleType) -> set[str]:
-    return {n for n, v in vars(package).items() if not n.startswith("_") and not isinstance(v, ModuleType)}
+    names = (name for name in dir(package) if not name.startswith("_"))
+    return {name for name in names if not isinstance(getattr(package, name), ModuleType)}

@@ -18,7 +18,7 @@ from hydrant.config.groups import option_path
 from hydrant.trackers.base import RunIdentity
 
 if TYPE_CHECKING:
-    from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+    from hydrant.extensions.tensorboard import TensorBoardTracker
     from hydrant.extensions.wandb.tracker import WandbTracker
 
 KEY = "0123456789abcdef0123456789abcdef01234567"  # the SDK checks its form; the stand-in accepts any key
@@ -102,7 +102,7 @@ def make_wandb(wandb_home: Path) -> Callable[..., WandbTracker]:
 
 @pytest.fixture
 def make_tensorboard() -> Callable[..., TensorBoardTracker]:
-    from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+    from hydrant.extensions.tensorboard import TensorBoardTracker
 
     def make(identity: RunIdentity, num_updates: int = 0) -> TensorBoardTracker:
         return TensorBoardTracker(identity, num_updates, **_arguments("tensorboard"))

@@ -15,7 +15,6 @@ from training_runs import Train, UserModule
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.extensions.language.token_data import with_cuts
 from hydrant.training.costs import count_flops
 from hydrant.training.prepare.rehearsal import rehearsal
 
@@ -102,24 +101,6 @@ def test_a_count_that_fails_is_missing() -> None:
         0,
         "flops_per_sample is 0: torch cannot count them (ValueError: watched)",
     )
-
-
-def test_packed_documents_keep_their_cuts_and_do_not_change_the_count() -> None:
-    class Task(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(8, 8)
-            self.lengths = list[list[int]]()
-
-        def forward(self, batch: Batch) -> Tensor:
-            self.lengths.append(batch.inputs["documents"].lengths)
-            return self.linear(torch.ones(8))
-
-    task = Task()
-    for numbers in ([[0, 0, 1, 2], [0, 1, 1, 1]], [[0, 0, 0, 0], [0, 0, 0, 0]]):
-        documents = with_cuts(np.array(numbers), torch.from_numpy)
-        count_flops(Batch({"documents": documents}, torch.zeros(2)), task)
-    assert task.lengths == [[4, 4], [4, 4]]
 
 
 def test_counting_changes_nothing() -> None:

@@ -6,14 +6,13 @@ import pickle
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 import yaml
 from omegaconf import Container, OmegaConf
 
+from hydrant.config.groups import content_of, hydrants_dirs
 from hydrant.config.schema import INTERVALS, REPETITIONS
-from hydrant.files.read_file import load_config
 from hydrant.files.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
@@ -193,20 +192,24 @@ for _dumper in (_Dumper, _FastDumper):
 
 
 @cache
-def added_keys() -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of config_keys.yaml, which describes them."""
-    return load_config(Path(__file__).with_name("config_keys.yaml").read_text(encoding="utf-8"))
+def key_tables() -> Mapping[str, Mapping[str, Any]]:
+    """Return the tables in config_keys.yaml of all conf folders; that of Hydrant's own describes them."""
+    tables: dict[str, dict[str, Any]] = {"": {}, "removed": {}, "checked": {}}
+    for folder in hydrants_dirs():
+        for name, table in content_of(folder / "config_keys.yaml").items():
+            tables.setdefault(name, {}).update(table)
+    return tables
 
 
 def with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a saved config with the keys that were added since, as they were before, without those removed since."""
-    return dict(added_keys()[""]) | _completed(config)
+    return dict(key_tables()[""]) | _completed(config)
 
 
 def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
     target = str(node.get("_target_"))
-    kept = node.keys() - added_keys()["removed"].get(target, ())
-    return dict(added_keys().get(target, {})) | {
+    kept = node.keys() - key_tables()["removed"].get(target, ())
+    return dict(key_tables().get(target, {})) | {
         key: _completed(value) if isinstance(value, dict) else value
         for key, value in node.items()
         if key in kept
@@ -215,10 +218,10 @@ def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same for a config of dotted keys, as `flatten` returns it."""
-    added, removed = dict(added_keys()[""]), set[str]()
+    added, removed = dict(key_tables()[""]), set[str]()
     for key, target in config.items():
         group, _, name = key.rpartition(".")
         if name == "_target_":
-            added |= {f"{group}.{name}": value for name, value in added_keys().get(str(target), {}).items()}
-            removed |= {f"{group}.{name}" for name in added_keys()["removed"].get(str(target), ())}
+            added |= {f"{group}.{name}": value for name, value in key_tables().get(str(target), {}).items()}
+            removed |= {f"{group}.{name}" for name in key_tables()["removed"].get(str(target), ())}
     return {key: value for key, value in (added | dict(config)).items() if key not in removed}

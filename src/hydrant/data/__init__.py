@@ -5,6 +5,7 @@ from hydrant.data.augment import NoMixing as NoMixing
 from hydrant.data.augment import ShiftFlip as ShiftFlip
 from hydrant.data.base import Data as Data
 from hydrant.data.base import Indices as Indices
+from hydrant.data.base import PositionedSource as PositionedSource
 from hydrant.data.base import PositionedStream as PositionedStream
 from hydrant.data.base import Reader as Reader
 from hydrant.data.base import Source as Source
@@ -14,13 +15,8 @@ from hydrant.data.dataset import dataset as dataset
 from hydrant.data.dataset import dataset_source as dataset_source
 from hydrant.data.dataset import memmap as memmap
 from hydrant.data.dataset import tensors as tensors
-from hydrant.data.folder import ImageAugment as ImageAugment
-from hydrant.data.folder import image_folder as image_folder
 from hydrant.data.in_memory import InMemorySource as InMemorySource
 from hydrant.data.loader import LoaderSource as LoaderSource
 from hydrant.data.loader import SampleSet as SampleSet
-from hydrant.data.vision import cifar10 as cifar10
-from hydrant.data.vision import cifar100 as cifar100
 from hydrant.data.vision import digits as digits
-from hydrant.data.vision import mnist as mnist
 from hydrant.data.vision import synthetic as synthetic

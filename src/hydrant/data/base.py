@@ -167,6 +167,27 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class PositionedSource(Source, Protocol):
+    """Samples that are read in their order only: their streams are `PositionedStream`s.
+
+    Attributes:
+        key: the config key of the samples, for messages.
+        has_state: whether a stream can begin elsewhere than at the first sample; else no run continues with it.
+        first_state: the position before the first sample; None without a state.
+        is_divided: whether each rank reads samples of its own.
+    """
+
+    key: str
+    has_state: bool
+    first_state: Any
+    is_divided: bool
+
+    def rewind(self) -> None:
+        """Go back to the first position, if there is a state."""
+        ...
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads inputs that are in no split, for predictions. They are prepared as in an evaluation.
@@ -208,6 +229,8 @@ class Data:
             numbers. Checkpoints hold it.
         with_statistics: returns the data, prepared with the `statistics` of a checkpoint.
         before_training: called when a run begins to train, on each rank; not where a config is only tried.
+        files: the file of each split, or a folder of a few files, by its key below `data`: `train`, `extra_val.night`.
+            By a digest of it, a run that continues and `compare` know that the content has changed.
     """
 
     train: Source
@@ -225,6 +248,7 @@ class Data:
     with_statistics: Callable[[Mapping[str, Any]], Data] | None = None
     target_names: tuple[str, ...] = ()
     before_training: Callable[[], None] | None = None
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     def __post_init__(self) -> None:
         splits = {"train": self.train, "val": self.val, "test": self.test, **self.extra_val}
@@ -238,6 +262,10 @@ class Data:
         if double := next((name for name, uses in Counter(names).items() if uses > 1), None):
             message = f"two classes are named {double!r}, so their numbers would have one name"
             raise ConfigError("data.class_names", message, remedy="give different names")
+
+    def batch_for_flops(self, batch: Batch) -> Batch:
+        """Return the samples whose FLOPs count: others of this shape, if the content of samples changes the number."""
+        return batch
 
 
 def changed_statistics(before: Any, now: Any, place: str = "data") -> str:

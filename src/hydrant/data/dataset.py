@@ -2,15 +2,18 @@
 
 The sources of a data set, made from the config of each split. Tensors in files are read without code that they might
 hold. A sample of a NumPy file is read when it is needed, so the files may be larger than the memory.
+
+The pixels of Pillow's images of every mode, as bytes: 16 bits are scaled by their range.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,12 +21,14 @@ from torch.utils.data import default_collate
 
 from hydrant.batch import Tensors, map_tensors
 from hydrant.data.base import DamagedSamples, Data, Reader, Source, check_normalization, check_same_classes
-from hydrant.data.decoders import is_picture, to_tensor
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.errors import ConfigError, DataError, no_file, suggestion, typed_line
 from hydrant.files.plain_values import NotNegativeInt, Positive, RatioBelowOne, check_value
 from hydrant.files.user_files import check_regular
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 T = TypeVar("T")
 
@@ -238,6 +243,51 @@ def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     return tuple(default_collate(list(zip(inputs, targets, strict=True))))
 
 
+_OF_16_BITS = ("PNG", "PPM")
+"""The file formats whose mode `I` has a range of 16 bits: Pillow opens 16 bits as `I`, or scales other ranges to
+65535."""
+_AS_THEY_ARE = ("L", "LA", "RGB", "RGBA")
+
+
+def is_picture(value: object) -> bool:
+    """Return whether a value is an image of Pillow, without importing it."""
+    return "PIL.Image" in sys.modules and isinstance(value, sys.modules["PIL.Image"].Image)
+
+
+def to_bytes(image: Image) -> Image:
+    """Return an image whose channels are bytes, or a palette of such colors.
+
+    Raises:
+        ValueError: its mode has no range.
+    """
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _OF_16_BITS):
+        values = np.asarray(image).astype(np.int64)
+        # 65535 is 255, rounded to the nearest.
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        kind = "integers of 32 bits" if image.mode == "I" else "floats"
+        message = f"its mode is {image.mode}, {kind}, whose range is not known"
+        raise ValueError(f"{message}; save it with 8 or 16 bits, or use data=tensors or data=memmap")
+    if image.mode == "P" and "transparency" in image.info:
+        return image.convert("RGBA")  # Pillow warns about other conversions
+    return image
+
+
+def to_tensor(image: Image) -> torch.Tensor:
+    """Return the bytes of an image, uint8 (C, H, W). C is 1 for gray, 3 for colors, and 1 more with transparency.
+
+    Raises:
+        ValueError: its mode has no range.
+    """
+    image = to_bytes(image)
+    if image.mode not in _AS_THEY_ARE:
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    pixels = torch.from_numpy(np.array(image))
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
+
+
 @dataclass(frozen=True)
 class _Pairs:
     """The items of a data set as pairs (input, target)."""
@@ -299,20 +349,20 @@ def tensors(
     A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
     dicts, tuples and lists of tensors; an `.npz` file two arrays. The first dimension of every tensor is the sample. A
     tensor of floats or uint8 pixels is normalized by `mean` and `std`: one number, or one for each channel (the second
-    dimension). Doubles become float32 unless precision=fp64; integers keep their type, and
-    class indices need int64.
+    dimension). Doubles become float32 unless precision=fp64; integers keep their type, and class indices need int64.
 
     Raises:
         ConfigError: a file is missing or holds something else.
         DataError: it cannot be read.
     """
 
+    files = dict[str, Path]()
+
     def source(name: str, file: str) -> InMemorySource:
-        parts = _read(f"data.{name}", Path(file))
-        inputs = parts["inputs"]
+        inputs, targets = _read(f"data.{name}", files.setdefault(name, Path(file)))
         is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
         check_normalization(mean, std, inputs.shape[1] if is_image else 1)
-        return InMemorySource(inputs, parts["targets"], tuple(mean), tuple(std), rounds_doubles=True)
+        return InMemorySource(inputs, targets, tuple(mean), tuple(std), rounds_doubles=True)
 
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
@@ -320,17 +370,18 @@ def tensors(
         num_classes=num_classes,
         class_names=None if class_names is None else tuple(class_names),
         reader=tensor_reader(mean, std),
+        files=files,
     )
 
 
-def _read(key: str, path: Path) -> dict[str, Tensors]:
+def _read(key: str, path: Path) -> tuple[Tensors, Tensors]:
     if not path.is_file():
         raise no_file(key, path)
     content = load_tensors(path)
     if not isinstance(content, dict) or not {"inputs", "targets"} <= content.keys():
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ConfigError(key, f"{path} holds {keys or 'nothing'}, but inputs and targets are needed")
-    return content
+    return content["inputs"], content["targets"]
 
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
@@ -357,8 +408,10 @@ def memmap(
         DataError: a file is no array of numbers.
     """
 
+    files = dict[str, Path]()
+
     def source(key: str, folder: str) -> LoaderSource:
-        arrays = Arrays.open(f"data.{key}", Path(folder))
+        arrays = Arrays.open(f"data.{key}", files.setdefault(key, Path(folder)))
         return map_style_source(f"data.{key}", arrays, None, None, num_workers)
 
     return Data(
@@ -366,6 +419,7 @@ def memmap(
         input_shape=None if input_shape is None else tuple(input_shape),
         num_classes=num_classes,
         reader=Reader(tensors=_of_tensors),
+        files=files,
     )
 
 

@@ -142,9 +142,6 @@ SMALL = 16 * 2**20
 BLOCK_BYTES = 4096
 _SAMPLED_BLOCKS = 16
 _MAX_FILES = 16
-_SPLITS = ("train", "val", "test")
-_OF_PATHS = ("hydrant.extensions.tables.csv", "hydrant.data.tensors", "hydrant.data.memmap")
-"""Data sets whose splits are paths, relative to the current folder."""
 
 
 def block_starts(size: int) -> Sequence[int]:
@@ -171,23 +168,15 @@ def digest_of(files: Sequence[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def split_digests(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return a digest of each split that a config of data names by a file, or by a folder of a few files.
+def split_digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return a digest of each split that is a file, or a folder of a few files.
 
     There is none of a folder of many files, or of what cannot be read, as the data set itself then says.
-
-    Args:
-        data: the config at `data`. Only data sets whose splits are paths count.
     """
-    if data.get("_target_") not in _OF_PATHS:
-        return {}
-    named = {key: data.get(key) for key in _SPLITS}
-    named |= {f"extra_val.{name}": value for name, value in (data.get("extra_val") or {}).items()}
     digests = dict[str, str]()
-    for key, value in named.items():
+    for key, path in paths.items():
         with contextlib.suppress(OSError):
-            files = _files_of(Path(value)) if isinstance(value, str) else []
-            if 0 < len(files) <= _MAX_FILES:
+            if 0 < len(files := _files_of(path)) <= _MAX_FILES:
                 digests[key] = digest_of(files)
     return digests
 

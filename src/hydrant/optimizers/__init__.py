@@ -3,8 +3,7 @@
 from hydrant.optimizers.ema import Ema as Ema
 from hydrant.optimizers.ema import NoAveraging as NoAveraging
 from hydrant.optimizers.ema import TailAverage as TailAverage
-from hydrant.optimizers.library import Sam as Sam
-from hydrant.optimizers.library import library_optimizer as library_optimizer
-from hydrant.optimizers.library import timm_optimizer as timm_optimizer
 from hydrant.optimizers.matrices import MuonWithAdamW as MuonWithAdamW
 from hydrant.optimizers.matrices import NorMuonWithAdamW as NorMuonWithAdamW
+from hydrant.optimizers.wrappers import Sam as Sam
+from hydrant.optimizers.wrappers import timm_optimizer as timm_optimizer

@@ -17,6 +17,7 @@ from hydrant.config.flat import (
     flatten,
     is_after_training,
     is_idle_interval,
+    key_tables,
     values_by_key,
     with_added_keys,
 )
@@ -37,12 +38,6 @@ _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
 """Prefixes of the keys that decide after how many updates a run ends."""
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
 """Prefixes of the keys that decide how many updates a duration in another unit has."""
-
-_CHECKED_BY_SAMPLES = {
-    "hydrant.extensions.tables.csv": "data.missing_words",
-    "hydrant.extensions.language.tokens": "data.dtype",
-}
-"""Keys of data whose effect is known: statistics and counts of samples, or the fingerprint, differ if they matter."""
 
 _TARGET = "._target_"
 
@@ -172,8 +167,8 @@ def changed_keys(config: Mapping[str, Any], run: RunFolder) -> Changes:
 
 def _differences(config: Mapping[str, Any], run: RunFolder) -> Changes:
     changes = differences(saved_config(run, "resume"), redacted(config))
-    checked_elsewhere = _CHECKED_BY_SAMPLES.get(config["data"].get("_target_"))
-    return {key: values for key, values in changes.items() if key != checked_elsewhere}
+    checked_elsewhere = key_tables()["checked"].get(config["data"].get("_target_"), ())
+    return {k: values for k, values in changes.items() if k.removeprefix("data.") not in checked_elsewhere}
 
 
 def _check_strict(config: Mapping[str, Any], run: RunFolder, changes: Changes) -> None:

@@ -45,10 +45,7 @@ _OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.op
 """The packages and modules to which new parts are added. Their classes and functions are parts, also if the package
 does not export them (CONTRIBUTING.md)."""
 
-_HELPERS = (
-    "hydrant.data.archive",
-    "hydrant.data.workers",
-)
+_HELPERS = ("hydrant.data.workers",)
 """Modules in these packages that read or write files, or call objects, which their arguments name. They define no
 parts."""
 

@@ -9,14 +9,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hydrant.batch import Batch, map_tensors, tensors_of
+from hydrant.batch import Batch
 from hydrant.clock import Clock
 from hydrant.errors import typed_line
-from hydrant.extensions.language.token_data import with_cuts
 from hydrant.training.distributed.ddp import Collective, CollectiveRecorder
 
 _PEAK_TFLOPS = {
@@ -91,8 +89,7 @@ class Flops(NamedTuple):
 def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
     """Return the FLOPs of one sample's forward pass, and what it returns. If they cannot be counted, they are 0.
 
-    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
-    is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
+    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
 
     Operations that torch does not count, such as `nn.Bilinear`, are left out.
 
@@ -107,7 +104,7 @@ def count_flops(batch: Batch, forward: Callable[[Batch], T]) -> tuple[Flops, T]:
     recorder = CollectiveRecorder()
     try:
         with _unfused_attention(), recorder, counter:
-            output = forward(_with_whole_documents(batch))
+            output = forward(batch)
         per_sample, uncounted = counter.get_total_flops() // batch.num_samples, ""
     except Exception as error:  # of the model, or of the way in which its operations are counted
         output = forward(batch)
@@ -119,21 +116,6 @@ class _NoModules(nullcontext[None]):
     """Counts for no single module: torch's own tracker does not allow derivatives in a forward pass."""
 
     parents = ("Global",)
-
-
-def _with_whole_documents(batch: Batch) -> Batch:
-    """Return the batch with one document in each sequence, if documents are packed into them."""
-    if not any(hasattr(tensor, "lengths") for tensor in tensors_of(batch)):
-        return batch
-
-    def whole(tensor: Tensor) -> Tensor:
-        if not hasattr(tensor, "lengths"):
-            return tensor
-        return with_cuts(
-            np.zeros(tuple(tensor.shape), np.int64), lambda array: torch.from_numpy(array).to(tensor.device)
-        )
-
-    return map_tensors(whole, batch)
 
 
 def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:

@@ -6,10 +6,9 @@ from typing import Any, Self
 
 from hydrant.clock import Clock, batch_size_steps
 from hydrant.config.flat import flatten
-from hydrant.data import Source
+from hydrant.data import PositionedSource, Source
 from hydrant.data.base import changed_statistics
 from hydrant.errors import CheckpointError, ConfigError, log
-from hydrant.extensions.streams import IterableSource
 from hydrant.training.checkpoint.storage import SavedCheckpoint, split
 from hydrant.training.trainer import Plan
 
@@ -117,20 +116,17 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
     Raises:
         ConfigError: it cannot.
     """
-    if not isinstance(source, IterableSource):
+    if not isinstance(source, PositionedSource):
         return
-    items = source.items
-    if is_continued and not items.has_state:
-        message = (
-            f"{items.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
-        )
+    if is_continued and not source.has_state:
+        message = f"{source.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
         raise ConfigError("resume", message, remedy="add both methods, or start a new run in another folder")
     try:
-        split(items.first_state, {})
+        split(source.first_state, {})
     except CheckpointError as error:
         message = f"state_dict() returns what checkpoints cannot hold: {error}"
         remedy = "give numbers, strings, lists, dicts or tensors"
-        raise ConfigError(items.key, message, remedy=remedy) from error
+        raise ConfigError(source.key, message, remedy=remedy) from error
 
 
 def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
@@ -140,7 +136,7 @@ def check_ranks(source: Source, saved: SavedCheckpoint, num_ranks: int) -> None:
         ConfigError: there were others.
     """
     num_saved = len(saved.plain_state("ranks"))
-    if isinstance(source, IterableSource) and source.is_divided and num_saved != num_ranks:
+    if isinstance(source, PositionedSource) and source.is_divided and num_saved != num_ranks:
         message = f"{num_ranks} ranks cannot go on with a stream that {num_saved} ranks have read"
         raise ConfigError("data.divided", message, remedy=f"start {num_saved}")
 

@@ -18,8 +18,11 @@ from token_folders import write_texts
 from torch import Tensor
 from training_runs import Train, whole_and_resumed
 
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.extensions.language.gpt import attend_in_documents
 from hydrant.extensions.language.token_data import cut_documents, with_cuts
+from hydrant.training.prepare.build import prepare
 
 Made = tuple[Tensor, list[Tensor]]
 HEADS, SIZE = 4, 8
@@ -149,6 +152,17 @@ MODEL = ("model=gpt", "model.num_layers=2", "model.width=16", "model.num_heads=2
 RUN = ("tracker=local", "data=tokens", "data.root=texts", "data.sequence_length=32", "data.sampling=documents",
        "task=language_modeling", "global_batch_size=8", "eval_batch_size=6", "limit_val_samples=14", "log_every=1",
        "eval_every=4", "save_every=4", *MODEL)  # fmt: skip
+
+
+def test_flops_count_all_pairs_of_tokens_wherever_documents_end(workdir: Path) -> None:
+    write_texts(Path("texts"))
+    plans = [prepare(check(compose([*RUN, f"data.separator={token}"]))) for token in (ord("a"), 255)]
+    ends = [
+        sum(len(batch.inputs["documents"].lengths) for batch in plan.train.batches(plan.spec, 4))
+        for plan in plans
+    ]
+    assert ends[0] > ends[1]
+    assert plans[0].flops_per_sample == plans[1].flops_per_sample > 0
 
 
 def close(one: Path, other: Path, rel: float) -> bool:

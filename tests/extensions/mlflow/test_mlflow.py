@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from hydrant.errors import ConfigError
-from hydrant.extensions.mlflow.tracker import ID_FILE, MlflowTracker
+from hydrant.extensions.mlflow import ID_FILE, MlflowTracker
 from hydrant.trackers.base import NoAnswerError, RunIdentity
 from hydrant.trackers.several import Trackers
 
@@ -196,7 +196,7 @@ def test_a_server_that_never_ends_its_answer_does_not_hold_the_run(
     identity: RunIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time limits of requests are those of each read, so an answer may come in bits for ever."""
-    monkeypatch.setattr("hydrant.extensions.mlflow.tracker._START_SECONDS", 2.0)
+    monkeypatch.setattr("hydrant.extensions.mlflow._START_SECONDS", 2.0)
     is_over = threading.Event()
 
     def answer(server: socket.socket) -> None:
@@ -226,7 +226,7 @@ def test_jobs_that_start_together_share_a_new_store(tmp_path: Path) -> None:
     """MLflow itself fails here: each process creates the tables."""
     program = (
         "import sys; from pathlib import Path; from hydrant.trackers.base import RunIdentity\n"
-        "from hydrant.extensions.mlflow.tracker import MlflowTracker\n"
+        "from hydrant.extensions.mlflow import MlflowTracker\n"
         "folder = Path(sys.argv[1]); folder.mkdir()\n"
         "identity = RunIdentity(folder, folder.name, 'g', 'j', (), {'seed': folder.name})\n"
         "tracker = MlflowTracker(identity, 0, experiment='new', tracking_uri=None)\n"

@@ -14,7 +14,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hydrant.config.groups import option_path
-from hydrant.extensions.tensorboard.tracker import TensorBoardTracker
+from hydrant.extensions.tensorboard import TensorBoardTracker
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.several import Trackers
 

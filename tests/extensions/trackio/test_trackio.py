@@ -12,7 +12,7 @@ from PIL import Image
 from trackio.sqlite_storage import SQLiteStorage
 
 from hydrant.errors import ConfigError
-from hydrant.extensions.trackio.tracker import ID_FILE, TrackioTracker
+from hydrant.extensions.trackio import ID_FILE, TrackioTracker
 from hydrant.trackers.base import Histogram, RunIdentity
 
 

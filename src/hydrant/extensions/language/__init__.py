@@ -8,7 +8,7 @@ from hydrant.imports import lazy_exports
 if TYPE_CHECKING:
     from hydrant.extensions.language.gpt import GPT as GPT
     from hydrant.extensions.language.language_modeling import LanguageModeling as LanguageModeling
-    from hydrant.extensions.language.samples import TextSamples as TextSamples
+    from hydrant.extensions.language.language_modeling import TextSamples as TextSamples
     from hydrant.extensions.language.token_data import TokenData as TokenData
     from hydrant.extensions.language.token_data import tokens as tokens
 

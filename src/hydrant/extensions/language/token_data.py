@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch
+from hydrant.batch import Batch, map_tensors
 from hydrant.data.base import Data, Indices, StreamSpec, batch_ranges, select, to_device
 from hydrant.data.dataset import make_parts
 from hydrant.data.in_memory import tensor_reader
@@ -307,6 +307,15 @@ class TokenData(Data):
     vocab_size: int = field(kw_only=True)
     sequence_length: int = field(kw_only=True)
     vocabulary: token_files.Vocabulary | None = field(kw_only=True)
+
+    def batch_for_flops(self, batch: Batch) -> Batch:
+        """Return the batch with one document in each sequence: all pairs of tokens count, wherever documents end."""
+
+        def whole(tensor: Tensor) -> Tensor:
+            numbers = np.zeros(tuple(tensor.shape), np.int64)
+            return with_cuts(numbers, torch.from_numpy) if hasattr(tensor, "lengths") else tensor
+
+        return map_tensors(whole, batch)
 
     @property
     def token_bytes(self) -> Sequence[int] | None:

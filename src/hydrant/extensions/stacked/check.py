@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import as_real
-from hydrant.data import LoaderSource
+from hydrant.data import LoaderSource, PositionedSource
 from hydrant.errors import log
 from hydrant.extensions.stacked.forward import plain_attributes
 from hydrant.extensions.stacked.lanes import CannotStack, flat_numbers, named_tensors
 from hydrant.extensions.stacked.optimizer import ELEMENTWISE
 from hydrant.extensions.stacked.stack import Stack
-from hydrant.extensions.streams import IterableSource
 from hydrant.training.compile.base import Eager
 from hydrant.training.loop import make_update
 from hydrant.training.prepare.micro_batch import scratch_trainer
@@ -149,7 +148,7 @@ def check_plan(plan: Plan) -> None:
         "it searches its micro-batch size (micro_batch_size=auto)": config["micro_batch_size"] == "auto",
         "one of its durations is in seconds (duration, scheduler.warmup)": plan.clock.unmeasured_sizes
         or plan.clock.update_seconds.measured,
-        "its data are a stream (data)": isinstance(plan.data.train, IterableSource),
+        "its data are a stream (data)": isinstance(plan.data.train, PositionedSource),
         "worker processes read its data (data.num_workers=0 lets it be stacked)": any(
             isinstance(source, LoaderSource) and source.num_workers for source in sources
         ),

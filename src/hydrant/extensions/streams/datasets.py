@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from hydrant.batch import Tensors
 from hydrant.data.base import DamagedSamples, Data, check_normalization, check_num_classes, check_same_classes
-from hydrant.data.dataset import cut_rows, make_parts, map_style_source
-from hydrant.data.decoders import to_tensor
+from hydrant.data.dataset import cut_rows, make_parts, map_style_source, to_tensor
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.errors import ConfigError, log, suggestion
 from hydrant.extensions.streams.hugging_face_splits import HuggingFaceSplit, load_splits

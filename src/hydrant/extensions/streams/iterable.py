@@ -171,9 +171,13 @@ class IterableSource:
     ) -> None:
         self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
         self.items = IterableItems(items, key)
+        self.key, self.has_state, self.first_state = key, self.items.has_state, self.items.first_state
         self.num_samples, self.target = num_samples, target
         self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
         self.rounds_doubles = collate is None
+
+    def rewind(self) -> None:
+        self.items.rewind()
 
     def stream(self, spec: StreamSpec) -> IterableStream:
         if self.is_divided and spec.world_size > 1:
@@ -191,7 +195,7 @@ class IterableSource:
         Raises:
             ConfigError: other items are asked for, or more than there are.
         """
-        count, key = len(indices), self.items.key
+        count, key = len(indices), self.key
         if not isinstance(indices, range) or indices != range(count):
             message = "is a stream, of which only the first samples can be taken"
             raise ConfigError(key, message, remedy="folds need data=dataset")
@@ -249,7 +253,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
                 self._progress.set(start + n)
                 item = next(items)
                 if n // size % spec.world_size == spec.rank:
-                    samples.append(as_pair(item, source.target, f"item {start + n} of {source.items.key}"))
+                    samples.append(as_pair(item, source.target, f"item {start + n} of {source.key}"))
             parts = (samples[at : at + size] for at in range(0, len(samples), size))
             doubles = spec.doubles if source.rounds_doubles else torch.float64
             return _Update([collated(source.collate, part, doubles) for part in parts], source.items.state())
@@ -267,12 +271,11 @@ class IterableStream:
     """
 
     def __init__(self, source: IterableSource, spec: StreamSpec) -> None:
-        if spec.rank == 0 and not source.items.has_state:
-            key = source.items.key
-            log.warning("%s has no state_dict and load_state_dict: this run cannot be resumed", key)
+        if spec.rank == 0 and not source.has_state:
+            log.warning("%s has no state_dict and load_state_dict: this run cannot be resumed", source.key)
         self._source, self._spec, self._copies = source, spec, copies_to(spec.device)
         self._progress = workers.WorkerProgress(source.num_workers)
-        self._begin = _Position(0, source.items.first_state)
+        self._begin = _Position(0, source.first_state)
         self._num_readings = 0  # of the items, when an update was last read
         self.close()
 

@@ -221,4 +221,5 @@ class _Lines:
             statistics=statistics,
             with_statistics=self.data_as_learned,
             target_names=layout.targets,
+            files={split: table.path for split, table in {"train": self.table, **self.tables}.items()},
         )

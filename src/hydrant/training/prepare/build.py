@@ -161,7 +161,7 @@ def _prepare(
         hooks,
         rehearsal.eval_metrics(prefixes, dry),
         optimizers,
-        split_digests(config["data"]),
+        split_digests(data.files),
     )
 
 

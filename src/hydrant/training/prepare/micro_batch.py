@@ -9,8 +9,8 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from hydrant.clock import Duration, Interval, Intervals
+from hydrant.data import PositionedSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
-from hydrant.extensions.streams import IterableSource
 from hydrant.training.costs import NoProfiler, synchronize
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
@@ -148,7 +148,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     starts = dict(
         zip(reversed(plan.spec.batch_sizes.values), reversed(plan.spec.batch_sizes.starts), strict=True)
     )
-    if isinstance(plan.train, IterableSource) and len(starts) > 1:
+    if isinstance(plan.train, PositionedSource) and len(starts) > 1:
         message = "seconds need the time of each batch size, but a stream cannot be read from a later update"
         raise ConfigError("global_batch_size", message, remedy="give the durations in updates, ep or sa")
     never, device = Interval(None), plan.world.device
@@ -167,8 +167,8 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
             trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
             return {size: _seconds(trainer, starts[size], trial_seconds) for size in sizes}
     finally:  # the run begins as if it were the first
-        if isinstance(plan.train, IterableSource):
-            plan.train.items.rewind()
+        if isinstance(plan.train, PositionedSource):
+            plan.train.rewind()
         release_memory()
 
 

@@ -18,11 +18,10 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
-from hydrant.data import Data, Source, StreamSpec
+from hydrant.data import Data, PositionedSource, Source, StreamSpec
 from hydrant.data.augment import Mixing, MixupCutmix
 from hydrant.data.base import ON_HOST, digest_of_samples
 from hydrant.errors import ConfigError, DataError, log, place, suggestion, typed_line
-from hydrant.extensions.streams import IterableSource
 from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.training.costs import Flops, count_flops
@@ -103,7 +102,7 @@ def check_ranks_read_alike(data: Data, first: Mapping[str, Batch], world: World)
         ConfigError: they differ, so the stream has been divided before.
     """
     for key, batch in first.items():
-        divided = isinstance(data.train, IterableSource) and data.train.is_divided and key == "data.train"
+        divided = isinstance(data.train, PositionedSource) and data.train.is_divided and key == "data.train"
         if not divided and len({*world.all_gather(digest_of_samples([batch]))}) > 1:
             train = (
                 "set data.divided=true (without limit_train_samples) if RANK or WORLD_SIZE divides it, or "
@@ -314,7 +313,8 @@ class Rehearsal:
             size *= spec.world_size
 
         def call(batch: Batch) -> tuple[Flops, list[str]]:
-            return written_buffers(self.task, lambda: count_flops(batch, self.forward))
+            counted = self.data.batch_for_flops(batch)
+            return written_buffers(self.task, lambda: count_flops(counted, self.forward))
 
         return self._try("training", source, size, call)
 

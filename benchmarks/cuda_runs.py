@@ -20,7 +20,7 @@ from benchmarks.commands import at_once, train
 from benchmarks.figures import Figure
 from benchmarks.report import Cell
 from benchmarks.turns import ROOT
-from hydrant.config.groups import conf_dir
+from hydrant.config.groups import group_options
 
 sys.path.append(str(ROOT / "tests" / "support"))
 HAS_CUDA = torch.cuda.is_available()
@@ -59,8 +59,7 @@ def cells(*, quick: bool) -> dict[str, Cell]:
 
 def options(group: str) -> list[str]:
     """Return the options of a config group that this machine can run."""
-    names = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
-    return [name for name in names if HAS_CUDA or name not in NEED_CUDA]
+    return [name for name in group_options()[group] if HAS_CUDA or name not in NEED_CUDA]
 
 
 def train_with(common: Sequence[str], word: str) -> Iterator[Figure]:

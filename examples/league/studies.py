@@ -57,10 +57,10 @@ def section() -> str:
 def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "## The same question by one command\n"
     yield "[`hydrant study`](../../docs/guides/study.md) tunes and tests in one command, whose protocol is"
-    yield "[conf/sweep/league.yaml](../../conf/sweep/league.yaml). Its four optimizers were chosen after the tables"
-    yield "above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each tries the range"
-    yield "that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the intervals"
-    yield "hold for all looks.\n"
+    yield "[sweep=league](../../src/hydrant/extensions/library/conf/sweep/league.yaml). Its four optimizers were chosen"
+    yield "after the tables above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each"
+    yield "tries the range that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the"
+    yield "intervals hold for all looks.\n"
     of_all = set[str].intersection(*(set(content["not_tried"]) for content in contents.values()))
     for model in MODELS:
         if content := contents.get(model.name):

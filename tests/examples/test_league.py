@@ -13,6 +13,7 @@ from scipy import stats
 
 from examples.league import page, pictures, results, studies
 from examples.league.sweeps import MODELS, Row, best_rates
+from hydrant.config.groups import option_path
 
 SWEEPS = results.load()[1]
 
@@ -24,9 +25,7 @@ def test_the_page_is_generated_from_the_results() -> None:
 
 
 def test_each_study_of_the_page_is_of_the_protocol_in_its_file() -> None:
-    sweeper = yaml.safe_load((ROOT / "conf" / "sweep" / "league.yaml").read_text(encoding="utf-8"))["hydra"][
-        "sweeper"
-    ]
+    sweeper = yaml.safe_load(option_path("sweep", "league").read_text(encoding="utf-8"))["hydra"]["sweeper"]
     contents = json.loads(studies.FILE.read_text(encoding="utf-8"))
     assert contents.keys() <= {model.name for model in MODELS}
     for content in contents.values():
@@ -49,7 +48,7 @@ def test_each_study_of_the_page_is_of_the_protocol_in_its_file() -> None:
 def test_every_optimizer_has_the_same_number_of_runs(model: results.Model) -> None:
     """12 optimizers with the learning rates of the experiment, and fresh seeds at the best one."""
     tuning, fresh = SWEEPS[model.name]["tuning"], SWEEPS[model.name]["fresh"]
-    file = ROOT / "conf" / "experiment" / "optimizer_league.yaml"
+    file = option_path("experiment", "optimizer_league")
     params = yaml.safe_load(file.read_text(encoding="utf-8"))["hydra"]["sweeper"]["params"]
     optimizers, rates = (
         params["optimizer"].split(","),

@@ -12,7 +12,7 @@ import timm
 import torch
 from marks import slow
 from packaging.version import Version
-from repository import ROOT
+from repository import options_of
 
 from hydrant.data import in_memory
 from hydrant.training import loop, reports
@@ -27,7 +27,7 @@ NUM_UPDATES = 30
 """More than the 20 of an epoch, so that the order of the next epoch is copied to the GPU."""
 
 OPTIMIZERS = sorted(
-    {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
+    {*options_of("optimizer")}
     - {"sparse_adam"}  # takes no dense gradients
     - {"lbfgs"}  # reads the loss at each step of its line search
 )
@@ -37,7 +37,7 @@ if Version(timm.__version__) < Version("1.0.31"):
     WAITS["mars"] = 2  # it compared a tensor with a number
 PAGEABLE = {"asgd": 4, "prodigy": 1}
 """How often it makes a tensor from a number."""
-DECOMPOSING = ("kron", "shampoo", "soap")
+DECOMPOSING = tuple(option for option in options_of("optimizer") if option in ("kron", "shampoo", "soap"))
 """These decompose matrices, which must not be zeros: they need the level "values"."""
 FAST = ("adamw", "muon", "sgd")
 PRECISIONS = ("fp32", "bf16", "fp16")

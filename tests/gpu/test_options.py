@@ -12,7 +12,7 @@ import gpu
 import pytest
 import torch
 from marks import slow
-from repository import ROOT
+from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
 
@@ -26,7 +26,7 @@ DIGITS = (*BASE, "model.hidden=[16]")
 CONVNET = (*BASE, "model=convnet", "model.widths=[4,4]", "data=synthetic", "data.input_shape=[3,8,8]")
 
 OPTIMIZERS = sorted(
-    {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
+    {*options_of("optimizer")}
     - {"sparse_adam", "library", "timm"}  # need an embedding, or an optimizer's name
     - {"kron"}  # compiles its step: Triton's kernels compute nothing here
 )

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from configs import optimizer_node
 from marks import slow
+from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
 from training_runs import Train, whole_and_resumed
@@ -25,7 +26,6 @@ from training_runs import Train, whole_and_resumed
 from hydrant import seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.extensions.library import _names as library_names
@@ -35,7 +35,7 @@ from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.checkpoint.storage import join, split
 from hydrant.training.prepare.build import prepare
 
-OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
+OPTIONS = options_of("optimizer")
 SPARSE = ("sparse_adam",)
 # Factors of lr for optimizers whose steps are small by design, or made for other scales.
 LR_FACTORS = {

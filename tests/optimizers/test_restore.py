@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from marks import slow
+from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
 from torch.optim import ASGD, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
 from torch.utils._pytree import tree_map_only
 from training_runs import Train, whole_and_resumed
 
-from hydrant.config.groups import conf_dir
 from hydrant.optimizers.kernels import restore
 
 
@@ -80,12 +80,14 @@ WIDE = (
     "eval_every=15",
     "save_every=15",
 )
-OPTIONS = sorted(path.stem for path in (conf_dir() / "optimizer").glob("*.yaml"))
+OPTIONS = options_of("optimizer")
 OTHERS = ("library", "sparse_adam")  # not chosen alone; for models with sparse gradients
+FAST = ("muon", "soap")
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["soap", "muon", *slow(*(o for o in OPTIONS if o not in {*OTHERS, "soap", "muon"}))]
+    "optimizer",
+    [*(o for o in OPTIONS if o in FAST), *slow(*(o for o in OPTIONS if o not in (*OTHERS, *FAST)))],
 )
 def test_every_option_resumes_exactly_at_a_usual_width(
     optimizer: str, train: Train, monkeypatch: pytest.MonkeyPatch

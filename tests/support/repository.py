@@ -10,3 +10,8 @@ def conf_files(pattern: str = "**/*.yaml") -> dict[str, Path]:
     folders = [ROOT / "conf", *ROOT.glob("src/hydrant/extensions/*/conf")]
     files = {path.relative_to(folder).as_posix(): path for folder in folders for path in folder.glob(pattern)}
     return dict(sorted(files.items()))
+
+
+def options_of(group: str) -> list[str]:
+    """Return the options of a config group, of the core and of its extensions."""
+    return [path.stem for path in conf_files(f"{group}/*.yaml").values()]

@@ -14,7 +14,7 @@ import pytest
 import torch
 from lanes import CASES, SEEDS, TINY, differences, trainers_of
 from marks import slow, slow_but
-from repository import ROOT
+from repository import options_of
 
 from benchmarks.stack_updates import stack_of
 from benchmarks.stacked_gpu import peak_of_run, peak_of_stack
@@ -44,7 +44,7 @@ NOT_STACKED = {"lbfgs", "sam", "sparse_adam"}
 """Optimizers that evaluate the loss, or need sparse gradients."""
 
 KINDS = [
-    *(p.stem for p in sorted((ROOT / "conf/optimizer").glob("*.yaml")) if p.stem not in NOT_STACKED),
+    *(option for option in options_of("optimizer") if option not in NOT_STACKED),
     *(f"{name} optimizer.fused=false" for name in ("adagrad", "adam", "adamw", "sgd")),
 ]
 TOGETHER = [kind for kind in KINDS if kind not in LANE_BY_LANE]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from repository import options_of
 from studies import protocol_of
 
-from hydrant.config.groups import conf_dir
 from hydrant.errors import ConfigError
 from hydrant.extensions.editor.json_schema import read_option
 from hydrant.extensions.study.contenders import split_contender
@@ -67,9 +67,7 @@ def test_a_wrong_range_is_refused(text: str, message: str) -> None:
 
 
 BY_NAME = ("library", "timm")  # the name of the optimizer is a key, so no range fits
-OPTIMIZERS = sorted(
-    path.stem for path in (conf_dir() / "optimizer").glob("*.yaml") if path.stem not in BY_NAME
-)
+OPTIMIZERS = [option for option in options_of("optimizer") if option not in BY_NAME]
 
 
 @pytest.mark.parametrize(("option", "name"), [*((option, "lr") for option in OPTIMIZERS), ("sam", "rho")])

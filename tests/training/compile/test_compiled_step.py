@@ -13,7 +13,7 @@ import pytest
 import torch
 from configs import optimizer_node
 from marks import slow
-from repository import ROOT
+from repository import ROOT, options_of
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
@@ -49,7 +49,7 @@ COMPILED = [(name, field) for name, field, entry in CELLS if entry == "compiled"
 
 
 def test_the_table_has_every_optimizer() -> None:
-    options = {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")} - {"timm", "library"}
+    options = {*options_of("optimizer")} - {"timm", "library"}
     assert {name for name, *_ in CELLS if not name.startswith("timm ")} == options
 
 
@@ -483,7 +483,7 @@ def test_the_experiment_compares_tensors_with_numbers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", sorted(path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")))
+@pytest.mark.parametrize("option", options_of("optimizer"))
 def test_every_optimizer_trains_with_a_cosine(option: str, train: Train) -> None:
     """On digits with inductor. No step after the third recompiles."""
     if option == "sparse_adam":

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 from configs import optimizer_node
+from repository import options_of
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
 from hydrant.training.compile.base import EagerStep
 
 # The steps of LBFGS and SAM take a closure, and Prodigy has a hook that checks its groups.
 OTHERS = ("lbfgs", "sam", "prodigy")
-OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml") if p.stem not in OTHERS)
+OPTIONS = [option for option in options_of("optimizer") if option not in OTHERS]
 Observe = Callable[[Optimizer, list[str], pytest.MonkeyPatch], None]
 
 

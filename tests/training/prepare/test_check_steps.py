@@ -13,12 +13,12 @@ from unittest.mock import patch
 import pytest
 import torch
 from configs import optimizer_node
+from repository import options_of
 from torch import Tensor, nn
 from training_runs import Train
 
 from hydrant import cli
 from hydrant.config.error_messages import as_config_error
-from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping
@@ -130,7 +130,7 @@ def moved(option: str, words: Sequence[str], weight: Tensor) -> Tensor:
     return weight.detach()
 
 
-@pytest.mark.parametrize("option", sorted(file.stem for file in (conf_dir() / "optimizer").glob("*.yaml")))
+@pytest.mark.parametrize("option", options_of("optimizer"))
 def test_complex_weights_move_as_pairs_of_real_numbers_or_are_refused(option: str) -> None:
     model, words = nn.Module(), ["optimizer.name=lamb"] if option == "timm" else []
     start = torch.randn(4, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))

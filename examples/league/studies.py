@@ -59,8 +59,8 @@ def _lines(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "[`hydrant study`](../../docs/guides/study.md) tunes and tests in one command, whose protocol is"
     yield "[sweep=league](../../src/hydrant/extensions/library/conf/sweep/league.yaml). Its four optimizers were chosen"
     yield "after the tables above: `muon` and `soap` lead them, `adamw` is the usual one, and `sgd` the oldest. Each"
-    yield "tries the range that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds, and the"
-    yield "intervals hold for all looks.\n"
+    yield "tries the range that its own option declares. The *last* loss of a run counts, of up to eight fresh seeds,"
+    yield "and the intervals hold for all looks.\n"
     of_all = set[str].intersection(*(set(content["not_tried"]) for content in contents.values()))
     for model in MODELS:
         if content := contents.get(model.name):

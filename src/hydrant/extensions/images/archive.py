@@ -24,8 +24,8 @@ from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.stratified import cut_part
 from hydrant.errors import ConfigError, DataError, HydrantError, log
 from hydrant.files.atomic_write import locked
-from hydrant.files.read_file import load_config
 from hydrant.files.plain_values import Positive
+from hydrant.files.read_file import load_config
 
 Samples = tuple[Tensor, Tensor]
 """Images, uint8 (N, C, H, W), and their classes, int64 (N,)."""

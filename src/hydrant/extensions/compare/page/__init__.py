@@ -25,6 +25,7 @@ from hydrant.extensions.compare.config_keys import as_text
 from hydrant.extensions.compare.curves import curves
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare.sections import FIGURES
 from hydrant.extensions.compare.serialize import to_dict
 from hydrant.extensions.compare.sources import read_runs
 from hydrant.files.atomic_write import json_safe, replace_file
@@ -43,7 +44,8 @@ SCRIPTS = (
 def write_page(comparison: Comparison, path: Path, reload_seconds: float = 0.0) -> None:
     """Write the page to a file, whole or not at all. An open page loads itself again after so many seconds, if any."""
     parts = {
-        "comparison": to_dict(comparison),
+        "comparison": to_dict(comparison)
+        | {"figure_titles": {name: title for name, (_, title) in FIGURES.items()}},
         "curves": curves(comparison),
         "details": details(comparison.runs),
         "progress": progress(comparison.runs),

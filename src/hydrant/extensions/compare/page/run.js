@@ -47,7 +47,7 @@ function besideControl(run) {
 function textsOf(place) {
   const run = DATA.runs[place], { common, runs } = DATA.details, facts = {
     state: run.state, updates: `${countText(run.num_updates)}${run.total_updates ? ` of ${countText(run.total_updates)}` : ""}`, [DATA.metric]: number(run.final, DIGITS), [`best ${DATA.metric}`]: number(run.best, DIGITS),
-    ...Object.fromEntries(Object.entries(FIGURE_TITLES).map(([name, title]) => [title, number(run.figures[name])])),
+    ...Object.fromEntries(Object.entries(DATA.figure_titles).map(([name, title]) => [title, number(run.figures[name])])),
   };
   return { facts, config: { ...common, ...runs[place] } };
 }

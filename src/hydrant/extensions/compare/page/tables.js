@@ -1,10 +1,5 @@
 // The table of runs, which can be sorted and filtered, and small tables.
 
-const FIGURE_TITLES = {
-  updates_per_second: "updates/s", samples_per_second: "samples/s", peak_memory_gib: "GiB", mfu: "MFU", graphs: "graphs",
-  graph_breaks: "breaks", recompiles: "recompiles", compile_seconds: "compile s",
-};
-
 /** The columns of the table of runs without the empty ones: {title, value(run), isNumber, show(value)}. */
 function runColumns() {
   const numeric = (title, value, show = number) => ({ title, value, isNumber: true, show: (shown) => show(shown) });
@@ -14,7 +9,7 @@ function runColumns() {
   const keys = DATA.keys.map((key) => isNumeric(key)
     ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
     : text(key, (run) => run.labels[key]));
-  const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
+  const figures = Object.entries(DATA.figure_titles).map(([name, title]) => numeric(title, (run) => run.figures[name]));
   const times = DATA.target ? UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit], countText)) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
   const after = DATA.moment === "after the last update" ? [] : [numeric("measured after", (run) => run.measured_at, countText)];

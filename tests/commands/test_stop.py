@@ -259,36 +259,6 @@ def test_runs_of_one_process_are_stopped_together(tmp_path: Path, capsys: pytest
         assert error["message"].endswith("is one of 2 runs that train in one process")
 
 
-def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sweep whose process has ended. A summary names another job, which the queue knows as one of another sweep."""
-    sweep, tools = tmp_path / "sweep", tmp_path / "bin"
-    runs = [make_run(sweep / f"seed-{n}", "running", host="node17") for n in range(2)]
-    for run, number in zip(runs, ("12_1", "99"), strict=True):
-        content = {
-            "status": "running",
-            "num_updates": 3,
-            "host": "node17",
-            "environment": {"slurm_job": number},
-        }
-        (run / "summary.json").write_text(json.dumps(content))
-    tools.mkdir()
-    (sweep / ".submitit").mkdir()
-    queue = f"12_0 {sweep}/.submitit/a.sh\n12_1 {sweep}/.submitit/a.sh\n99 {tmp_path}/mine/.submitit/b.sh\n7 (null)"
-    for name, script in {
-        "squeue": f"printf '%s\\n' '{queue}'",
-        "scancel": f'echo "$@" >> {tools}/cancelled',
-    }.items():
-        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tools / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
-    assert "runs on node17" in stop(capsys, runs[1], status=1)["message"]
-    assert stop(capsys, runs[0])["slurm_jobs"] == ["12_1"]
-    assert stop(capsys, sweep)["outcome"] == "cancelled"
-    assert (tools / "cancelled").read_text() == "12_1\n12_0 12_1\n"
-
-
 def test_a_folder_without_runs_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workdir / "empty").mkdir()
     assert stop(capsys, "empty", status=2)["key"] == "FOLDER"

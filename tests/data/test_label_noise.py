@@ -15,7 +15,7 @@ from hydrant.data import Data, InMemorySource, LoaderSource, Source, synthetic
 from hydrant.data.base import labels_of
 from hydrant.data.stratified import with_label_noise
 from hydrant.errors import ConfigError
-from hydrant.extensions.stacked.plan import program_of
+from hydrant.sweeps.preflight import program_of
 from hydrant.training.splits import divide
 
 NUM = 20_000

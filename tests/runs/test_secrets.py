@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sweeps import LAUNCHERS
 from training_runs import Train, UserModule, command
 
 from hydrant import cli
@@ -71,8 +72,11 @@ def assert_hidden(folder: Path, output: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [[], ["optimizer.lr=1e30", "log_every=1"], ["hydra/launcher=slurm", "hydra.launcher.cluster=local"]],
-    ids=["whole", "failed", "submitit"],
+    [
+        [],
+        ["optimizer.lr=1e30", "log_every=1"],
+        *([*LAUNCHERS[name]] for name in {"submitit_local"} & {*LAUNCHERS}),
+    ],
 )
 def test_the_files_of_a_sweep_contain_no_secret(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "custom.py").write_text(CUSTOM_DATA)

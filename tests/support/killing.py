@@ -23,7 +23,7 @@ from processes import descendants
 from repository import ROOT
 from run_folders import saved_updates
 
-from hydrant.sweeps.executors.base import paths_to_preload
+from hydrant.sweeps.executors.base import Unit
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 _TRAIN = [sys.executable, str(ROOT / "train.py")]
@@ -34,7 +34,7 @@ PRELOAD = (
     "hydrant.commands.train",
     "hydrant.sweeps.executors.base",
     "hydrant.runs.execute",
-    *paths_to_preload([]),
+    *Unit.paths_to_preload([]),
     "timm",
     "torch._dynamo",
     "torch.distributed.fsdp",

@@ -5,14 +5,22 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from hydrant.config.groups import group_options
+
+_OPTIONS = group_options()["hydra/launcher"]
+
 LAUNCHERS = {
-    "basic": (),
-    "local": ("hydra/launcher=local", "hydra.launcher.num_jobs=2"),
-    "ray": ("hydra/launcher=ray", "hydra.launcher.num_jobs=2", "hydra.launcher.num_cpus=0.5"),
-    "submitit_local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
-    "slurm": ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.partition=debug"),
+    name: words
+    for name, words in {
+        "basic": (),
+        "local": ("hydra/launcher=local", "hydra.launcher.num_jobs=2"),
+        "ray": ("hydra/launcher=ray", "hydra.launcher.num_jobs=2", "hydra.launcher.num_cpus=0.5"),
+        "submitit_local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
+        "slurm": ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.partition=debug"),
+    }.items()
+    if not words or words[0].partition("=")[2] in _OPTIONS
 }
-"""The overrides that choose each launcher."""
+"""The overrides that choose each launcher that is installed."""
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
          "data.augment.max_shift=1")  # fmt: skip

@@ -11,7 +11,7 @@ from run_states import sweep_in_all_states
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.runs import lock
 from hydrant.runs.lock import shared, this_machine
-from hydrant.sweeps.plan import SUBMITTED, read_plan, write_plan
+from hydrant.sweeps.plan import read_plan, write_plan
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.sweep import Sweep
 
@@ -84,10 +84,10 @@ def test_the_jobs_of_a_killed_command_are_not_queued_beside_one_that_lives(tmp_p
     with shared(tmp_path):
         states = {run.run: run.state for run in sweep_progress(tmp_path)}
     assert states == {"mine": "queued", "killed": "not started", "elsewhere": "queued", "old": "queued"}
-    (tmp_path / SUBMITTED).mkdir()
+    write_plan(tmp_path, Plan(1.0, jobs, queues=["my_package.Queue"]))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "queued", "a queue may start it"
-    (tmp_path / SUBMITTED).rmdir()
+    write_plan(tmp_path, Plan(1.0, jobs))
     (tmp_path / "sweep.json").write_text((tmp_path / "sweep.json").read_text().replace(str(ended), "9" * 17))
     with shared(tmp_path):
         assert [run.state for run in sweep_progress(tmp_path)][1] == "not started"

@@ -27,15 +27,16 @@ class Stopped(Answer):
     """What became of a run or a sweep.
 
     Attributes:
-        outcome: `stopped`; `stopping`: it still saves; `cancelled`: by SLURM; `idle`: nothing was at work there.
+        outcome: `stopped`; `stopping`: it still saves; `cancelled`: by its queue; `idle`: nothing was at work there.
         pids: The processes that were asked.
+        queued: What the queue of the launcher has cancelled.
         state: Of a run, as in `status`; empty for a sweep.
     """
 
     folder: str
     outcome: Literal["stopped", "stopping", "cancelled", "idle"]
     pids: Sequence[int] = ()
-    slurm_jobs: Sequence[str] = ()
+    queued: Sequence[str] = ()
     state: str = ""
 
 
@@ -136,7 +137,7 @@ def _text(entry: Stopped) -> str:
         case "idle":
             return f"{entry.folder}: nothing is at work there{state}"
         case "cancelled":
-            return f"{entry.folder}: SLURM cancels {', '.join(entry.slurm_jobs)}; the same command continues"
+            return f"{entry.folder}: cancelled {', '.join(entry.queued)}; the same command continues"
         case "stopping":
             return f"{entry.folder}: process {processes} was asked to stop and still saves{state}"
         case _:

@@ -14,6 +14,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hydrant.config.error_messages import as_config_error
+from hydrant.config.groups import group_options
+from hydrant.config.instantiate import check_arguments
 from hydrant.errors import ConfigError, shown
 from hydrant.files.plain_values import children
 from hydrant.safety.targets import exporting_packages, lies_under, locate
@@ -32,8 +35,8 @@ _ALLOWED = {"sweeper": _SWEEPERS, "launcher": _LAUNCHERS, "job_logging": _LOGGIN
 """What each key of the `hydra` node may name. `class_of` checks the classes of sweepers and launchers."""
 
 _WHY_NO_PLUGIN = {
-    "launcher": ("it composes each config again when its job starts", "use local, ray or slurm"),
-    "sweeper": ("it cannot check, stop and resume the runs of a sweep", "use grid, optuna or study"),
+    "launcher": "it composes each config again when its job starts",
+    "sweeper": "it cannot check, stop and resume the runs of a sweep",
 }
 _REFUSED = {
     "output_subdir": "needs null: the run writes .hydra/ itself, without secrets",
@@ -93,8 +96,9 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
             if name == "launcher" and is_basic_launcher(value):
                 continue
             if name in ("launcher", "sweeper") and lies_under(value, ("hydra_plugins",)):
-                reason, remedy = _WHY_NO_PLUGIN[name]
-                raise ConfigError(f"hydra/{name}", f"{shown(value)} is not allowed: {reason}", remedy=remedy)
+                reason = f"{shown(value)} is not allowed: {_WHY_NO_PLUGIN[name]}"
+                remedy = f"use one of {', '.join(group_options()[f'hydra/{name}'])}"
+                raise ConfigError(f"hydra/{name}", reason, remedy=remedy)
             is_allowed = (
                 value in allowed
                 if allowed is _LOGGING
@@ -129,18 +133,29 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
         raise ConfigError(key, f"a config file sends the results to {shown(receiver)}", remedy=remedy)
 
 
-def class_of(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
-    """Return the class that a checked node names, as a sweeper or a launcher with these methods.
+def class_of(path: str, key: str, kind: str, *methods: str) -> Any:
+    """Return the class that a checked path names, as a sweeper or a launcher with these methods.
 
     Raises:
         ConfigError: it is none, or the package of its name only imports it from elsewhere.
     """
-    path = str(node["_target_"])
     target: Any = locate(path, f"{key}._target_")
     is_own = inspect.isclass(target) and target.__module__.partition(".")[0] == path.partition(".")[0]
     if not (is_own and all(hasattr(target, name) for name in methods)):
         raise ConfigError(f"{key}._target_", f"{path} is no {kind}")
     return target
+
+
+def built(node: Mapping[str, Any], key: str, kind: str, *methods: str) -> Any:
+    """Return the object of a checked node that names a class with these methods.
+
+    Raises:
+        ConfigError: the class takes other arguments, or refuses them.
+    """
+    target = class_of(str(node["_target_"]), key, kind, *methods)
+    check_arguments(key, node)
+    with as_config_error(key, node):
+        return target(**{name: value for name, value in node.items() if name != "_target_"})
 
 
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:

@@ -239,6 +239,7 @@ class Plan(Record):
         host: the name of the machine of the newest command
         wall_seconds: of all starts
         num_extensions: commands that added seeds after runs of others had results
+        queues: the classes of launchers whose jobs go on after the command has ended
     """
 
     began: float
@@ -249,3 +250,4 @@ class Plan(Record):
     wall_seconds: Amount = 0.0
     processor_seconds: Amount = 0.0
     num_extensions: Count = 0
+    queues: list[str] = []

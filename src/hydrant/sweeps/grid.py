@@ -12,22 +12,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
-from hydrant.config.error_messages import as_config_error, explained
+from hydrant.config.error_messages import explained
 from hydrant.config.groups import check_grid_file, check_placed, group_options
-from hydrant.config.hydra_guard import class_of, is_basic_launcher
-from hydrant.config.instantiate import check_arguments
+from hydrant.config.hydra_guard import built
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
-from hydrant.extensions.stacked.plan import Lanes
-from hydrant.files.plain_values import Positive, PositiveInt, check_value
+from hydrant.files.plain_values import Positive, PositiveInt
 from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps import preflight
-from hydrant.sweeps.executors.base import Executor, SweepJob, paths_to_preload
-from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.executors import executor_of
+from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.sweep import Sweep
@@ -75,10 +73,9 @@ class GridSweeper:
     ) -> None:
         self._max_runs, context.sweep.rules.max_seconds = max_runs, max_seconds
         self.config, self.sweep, self._composer = context.config, context.sweep, context.composer
-        self.executor: Executor
-        self.lanes: Lanes
         with hydra_settings(context.config.hydra):
-            self.executor, self.lanes = _launcher(_resolved(context.config.hydra.launcher, "hydra.launcher"))
+            self.executor = executor_of(_resolved(context.config.hydra.launcher, "hydra.launcher"))
+        context.sweep.files.queues = self.executor.queues
         self.folder = context.sweep.folder
         self._max_batch_size, self._params = max_batch_size, params or {}
         self._needs_server = False  # to be started while jobs are composed
@@ -106,7 +103,6 @@ class GridSweeper:
         self.sweep.files.adds_seeds = _add_seeds(self.folder, recorded, [job.job.overrides for job in jobs])
         finished = {job.folder: job not in unfinished for job in jobs}
         say(preflight.describe_start(self.folder, finished, keeps_plan=self.sweep.files.keeps_plan))
-        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         self._launch(jobs)
 
     def _overrides(self) -> list[Override]:
@@ -129,11 +125,7 @@ class GridSweeper:
         reasons = [(preflight.trained_elsewhere(job.folder), job.words) for job in jobs]
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
-        if self.lanes != 1:
-            plan = self.sweep.plan_stacks({job.folder: job.config for job in jobs}, self.executor, self.lanes)
-            return [(plan.errors[job.folder], job.words) for job in jobs if job.folder in plan.errors]
-        show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
-        errors = preflight.find_config_errors([job.config for job in jobs])
+        errors = self.executor.find_errors(jobs)
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
 
     def _launch(self, jobs: Sequence[SweepJob]) -> None:
@@ -161,7 +153,7 @@ class GridSweeper:
     def _run_batch(self, jobs: Sequence[SweepJob], first: int) -> str:
         """Run jobs, the first of which has this number; return why the first failed one failed, "" if none did."""
         planned = [self.sweep.add(job, number) for number, job in enumerate(jobs, first)]
-        results = self.sweep.run_all(planned, self.executor, self.lanes)
+        results = self.sweep.run_all(planned, self.executor)
         failed = [f"job {n}: {result.message}" for n, result in sorted(results.items()) if result.exit_status]
         return failed[0] if failed else ""
 
@@ -201,7 +193,7 @@ class GridSweeper:
         placed = place(config, number)
         if self._needs_server and RunFolder(placed.folder).state != RunStatus.FINISHED:
             self._needs_server = False  # it imports while this process imports and composes
-            start_server(paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
+            start_server(self.executor.unit.paths_to_preload([cast("Any", OmegaConf.to_container(config))]))
         job = job_of(config, placed)
         _check_folder(job, self.folder)
         return SweepJob(job, words, environment)
@@ -267,35 +259,7 @@ def sweeper_of(context: Context) -> GridSweeper:
     """
     with hydra_settings(context.config.hydra):
         node = _resolved(context.config.hydra.sweeper, _KEY)
-    return _built(_KEY, "sweeper", {"context": context, **node}, "run", "_overrides")
-
-
-def _launcher(node: Mapping[str, Any]) -> tuple[Executor, Lanes]:
-    """Return where the jobs of a sweep run, ready to run them, and the most that train together in one process.
-
-    Args:
-        node: a checked `hydra.launcher`.
-
-    Raises:
-        ConfigError: it takes other arguments, or cannot run here.
-    """
-    if is_basic_launcher(node["_target_"]):
-        return Sequential(), 1
-    lanes: Any = node.get("lanes", 1)
-    check_value("hydra.launcher.lanes", Lanes, lanes)
-    of_executor = {name: value for name, value in node.items() if name != "lanes"}
-    executor: Executor = _built("hydra.launcher", "launcher", of_executor, "prepare", "run")
-    with as_config_error("hydra.launcher", node):
-        executor.prepare()
-    return executor, lanes
-
-
-def _built(key: str, kind: str, node: Mapping[str, Any], *methods: str) -> Any:
-    """Return the object of a node that names a class with these methods."""
-    target = class_of(node, key, kind, *methods)
-    check_arguments(key, node)
-    with as_config_error(key, node):
-        return target(**{name: value for name, value in node.items() if name != "_target_"})
+    return built({"context": context, **node}, _KEY, "sweeper", "run", "_overrides")
 
 
 def _resolved(node: DictConfig | None, key: str) -> dict[str, Any]:

@@ -24,9 +24,6 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import locks, note_no_lock, this_machine
 from hydrant.terminal.console import notice, relative
 
-SUBMITTED = ".submitit"
-"""The folder, in that of a sweep, of the files of jobs that a queue has: it starts them after the command has ended."""
-
 
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets, for the sweep of this process."""
@@ -81,6 +78,7 @@ class SweepFiles:
         self.jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
         self.keeps_plan = False  # the jobs and commands in sweep.json: others are at work in the folder
         self.adds_seeds = False  # to a sweep whose results could be seen
+        self.queues: Sequence[str] = ()  # of the executor
         self.of_jobs = 0.0  # processor seconds of the processes of jobs that have ended
         # Wall and processor seconds: of all starts, and what is in it of this one.
         self.total = self._counted = 0.0, 0.0
@@ -135,7 +133,9 @@ class SweepFiles:
             self.keeps_plan = True  # from now on, what others add is of commands at work
             jobs = {Path(os.path.realpath(self.folder / job.run)): job for job in kept} | self.jobs
             num, self.adds_seeds = file.num_extensions + self.adds_seeds, False  # it counts once
-            write_plan(self.folder, Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num))
+            queues = [*dict.fromkeys([*file.queues, *self.queues])]
+            plan = Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num, queues)
+            write_plan(self.folder, plan)
 
     def write_config(self, config: DictConfig) -> None:
         with self._locked():

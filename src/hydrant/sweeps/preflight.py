@@ -9,13 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hydrant.config.flat import flatten
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.extensions.stacked.plan import program_of
 from hydrant.runs.folder import HYDRA, RunFolder, RunStatus
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
-from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
@@ -87,30 +86,34 @@ def _begun_or_new(folder: Path) -> str:
     return "begun before" if (folder / HYDRA).is_dir() else "new"
 
 
-def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
+def find_config_errors(
+    configs: Sequence[Mapping[str, Any]], preload: Sequence[str]
+) -> list[ConfigError | None]:
     """Return why each checked config cannot run on this machine; None if it can.
+
+    Args:
+        configs: of the jobs.
+        preload: the paths of what the fork server imports.
 
     Raises:
         Stopped: a signal arrived.
     """
     keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    result = call_before_jobs(configs, prepare_all, list(distinct.values()))
+    result = call_before_jobs(preload, prepare_all, list(distinct.values()))
     if isinstance(result, ProcessDied):  # the job that causes it reports it
         return [None] * len(configs)
     errors = dict(zip(distinct, result, strict=True))
     return [errors[key] for key in keys]
 
 
-def call_before_jobs(
-    configs: Sequence[Mapping[str, Any]], function: Callable[..., T], *arguments: Any
-) -> T | ProcessDied:
-    """Call a function about jobs with these configs in a process of its own, before the first one starts.
+def call_before_jobs(preload: Sequence[str], function: Callable[..., T], *arguments: Any) -> T | ProcessDied:
+    """Call a function about jobs in a process of its own, before the first one starts.
 
     Raises:
         Stopped: a signal arrived.
     """
-    call = call_isolated(function, arguments, preload=paths_to_preload(configs))
+    call = call_isolated(function, arguments, preload)
     if call.signum is not None:
         notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)
@@ -120,6 +123,43 @@ def call_before_jobs(
 def without_repetitions(config: Mapping[str, Any]) -> str:
     """Return a text that is equal for configs that differ only in keys that do not decide whether a run can start."""
     return repr(sorted((key, value) for key, value in config.items() if key not in _NEUTRAL_KEYS))
+
+
+_ANY_VALUE = ("seed", "name", "claim", "tags", "notes", "init_from", "init_strict", "patience", "max_skipped", "resume",
+              "max_grad_norm", "max_grad_value")  # fmt: skip
+"""Keys in which the configs of a program may differ."""
+
+_ANY_GROUPS = ("scheduler.", "schedules.")
+"""Groups in which they may differ in any key."""
+
+_DURATIONS_OF_AVERAGES = ("averaging.start", "averaging.every")  # also averaging.start_after
+
+_FRACTIONS = ("averaging.", "optimizer.", "optimizers.", "task.", "model.", "param_groups.")
+"""Groups in which they may differ in fractions."""
+
+
+def program_of(config: Mapping[str, Any]) -> str:
+    """Return a text that is equal for configs that may be the same program.
+
+    >>> one, other = {"seed": 0, "optimizer": {"lr": 0.1}}, {"seed": 1, "optimizer": {"lr": 0.2}}
+    >>> program_of(one) == program_of(other) != program_of({"seed": 0, "optimizer": {"lr": 0.1, "nesterov": True}})
+    True
+    """
+    kept = {key: _without_fractions(key, value) for key, value in flatten(config).items()}
+    return repr(sorted((key, value) for key, value in kept.items() if value is not ...))
+
+
+def _without_fractions(key: str, value: Any) -> Any:
+    """Return the values that must be equal in the configs of a program; `...` for a value that may differ."""
+    if key in _ANY_VALUE:
+        return None if value is None and key.startswith("max_grad") else ...
+    if key.startswith(_ANY_GROUPS + _DURATIONS_OF_AVERAGES):
+        return ...
+    if key.startswith(_FRACTIONS):
+        if isinstance(value, list):
+            return [float if isinstance(item, float) else item for item in value]
+        return float if isinstance(value, float) else value
+    return value
 
 
 def prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:

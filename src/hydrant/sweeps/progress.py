@@ -20,7 +20,7 @@ from hydrant.records.files import PlannedJob
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
 from hydrant.runs.lock import is_held, is_in_use, locking_process, this_machine
 from hydrant.runs.record import parse_row
-from hydrant.sweeps.plan import SUBMITTED, at_work, usable_plan
+from hydrant.sweeps.plan import at_work, usable_plan
 from hydrant.terminal.console import relative
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
@@ -42,7 +42,7 @@ def sweep_progress(folder: Path) -> list[RunProgress]:
     plan, _ = usable_plan(folder)
     is_at_work, commands = is_in_use(folder), at_work(folder, plan)
     # In another container, no process is found that works at the sweep. A queue starts the jobs of a dead command too.
-    starts_all = not commands or (folder / SUBMITTED).exists()
+    starts_all = not commands or bool(plan.queues)
     living = (None, *commands)
     unplanned = runs_of_sweep(folder, without={Path(os.path.realpath(folder / job.run)) for job in plan.jobs})
     jobs = (

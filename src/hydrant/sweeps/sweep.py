@@ -4,7 +4,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse
-from hydrant.extensions.stacked.plan import Lanes, StackPlan, program_of
 from hydrant.installation import tell_listeners
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
@@ -22,11 +21,11 @@ from hydrant.signals import Stopped
 from hydrant.sweeps import results_table as table
 from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
 from hydrant.sweeps.executors.local import Sequential
-from hydrant.sweeps.fork_server.call import ProcessDied, SignalForwarding, forward_signals
+from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.plan import SweepFiles, print_write_errors
-from hydrant.sweeps.preflight import call_before_jobs, is_finished
+from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
-from hydrant.terminal.console import is_terminal, relative, say, say_fields, show_activity, wants_json
+from hydrant.terminal.console import is_terminal, relative, say, say_fields, wants_json
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _OUTCOMES: Mapping[str, str] = {
@@ -35,10 +34,6 @@ _OUTCOMES: Mapping[str, str] = {
     RunStatus.STOPPED: "finished",
 }
 """The words for states of runs in a sweep that was stopped, where they differ."""
-
-
-_Configs = Mapping[Path, Mapping[str, Any]]
-"""The checked configs of jobs, by folder."""
 
 
 @dataclass
@@ -73,7 +68,6 @@ class Sweep:
         self.has_run = False
         self._jobs = dict[Path, SweepJob]()
         self._failed = set[Path]()  # the folders of jobs that failed in this process
-        self._stacks = StackPlan[Path]([])
         self._refresh = sparing(self.files.refresh)  # its time grows with the number of runs
 
     @property
@@ -108,13 +102,12 @@ class Sweep:
         self._jobs[job.folder] = job = replace(job, number=number, in_table=in_table, earlier=earlier)
         return job
 
-    def run_all(self, jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1) -> dict[int, RunResult]:
+    def run_all(self, jobs: Sequence[SweepJob], executor: Executor) -> dict[int, RunResult]:
         """Run the jobs that are not finished, and return the results of all by job number.
 
         Args:
             jobs: as `add` returns them.
-            executor: runs them.
-            lanes: the most jobs that train together.
+            executor: groups and runs them.
 
         Raises:
             Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
@@ -123,7 +116,7 @@ class Sweep:
         unfinished = [job for job in jobs if job.number not in results]
         if not unfinished:
             return results
-        units = self.units_of(unfinished, executor, lanes)
+        units = executor.units(unfinished)
         try:
             with (
                 forward_signals() as signals,
@@ -165,53 +158,6 @@ class Sweep:
         finally:
             timer.cancel()
             timer.join()  # so that it does not signal what comes later
-
-    def plan_stacks(self, configs: _Configs, executor: Executor, lanes: Lanes) -> StackPlan[Path]:
-        """Plan which jobs train together; `units_of` uses the plan.
-
-        Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them,
-        in a process of its own.
-
-        Args:
-            configs: the checked configs of the jobs, by folder.
-            executor: its `num_processes` train at once on this machine, over which `lanes=auto` spreads the jobs.
-            lanes: the most lanes of a stack.
-
-        Raises:
-            Stopped: a signal arrived.
-        """
-        show_activity(f"trying which of {len(configs):,} jobs train together")
-        plan = call_before_jobs([*configs.values()], _plan_groups, configs, lanes, executor.num_processes)
-        if isinstance(plan, ProcessDied):
-            reason = f"trying it failed ({plan})"
-            plan = StackPlan([[folder] for folder in configs], {next(iter(configs)): reason})
-        self._stacks = plan.with_errors_as_reasons() if executor.is_remote else plan
-        return self._stacks
-
-    def units_of(self, jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[Unit]:
-        """Return the jobs as units: each alone, or stacks. Prints a plan of stacks that is new."""
-        if lanes == 1 or not jobs:
-            return [Unit([job]) for job in jobs]
-        by_folder = {job.folder: job for job in jobs}
-        if not by_folder.keys() <= {folder for stack in self._stacks.stacks for folder in stack}:
-            self.plan_stacks({path: job.config for path, job in by_folder.items()}, executor, lanes)
-            self.print_stacks({path: job.number for path, job in by_folder.items()})
-        units = list[Unit]()
-        for stack in self._stacks.stacks:
-            alike = defaultdict[str, list[SweepJob]](list)  # of one process, so with the same variables
-            for job in (by_folder[folder] for folder in stack if folder in by_folder):
-                alike[repr(sorted(job.environment.items()))].append(job)
-            units += map(Unit, alike.values())
-        return units
-
-    def print_stacks(self, numbers: Mapping[Path, int]) -> None:
-        """Print how many stacks and lanes are planned, and why the other jobs train alone.
-
-        Args:
-            numbers: those of the jobs, by folder.
-        """
-        for line in [] if wants_json() else self._stacks.describe(numbers):
-            say(line)
 
     def record(self, unit: Unit, ended: Ended) -> None:
         """Write the results of a unit into the files of the sweep, and print why jobs failed."""
@@ -303,22 +249,3 @@ def _result_if_finished(job: SweepJob) -> RunResult | None:
     if not job.in_table:
         say(f"job {job.number}: already finished: {relative(job.job.folder)}")
     return job.recorded(RunResult.failed(""))
-
-
-def _plan_groups(configs: _Configs, lanes: Lanes, num_processes: int | None) -> StackPlan[Path]:
-    """Prepare and try the jobs that may be the same program; imports torch."""
-    from hydrant.config.instantiate import share_factories
-    from hydrant.extensions.stacked.trial import plan_group
-
-    stacks, reasons, errors = list[Sequence[Path]](), dict[Path, str](), dict[Path, ConfigError]()
-    groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
-    for folder, config in configs.items():
-        groups[program_of(config)][folder] = config
-    for group in groups.values():
-        with share_factories():
-            plan = plan_group(group, lanes, num_processes, len(groups))
-        stacks += plan.stacks
-        reasons |= plan.reasons
-        errors |= plan.errors
-    places = list(configs)
-    return StackPlan(sorted(stacks, key=lambda stack: places.index(stack[0])), reasons, errors)

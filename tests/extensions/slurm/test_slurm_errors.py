@@ -9,9 +9,10 @@ import pytest
 from processes import is_alive
 from quick_jobs import quick_units
 
+from hydrant import cli
 from hydrant.errors import ConfigError
-from hydrant.extensions.slurm import executor as slurm
-from hydrant.extensions.slurm.executor import Slurm
+from hydrant.extensions import slurm
+from hydrant.extensions.slurm import Slurm
 
 SUPPORT = str(Path(__file__).parents[2] / "support")
 
@@ -84,3 +85,9 @@ def test_all_commands_of_slurm_are_needed(programs: Path) -> None:
         ConfigError, match=r"^hydra/launcher: slurm needs squeue, scancel, srun, which this machine"
     ):
         Slurm(None, "slurm", 0).prepare()
+
+
+def test_another_cluster_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "-m", "hydra/launcher=slurm", "hydra.launcher.cluster=lsf", "seed=0,1"]) == 2
+    message = "error: hydra.launcher.cluster: unknown value 'lsf'. Options: local, slurm\n"
+    assert capsys.readouterr().err == message

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from hydrant.extensions.slurm.executor import queued, queued_in
+from hydrant import cli
+from hydrant.extensions.slurm import queued, queued_in
+from hydrant.records.files import Plan
+from hydrant.sweeps.plan import write_plan
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,40 @@ def test_it_is_said_once_why_the_queue_is_not_known(
     assert capsys.readouterr().err == ""
     assert (queued(), queued()) == (None, None)
     assert capsys.readouterr().err == f"warning: {reason}, so it is not known which SLURM jobs wait or run\n"
+
+
+def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep whose process has ended. A summary names another job, which the queue knows as one of another sweep."""
+    sweep, tools = tmp_path / "sweep", tmp_path / "bin"
+    runs = [sweep / f"seed-{n}" for n in range(2)]
+    for run, number in zip(runs, ("12_1", "99"), strict=True):
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text("seed: 0\n")
+        content = {
+            "status": "running",
+            "num_updates": 3,
+            "host": "node17",
+            "environment": {"slurm_job": number},
+        }
+        (run / "summary.json").write_text(json.dumps(content))
+    tools.mkdir()
+    (sweep / ".submitit").mkdir()
+    write_plan(sweep, Plan(0.0, [], queues=["hydrant.extensions.slurm.Slurm"]))
+    queue = f"12_0 {sweep}/.submitit/a.sh\n12_1 {sweep}/.submitit/a.sh\n99 {tmp_path}/mine/.submitit/b.sh\n7 (null)"
+    for name, script in {
+        "squeue": f"printf '%s\\n' '{queue}'",
+        "scancel": f'echo "$@" >> {tools}/cancelled',
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    answers = list[str]()
+    for folder, status in ((runs[1], 1), (runs[0], 0), (sweep, 0)):
+        assert cli.main(["stop", str(folder)]) == status
+        answers.append("".join(capsys.readouterr()))
+    assert "runs on node17" in answers[0]
+    assert "cancelled SLURM job 12_1; the same command continues" in answers[1]
+    assert "cancelled SLURM job 12_0, SLURM job 12_1;" in answers[2]
+    assert (tools / "cancelled").read_text() == "12_1\n12_0 12_1\n"

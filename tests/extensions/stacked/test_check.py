@@ -19,9 +19,15 @@ from torch import Tensor, nn
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import LoaderSource
-from hydrant.extensions.stacked.check import HiddenContents, check_hidden, check_plan, signature, try_lanes
+from hydrant.extensions.stacked.check import (
+    HiddenContents,
+    check_hidden,
+    check_plan,
+    plan_stacks,
+    signature,
+    try_lanes,
+)
 from hydrant.extensions.stacked.lanes import CannotStack
-from hydrant.extensions.stacked.trial import plan_group
 from hydrant.training.prepare.build import prepare_like
 
 REFUSED = {
@@ -49,7 +55,7 @@ def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> No
     """Only the run itself measures the time of its updates; a stack would count by an assumed one."""
     words = (["scheduler.warmup=5%"], ["scheduler.warmup=30s"])[::order]
     configs = [check(compose([*TINY, "scheduler=wsd", *of_run])) for of_run in words]
-    plan = plan_group(dict(enumerate(configs)), "auto", 1, 1)
+    plan = plan_stacks(dict(enumerate(configs)), "auto", 1)
     assert plan.stacks == [[0], [1]]
     assert all("in seconds" in plan.reasons[n] for n in (0, 1))
 

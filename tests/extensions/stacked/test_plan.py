@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,25 +13,29 @@ from typing import Any
 import pytest
 import torch._dynamo  # noqa: F401
 from processes import descendants, fork
-from run_folders import assert_close_rows, summary
+from run_folders import assert_close_rows, rows, summary
 from sweeps import sweep_table
 from tiny_runs import sweep, tiny_job
+from training_runs import DIGITS
 
 from hydrant import cli
+from hydrant.config.groups import group_options
 from hydrant.errors import ConfigError
+from hydrant.extensions.stacked import ONLY_ONE, Lanes, StackPlan
 from hydrant.extensions.stacked import runs as _  # noqa: F401
-from hydrant.extensions.stacked.plan import ONLY_ONE, Lanes, StackPlan, program_of
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import check_value
+from hydrant.runs.folder import RunFolder
 from hydrant.safety.targets import preload
 from hydrant.sweeps.executors import base
 from hydrant.sweeps.executors.base import SweepJob, Unit
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
+from hydrant.sweeps.preflight import program_of
 
-for _path in base.paths_to_preload([]):
+for _path in Unit.paths_to_preload([]):
     preload(_path)
 # What is imported here is not imported again by the processes of each sweep, which are forks of this one.
-STACKED = ("hydra/launcher=stacked", "hydra.launcher.num_jobs=1")
+STACKED = ("hydra/launcher=stacked", "hydra.launcher.executor.num_jobs=1")
 LOCAL = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
 SEEDS = ("seed=0,1,2,3", "hydra.sweep.subdir=seed-${seed}")
 
@@ -177,20 +182,48 @@ def test_the_seeds_of_a_study_are_stacks(workdir: Path, capfd: pytest.CaptureFix
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "launcher",
+    ("option", "setting"),
     [
-        LOCAL,
-        ("hydra/launcher=ray", "hydra.launcher.num_cpus=0.5"),
-        ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
+        ("local", "num_jobs=2"),
+        ("ray", "num_cpus=0.5"),
+        ("slurm", "cluster=local"),
     ],
-    ids=["local", "ray", "slurm"],
 )
 def test_every_launcher_trains_stacks(
-    launcher: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]
+    option: str, setting: str, workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_sweep(workdir, *launcher, "hydra.launcher.lanes=2", *SEEDS, "name=study") == 0
+    if option not in group_options()["hydra/launcher"]:
+        pytest.skip("it is not installed")
+    words = (f"hydra/launcher@hydra.launcher.executor={option}", f"hydra.launcher.executor.{setting}")
+    assert run_sweep(workdir, STACKED[0], *words, "hydra.launcher.lanes=2", *SEEDS, "name=study") == 0
     assert "2 stacks of 2, 2 lanes" in capfd.readouterr().out
     assert statuses(workdir / "multirun" / "study") == ["finished"] * 4
+
+
+HOPELESS = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sgd", "hook=stop_if",
+            "hooks.stop_if.rule='val/loss > 2.2 after 6'")  # fmt: skip
+
+
+def test_lanes_that_are_hopeless_are_stopped_and_the_others_finish(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "-m", "name=sweep", "hydra/launcher=stacked", "optimizer.lr=1e-6,0.5", *HOPELESS]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "stack" in printed
+    hopeless, good = (next(workdir.glob(f"multirun/sweep/lr-{lr}*")) for lr in ("1e-06", "0.5"))
+    assert (RunFolder(hopeless).status, RunFolder(good).status) == ("stopped", "finished"), printed
+    assert summary(hopeless)["num_updates"] == 8, "the first evaluation after 6 updates"
+    assert summary(hopeless)["end_reason"].startswith("stop_if: val/loss 2.")
+    assert rows(good)[-1]["num_updates"] == 20
+    assert cli.main(["compare", "multirun/sweep", "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["states"] == {"stopped": 1, "finished": 1}
+    assert compared["verdict"]["status"] == "undecided"
+    assert [group["num"] for group in compared["groups"]] == [1, 0]
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["states"] == {"stopped": 1, "finished": 1}
+    assert summary(hopeless)["num_updates"] == 8
 
 
 @pytest.mark.slow

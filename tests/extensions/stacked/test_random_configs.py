@@ -11,7 +11,7 @@ from marks import slow_but
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.extensions.stacked.plan import program_of
+from hydrant.sweeps.preflight import program_of
 
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "optimizer": ["sgd", "adam", "adamw", "nadam", "adamax", "lamb", "adamw optimizer.fused=false"],

@@ -9,7 +9,7 @@ import re
 from repository import ROOT
 
 from hydrant.extensions.stacked import check
-from hydrant.extensions.stacked import plan as stack_plan
+from hydrant.sweeps import preflight
 
 GUIDE = (ROOT / "docs" / "guides" / "stacked.md").read_text(encoding="utf-8")
 
@@ -33,5 +33,5 @@ def test_the_guide_lists_the_keys_in_which_lanes_differ() -> None:
     listed = set(
         re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n") if "`" in line))
     )
-    constants = (stack_plan._ANY_VALUE, stack_plan._ANY_GROUPS, stack_plan._FRACTIONS)  # pyright: ignore[reportPrivateUsage]
+    constants = (preflight._ANY_VALUE, preflight._ANY_GROUPS, preflight._FRACTIONS)  # pyright: ignore[reportPrivateUsage]
     assert listed == {key.rstrip(".") for keys in constants for key in keys}

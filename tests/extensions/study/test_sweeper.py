@@ -116,7 +116,7 @@ later = partial(pytest.param, marks=pytest.mark.slow)
 def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -> int:
     # Checking the jobs imports torch in another process.
     monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
-    monkeypatch.setattr(sweeper, "find_config_errors", lambda configs: [None] * len(configs))
+    monkeypatch.setattr(sweeper, "find_config_errors", lambda configs, preload: [None] * len(configs))
     monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
     monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)

@@ -90,9 +90,9 @@ def _import() -> None:
     for name in _IMPORTED:
         importlib.import_module(name)
     from hydrant.safety.targets import preload
-    from hydrant.sweeps.executors.base import paths_to_preload
+    from hydrant.sweeps.executors.base import Unit
 
-    for path in paths_to_preload([]):
+    for path in Unit.paths_to_preload([]):
         preload(path)
     gc.freeze()
     gc.enable()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from omegaconf import OmegaConf
 
 from hydrant.config.job_folders import shortened
 from hydrant.config.metric_keys import check_logged, defines, unknown_mode
@@ -113,7 +112,7 @@ class OptunaSweeper(GridSweeper):
                 self.sweep.files.write_config(self.config)
                 running = dict["Future[Ended | None]", Unit]()
                 while True:
-                    for unit in self.sweep.units_of(self._draw(signals), self.executor, self.lanes):
+                    for unit in self.executor.units(self._draw(signals)):
                         running[pool.submit(_run, self.executor, unit, signals)] = unit
                     if not running:
                         break
@@ -236,11 +235,10 @@ class OptunaSweeper(GridSweeper):
         """Return how many trials run at once; raise ConfigError if so many cannot."""
         n_jobs = self._n_jobs
         if n_jobs is None:
-            if self.lanes == "auto":
-                message = "needs a number with hydra.launcher.lanes=auto"
-                remedy = "only trials that are drawn at once can be stacked"
-                raise ConfigError(f"{_KEY}.n_jobs", message, remedy=remedy)
-            n_jobs = (OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1) * self.lanes
+            if self.executor.max_jobs is None:
+                message = "needs a number, because hydra.launcher groups as many trials as are drawn at once"
+                raise ConfigError(f"{_KEY}.n_jobs", message, remedy="give one")
+            n_jobs = (self.executor.num_jobs or 1) * self.executor.max_jobs
         if n_jobs > 1 and isinstance(self.executor, Sequential):
             message = "the basic launcher runs one trial after another"
             raise ConfigError(f"{_KEY}.n_jobs", message, remedy="add hydra/launcher=local, or another one")
@@ -271,7 +269,9 @@ class OptunaSweeper(GridSweeper):
         varied = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
         words = [space.overrides(params) for params in (first, *varied)]
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
-        errors = [] if self.executor.is_remote else find_config_errors([job.config for job in jobs])
+        configs = [job.config for job in jobs]
+        preload = self.executor.unit.paths_to_preload(configs)
+        errors = [] if self.executor.is_remote else find_config_errors(configs, preload)
         if errors and errors[0] and all(errors):
             message = f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]"
             raise ConfigError(errors[0].key, message, remedy=errors[0].remedy)

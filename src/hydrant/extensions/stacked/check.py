@@ -2,8 +2,10 @@
 
 import dataclasses
 import hashlib
+import math
 import pickle
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from types import CellType, CodeType, FunctionType, NoneType
 from typing import Any
@@ -12,14 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import as_real
+from hydrant.config.flat import flatten
+from hydrant.config.instantiate import share_factories
 from hydrant.data import LoaderSource, PositionedSource
-from hydrant.errors import log
+from hydrant.errors import ConfigError, log, typed_line
+from hydrant.extensions.stacked import ONLY_ONE, J, Lanes, StackPlan, even_parts
 from hydrant.extensions.stacked.forward import plain_attributes
 from hydrant.extensions.stacked.lanes import CannotStack, flat_numbers, named_tensors
 from hydrant.extensions.stacked.optimizer import ELEMENTWISE
 from hydrant.extensions.stacked.stack import Stack
+from hydrant.files.user_files import raise_limit
+from hydrant.schedules import Plateau
+from hydrant.sweeps.preflight import config_error, program_of, without_repetitions
 from hydrant.training.compile.base import Eager
+from hydrant.training.distributed.env import num_cores
 from hydrant.training.loop import make_update
+from hydrant.training.memory import available_bytes
+from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.prepare.micro_batch import scratch_trainer
 from hydrant.training.trainer import Plan, Trainer
 
@@ -244,3 +255,125 @@ def _optimizer_signature(optimizer: torch.optim.Optimizer, hidden: HiddenContent
             (len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(settings.items())))
         )
     return type(optimizer), tuple(groups), tuple(hidden.of(optimizer).items())
+
+
+_MEMORY_RATIO = 0.5
+"""The part of the free memory that the stacks of a machine may take. The rest is for temporary tensors, which are not
+counted."""
+_FILES_PER_LANE = 6
+"""Open files of a lane: the lock of its folder, its log and its rows, and those of a checkpoint that is written."""
+
+
+def plan_stacks(
+    configs: Mapping[J, Mapping[str, Any]], lanes: Lanes, num_processes: int | None
+) -> StackPlan[J]:
+    """Prepare and try the jobs that may be the same program, and return how they train.
+
+    Args:
+        configs: the checked configs of the jobs.
+        lanes: the most lanes of a stack.
+        num_processes: how many stacks train at once on this machine, over which `lanes=auto` spreads the jobs; None:
+            one for each GPU, or for each core if there are none.
+    """
+    groups = defaultdict[str, dict[J, Mapping[str, Any]]](dict)
+    for job, config in configs.items():
+        groups[program_of(config)][job] = config
+    stacks, alone = list[list[J]](), dict[J, str | ConfigError]()
+    for group in groups.values():
+        with share_factories():
+            more, others = plan_group(group, lanes, num_processes, len(groups))
+        stacks += [*more, *([job] for job in others)]
+        alone |= others
+    places = list(configs)
+    return StackPlan(
+        sorted(stacks, key=lambda stack: places.index(stack[0])),
+        {job: why for job, why in alone.items() if isinstance(why, str)},
+        {job: why for job, why in alone.items() if isinstance(why, ConfigError)},
+    )
+
+
+def plan_group(
+    configs: Mapping[J, Mapping[str, Any]], lanes: Lanes, num_processes: int | None, num_programs: int
+) -> tuple[list[list[J]], dict[J, str | ConfigError]]:
+    """Return the stacks of jobs whose configs may be the same program, and why the others train alone.
+
+    Args:
+        configs: of the jobs.
+        lanes, num_processes: as in `plan_stacks`.
+        num_programs: how many programs share the processes.
+    """
+    first, alike, alone = _prepare_group(configs)
+    stacks = list[list[J]]()
+    for jobs in alike:
+        assert first is not None
+        size = _bytes_per_lane([configs[job] for job in jobs], first)
+        if isinstance(size, str):
+            alone |= dict.fromkeys(jobs, size)
+        else:
+            count = _num_stacks(len(jobs), size, lanes, num_processes, num_programs, first.world.device)
+            stacks += even_parts(jobs, count)
+    return stacks, alone
+
+
+def _prepare_group(
+    configs: Mapping[J, Mapping[str, Any]],
+) -> tuple[Plan | None, list[list[J]], dict[J, str | ConfigError]]:
+    """Prepare each config once; return the first plan, the jobs of each signature, and why others are alone."""
+    first: Plan | None = None
+    alike, alone = defaultdict[Hashable, list[J]](list), dict[J, str | ConfigError]()
+    known = dict[str, Hashable]()  # signatures; repetitions share one
+    for job, config in configs.items():
+        key = without_repetitions(config)
+        try:
+            if key not in known:
+                plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
+                check_plan(plan)  # each: also the schedules of a later one may count seconds
+                schedules = (s for fields in plan.schedules.values() for s in fields.values())
+                if first is not None and any(isinstance(schedule, Plateau) for schedule in schedules):
+                    prepare(config, is_preview=True)  # checks the metric that the plateau waits for
+                first, known[key] = first or plan, signature(plan)
+            alike[known[key]].append(job)
+        except CannotStack as reason:  # neither can the others
+            why = str(reason) if len(configs) > 1 else ONLY_ONE
+            return None, [], {job: config_error(configs[job]) or why for job in configs}
+        except Exception as error:  # such as damaged data: the job itself reports it
+            log.debug("a job cannot be prepared", exc_info=error)
+            why = f"it cannot be prepared ({type(error).__name__})"
+            alone[job] = error.with_traceback(None) if isinstance(error, ConfigError) else why
+    return first, list(alike.values()), alone
+
+
+def _bytes_per_lane(configs: Sequence[Mapping[str, Any]], like: Plan) -> int | str:
+    """Try the two most different jobs of a program; return what memory a lane needs, or why the jobs train alone."""
+    if len(configs) == 1:
+        return ONLY_ONE
+    tried = _most_different(configs)
+    try:
+        return try_lanes([prepare_like(config, like) for config in (*tried, *tried)])
+    except CannotStack as reason:
+        return str(reason)
+    except Exception as error:
+        log.debug("the trial of two jobs failed", exc_info=error)
+        return f"trying it failed ({typed_line(error)})"
+
+
+def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the first config, and the config that differs from it in the most keys."""
+    first = flatten(configs[0])
+    rest = [flatten(config) for config in configs[1:]]
+    counts = [sum(other.get(key) != value for key, value in first.items()) for other in rest]
+    return [configs[0], configs[1 + counts.index(max(counts))]]
+
+
+def _num_stacks(
+    count: int, size: int, lanes: Lanes, num_processes: int | None, num_programs: int, device: torch.device
+) -> int:
+    """Return the number of stacks: as few as the limits allow, but at least one for each process."""
+    at_once = num_processes or torch.cuda.device_count() or num_cores()
+    if lanes != "auto":
+        return math.ceil(count / lanes)
+    fitting = int(_MEMORY_RATIO * available_bytes(device) / max(size, 1))
+    if device.type == "cpu":
+        fitting //= at_once
+    most = max(min(fitting, raise_limit() // _FILES_PER_LANE), 1)
+    return max(math.ceil(count / most), min(math.ceil(at_once / num_programs), count // 2))

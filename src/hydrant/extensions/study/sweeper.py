@@ -151,8 +151,7 @@ class StudySweeper(GridSweeper):
 
     @property
     def _num_at_once(self) -> int:
-        lanes = self.lanes if isinstance(self.lanes, int) else 1
-        return (self.executor.num_processes or 1) * lanes
+        return (self.executor.num_jobs or 1) * (self.executor.max_jobs or 1)
 
     def _protocol(self) -> tuple[Protocol, list[SweepJob]]:
         """Return what the study does, and its first jobs.
@@ -247,7 +246,6 @@ class StudySweeper(GridSweeper):
         _refuse_first(self._find_faults(unfinished))
         if unfinished and protocol.rule.metric != protocol.choice.metric:
             self._check_judge(jobs[0], protocol.rule)
-        self.sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
 
     def _check_judge(self, job: SweepJob, rule: Rule) -> None:
         """Raise ConfigError if no run will have the metric that judges. A test gives what a validation gives."""
@@ -255,7 +253,8 @@ class StudySweeper(GridSweeper):
         if self.executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
             return
         best = {"metric": f"{split.replace('test', 'val')}/{name}", "mode": rule.mode}
-        [error] = find_config_errors([{**job.config, "best": best}])
+        preload = self.executor.unit.paths_to_preload([job.config])
+        [error] = find_config_errors([{**job.config, "best": best}], preload)
         if error is not None and error.key == "best.metric":
             message = f"no run would have {rule.metric}: {error.reason}"
             raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)

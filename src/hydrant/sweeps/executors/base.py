@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from hydrant.errors import FolderInUse
-from hydrant.extensions.stacked.plan import numbers_text
+from hydrant.errors import ConfigError, FolderInUse
 from hydrant.installation import entry_points
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult
@@ -21,45 +20,16 @@ from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.safety.targets import preload_paths
 from hydrant.safety.trust import import_from_working_folder
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
-from hydrant.terminal.console import say
+from hydrant.sweeps.preflight import find_config_errors
+from hydrant.terminal.console import say, show_activity
 
 _PATIENCE_SECONDS = 30.0
-"""The seconds that a stack waits for lanes that another process still trains. Then it begins without them."""
+"""The seconds that a unit waits for folders which another process still fills. Then it begins without them."""
 
 StopSignal: TypeAlias = Callable[[], int | None]
 """Returns the signal that stops the sweep; None while none has arrived."""
 
 UnitsEnded: TypeAlias = "Generator[tuple[Unit, Ended]]"
-
-
-class Executor(Protocol):
-    """Runs the units of a sweep.
-
-    `is_remote`: they may run on other machines, so preflight does not check what this one has. `num_processes`: how
-    many run at once on this machine, among which `lanes: auto` divides the jobs; None: one for each GPU, or for each
-    core if there are none.
-    """
-
-    is_remote: bool
-
-    @property
-    def num_processes(self) -> int | None: ...
-
-    def prepare(self) -> None:
-        """Prepare to run units, before Hydra composes jobs and before the server starts that forks their processes.
-
-        Raises:
-            ConfigError: units cannot run.
-        """
-        ...
-
-    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
-        """Run units and yield each when it ends.
-
-        Once `stop_signal()` returns a signal, running units save and stop, and waiting ones are left out. Closing the
-        generator stops the units or waits for them.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -113,9 +83,19 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """A command and the folders that it fills: a job, or several that train together as the lanes of a stack."""
+    """A command and the folders that it fills, those of its jobs. It runs each job by itself."""
 
     jobs: Sequence[SweepJob]
+
+    preload: ClassVar[Sequence[str]] = ("hydrant.runs.execute",)
+    """The modules that `execute` imports."""
+
+    @staticmethod
+    def execute(jobs: Sequence[Job]) -> list[RunResult]:
+        """Execute jobs in this process, in folders that no other one fills, and return their results."""
+        from hydrant.runs.execute import execute  # imports torch
+
+        return [execute(job) for job in jobs]
 
     @property
     def has_begun(self) -> bool:
@@ -127,22 +107,17 @@ class Unit:
         """How many ranks the command starts."""
         return self.jobs[0].config["parallel"]["num_processes"]
 
-    def without(self, folders: Collection[Path]) -> Unit:
+    def without(self, folders: Collection[Path]) -> Self:
         """Return the unit without the jobs in these folders."""
-        return Unit([job for job in self.jobs if job.folder not in folders])
+        return replace(self, jobs=[job for job in self.jobs if job.folder not in folders])
 
     def announce(self, where: str = "") -> None:
         """Print that the unit starts."""
-        first, *others = self.jobs
-        if first.in_table:
-            return
-        if others:
-            numbers = numbers_text([job.number for job in self.jobs])
-            say(f"jobs {numbers}: a stack of {len(self.jobs)} lanes{where}")
-            return
-        waits = is_held(first.folder)
-        wait = "; waiting for another process, which trains in this folder" if waits else ""
-        say(f"job {first.number}: {first.folder.name}{where}{wait}")
+        for job in self.jobs:
+            if not job.in_table:
+                waits = is_held(job.folder)
+                wait = "; waiting for another process, which trains in this folder" if waits else ""
+                say(f"job {job.number}: {job.folder.name}{where}{wait}")
 
     def run(self, environment: Mapping[str, str] | None = None, *, is_silent: bool = False) -> Ended:
         """Run the command in a fresh process.
@@ -152,10 +127,12 @@ class Unit:
             is_silent: discard its stdout, because others run at the same time.
         """
         first, jobs = self.jobs[0], [job.job for job in self.jobs]
-        variables = {**first.environment, **(environment or {})}
-        call = call_isolated(
-            execute_jobs, (jobs, is_silent or len(jobs) > 1), paths_to_preload([first.config]), variables
+        variables, preload = (
+            {**first.environment, **(environment or {})},
+            self.paths_to_preload([first.config]),
         )
+        arguments = (self.execute, jobs, is_silent or len(jobs) > 1)
+        call = call_isolated(execute_jobs, arguments, preload, variables)
         if not isinstance(call.result, ProcessDied):
             return Ended(*call.result, call.signum)
         if call.signum is None:
@@ -170,29 +147,75 @@ class Unit:
         failed = RunResult.failed(message)
         return Ended([job.recorded(failed, also_earlier=True) for job in self.jobs])
 
+    @classmethod
+    def paths_to_preload(cls, configs: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the paths of what units of jobs with these configs import.
 
-def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the paths of what jobs with these configs import.
+        `hydrant.cli` is among them because every forked process imports the main script (train.py), which imports it.
+        """
+        listeners = (point.value.replace(":", ".") for point in entry_points("hydrant.listeners").values())
+        return ["hydrant.cli", __name__, *cls.preload, *listeners, *preload_paths(configs)]
 
-    `hydrant.cli` is among them because every forked process imports the main script (train.py), which imports it.
+
+class Executor:
+    """Where units of a sweep run: `hydra.launcher` names a class that extends this one.
+
+    `is_remote`: they may run on other machines, so preflight does not check what this one has. `num_jobs`: how many
+    units run at once; None: as many as there is room for. `max_jobs`: the
+    most jobs of a unit; None: as many as fit. `unit`: the class of the units.
+
+    A class whose units go on after the command has ended has a static method `cancel` (folder: Path) -> list[str]. It
+    cancels what its queue has of a sweep, or of one run of it, and returns what that was, such as "SLURM job 7".
     """
-    return [
-        "hydrant.cli",
-        __name__,  # of `execute_jobs`
-        "hydrant.extensions.stacked.runs",  # and `hydrant.runs.execute`
-        *(point.value.replace(":", ".") for point in entry_points("hydrant.listeners").values()),
-        *preload_paths(configs),
-    ]
+
+    is_remote: bool = False
+    num_jobs: int | None = 1
+    max_jobs: int | None = 1
+    unit: type[Unit] = Unit
+
+    @property
+    def queues(self) -> list[str]:
+        """The path of the class whose `cancel` ends what goes on after the command has ended; empty if nothing does."""
+        return [f"{type(self).__module__}.{type(self).__qualname__}"] if hasattr(self, "cancel") else []
+
+    def prepare(self) -> None:
+        """Prepare to run units, before Hydra composes jobs and before the server starts that forks their processes.
+
+        Raises:
+            ConfigError: units cannot run.
+        """
+
+    def find_errors(self, jobs: Sequence[SweepJob]) -> Sequence[ConfigError | None]:
+        """Return why each job cannot run on this machine; None if it can.
+
+        Raises:
+            Stopped: a signal arrived.
+        """
+        show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
+        configs = [job.config for job in jobs]
+        return find_config_errors(configs, self.unit.paths_to_preload(configs))
+
+    def units(self, jobs: Sequence[SweepJob]) -> list[Unit]:
+        """Group jobs into units: by default each alone. Prints what a user should know about the groups."""
+        return [self.unit([job]) for job in jobs]
+
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        """Run units and yield each when it ends.
+
+        Once `stop_signal()` returns a signal, running units save and stop, and waiting ones are left out. Closing the
+        generator stops the units or waits for them.
+        """
+        raise NotImplementedError
 
 
-def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> tuple[list[RunResult], float]:
-    """Execute jobs in this process, as soon as no other process trains them.
+def execute_jobs(
+    execute: Callable[[Sequence[Job]], list[RunResult]], jobs: Sequence[Job], is_silent: bool
+) -> tuple[list[RunResult], float]:
+    """Execute jobs in this process by the method of their unit, as soon as no other process trains them.
 
     Returns:
         their results, and the processor seconds of this process and of its children that have ended.
     """
-    from hydrant.extensions.stacked.runs import execute_stack  # imports torch
-
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if any(job.config["allow_targets"] for job in jobs):
@@ -202,10 +225,7 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> tuple[list[RunResult],
         # The same job of another start of this sweep may still save its state, or run under SLURM.
         folders = wait_until_free([job.folder for job in waiting], _PATIENCE_SECONDS)
         free = [job for job in waiting if job.folder in folders]
-        results |= dict(zip((job.folder for job in free), execute_stack(free), strict=True))
-        for job in free:  # in the trial of two of them, no value showed that
-            if results[job.folder].error_type == "CannotStack":
-                results[job.folder] = execute_stack([job])[0]
+        results |= dict(zip((job.folder for job in free), execute(free), strict=True))
         # Another start was faster, or another machine trains it.
         in_use = [job for job in free if results[job.folder].error_type == FolderInUse.__name__]
         waiting = [job for job in waiting if job in in_use or job not in free]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from hydrant.errors import ConfigError
 from hydrant.files.atomic_write import open_beside
 from hydrant.files.plain_values import PositiveInt
-from hydrant.sweeps.executors.base import Ended, StopSignal, Unit, UnitsEnded, paths_to_preload
+from hydrant.sweeps.executors.base import Ended, Executor, StopSignal, Unit, UnitsEnded
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated, forward_signals
 from hydrant.training.distributed.env import num_cores
 
@@ -96,13 +96,8 @@ def _try_lock(name: str, kind: int, locks: contextlib.ExitStack) -> bool:
     return True
 
 
-class Sequential:
+class Sequential(Executor):
     """Runs one job after another and lets them print: the executor for Hydra's basic launcher."""
-
-    is_remote = False
-    num_processes = 1
-
-    def prepare(self) -> None: ...
 
     def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
         for unit in units:
@@ -115,7 +110,7 @@ class Sequential:
                 return
 
 
-class Local:
+class Local(Executor):
     """Runs several jobs at once: each thread of a pool starts one job and waits for it.
 
     Args:
@@ -123,26 +118,24 @@ class Local:
         jobs_per_gpu: jobs that share a GPU; 2 or more for small models, which leave most of it idle.
     """
 
-    is_remote = False
-
     def __init__(self, num_jobs: PositiveInt | None, jobs_per_gpu: PositiveInt) -> None:
-        self.num_processes = num_jobs
+        self.num_jobs = num_jobs
         self._jobs_per_gpu = jobs_per_gpu
 
     def prepare(self) -> None:
         # Each job gets its share of the cores, so that their threads do not wait for each other. torch reads this
         # variable when it is imported.
-        num_threads = max(num_cores() // self.num_processes, 1) if self.num_processes else 1
+        num_threads = max(num_cores() // self.num_jobs, 1) if self.num_jobs else 1
         os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
     def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
-        gpus = visible_gpus(paths_to_preload([unit.jobs[0].config for unit in units]))
+        gpus = visible_gpus(units[0].paths_to_preload([unit.jobs[0].config for unit in units]))
         max_ranks = max(unit.num_ranks for unit in units)
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
             raise ConfigError("parallel.num_processes", needed, remedy=f"give {len(gpus)} or fewer")
-        num_jobs = self.num_processes or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
-        with ThreadPoolExecutor(num_jobs) as pool:
+        num_at_once = self.num_jobs or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
+        with ThreadPoolExecutor(num_at_once) as pool:
             futures = {pool.submit(self._run_with_gpus, unit, gpus): unit for unit in units}
             for future in as_completed(futures):
                 if (ended := future.result()) is not None:

@@ -1,0 +1,79 @@
+"""The door "units of work", as another package uses it: a launcher that groups jobs and has a queue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from answers import check
+from run_folders import summary
+from sweeps import SHORT
+
+PAIRS = """
+from pathlib import Path
+from hydrant.sweeps.executors.base import Executor, Unit
+from hydrant.sweeps.executors.local import Sequential
+
+class Pair(Unit):
+    @staticmethod
+    def execute(jobs):
+        results = Unit.execute(jobs)
+        (jobs[0].folder.parent / "pairs").open("a").write(f"{len(jobs)} ")
+        return results
+
+class Pairs(Executor):
+    unit = Pair
+
+    def __init__(self, size: int) -> None:
+        self.max_jobs = size
+
+    def units(self, jobs):
+        return [Pair(jobs[n : n + self.max_jobs]) for n in range(0, len(jobs), self.max_jobs)]
+
+    def run(self, units, stop_signal):
+        return Sequential().run(units, stop_signal)
+
+    @staticmethod
+    def cancel(folder: Path) -> list[str]:
+        return [f"what waits of {folder.name}"]
+"""
+
+
+def install(site: Path) -> None:
+    """Install a package with the launcher, its option and the entry points that name both."""
+    option, record = site / "pairs" / "conf" / "hydra" / "launcher", site / "pairs-1.dist-info"
+    option.mkdir(parents=True)
+    record.mkdir()
+    (site / "pairs" / "__init__.py").write_text(PAIRS)
+    (option / "pairs.yaml").write_text("_target_: pairs.Pairs\nsize: 2\n")
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pairs\nVersion: 1\n")
+    points = "".join(f"[hydrant.{group}]\npairs = pairs\n" for group in ("conf", "parts"))
+    (record / "entry_points.txt").write_text(points)
+
+
+def test_a_launcher_of_another_package_groups_jobs_and_cancels(workdir: Path) -> None:
+    def hydrant(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(workdir / "site")}
+        command = [sys.executable, "-m", "hydrant", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    install(workdir / "site")
+    hydrant("train", "-m", "hydra/launcher=pairs", *SHORT, "name=study", "seed=0,1,2")
+    sweep = workdir / "multirun" / "study"
+    runs = sorted(sweep.glob("*/"))
+    assert (sweep / "pairs").read_text() == "2 1 "
+    assert [summary(run)["status"] for run in runs] == ["finished"] * 3
+    stopped = check(hydrant("stop", "--json", sweep, runs[0]).stdout)["stopped"]
+    assert [answer["queued"] for answer in stopped] == [
+        [f"what waits of {folder.name}"] for folder in (sweep, runs[0])
+    ]
+    assert {answer["outcome"] for answer in stopped} == {"cancelled"}
+    shutil.rmtree(workdir / "site")
+    printed = hydrant("stop", sweep)
+    assert (
+        printed.stderr == "multirun/study: 'pairs.Pairs' is not installed here, so its queue is not known\n"
+    )
+    assert printed.stdout == "multirun/study: nothing is at work there\n"

@@ -12,7 +12,7 @@ from planted import Compare, warning_texts, write_run
 
 from hydrant import cli
 from hydrant.errors import ConfigError
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 
 RATES = {"adamw": (0.001, 0.01), "sgd": (0.01, 0.1, 1.0)}
 BEST = {"adamw": 0.001, "sgd": 0.1}

@@ -13,7 +13,7 @@ from reports import description, figure
 
 from hydrant.extensions.compare.curves import curves
 from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 
 
 def write_two(sweep: Path, values: tuple[float, float], **keys: object) -> Path:

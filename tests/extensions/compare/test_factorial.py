@@ -21,7 +21,7 @@ from hydrant import cli
 from hydrant.extensions.compare.factorial import Factorial, find_factorial
 from hydrant.extensions.compare.groups import Metric, Terms
 from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 
 Array = npt.NDArray[np.float64]
 

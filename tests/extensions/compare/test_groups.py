@@ -13,7 +13,7 @@ import yaml
 from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
 
 from hydrant.errors import ConfigError
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:

@@ -17,8 +17,7 @@ from hydrant.extensions.compare.comparison import Comparison, compare
 from hydrant.extensions.compare.page import write_page
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.serialize import to_csv, to_dict
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
 from hydrant.extensions.compare.verdict import short_name
 
 

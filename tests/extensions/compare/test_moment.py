@@ -13,8 +13,7 @@ from planted import Compare, write_run
 from playwright.sync_api import Page
 
 from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.serialize import to_csv, to_dict
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
 
 
 def write_tested(folder: Path, tested: Sequence[int]) -> Path:

@@ -19,7 +19,7 @@ from hydrant.extensions.compare.comparison import compare
 from hydrant.extensions.compare.curves import MAX_POINTS, curves
 from hydrant.extensions.compare.page import write_page
 from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 from hydrant.terminal.text import digits_of, number
 
 

@@ -11,8 +11,7 @@ from planted import Compare, warning_texts, write_run
 from playwright.sync_api import Page
 
 from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.serialize import to_dict
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_dict, to_text
 
 
 def write_mixed(folder: Path, lr: float, final: float) -> None:

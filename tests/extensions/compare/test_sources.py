@@ -13,8 +13,8 @@ from marks import slow
 from planted import Compare, write_run
 
 from hydrant import cli
+from hydrant.extensions.compare.serialize import to_text
 from hydrant.extensions.compare.sources import read_runs
-from hydrant.extensions.compare.text_report import to_text
 
 
 def repeated(times: int) -> bytes:

@@ -24,7 +24,7 @@ from hydrant.config.metric_keys import differing_definitions
 from hydrant.extensions.compare.curves import curves
 from hydrant.extensions.compare.page import write_page
 from hydrant.extensions.compare.sections import sections_of
-from hydrant.extensions.compare.text_report import to_text
+from hydrant.extensions.compare.serialize import to_text
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of the seeds of each optimizer; None: the run failed, NaN: its last value is not finite."""

@@ -8,7 +8,7 @@ from studies import protocol_of
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.editor.json_schema import read_option
-from hydrant.extensions.study.contenders import split_contender
+from hydrant.extensions.study.protocol import split_contender
 from hydrant.extensions.study.ranges import CPU, RUNS, UPDATES, WALL, declared_range, read_budget, read_range
 
 

@@ -34,12 +34,11 @@ from hydrant.config.compose import JobComposer
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.study import sweeper
-from hydrant.extensions.study.answer import read_answer
-from hydrant.extensions.study.contenders import read_ranges
-from hydrant.extensions.study.ranges import Range
+from hydrant.extensions.study.ranges import Range, read_ranges
 from hydrant.extensions.study.record import read_earlier
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.sweeper import StudySweeper
+from hydrant.extensions.study.verdict import read_answer
 from hydrant.records.schema import schema_of
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive

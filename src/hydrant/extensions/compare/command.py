@@ -16,33 +16,29 @@ _TEXTS = ("metric", "mode", "baseline", "target", "against")
 _NUMBERS = ("sigma", "critical", "difference", "tolerance")
 
 
+class _Keys(list[str]):
+    """The keys of a flag, parted by commas."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(key for key in text.split(",") if key)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
     services = entry_points(SERVICES)
-    types = dict.fromkeys((*_LISTS, *_TEXTS), str) | dict.fromkeys(_NUMBERS, float)
-    parser = Flags(
-        "compare",
-        html=Path,
-        follow=False,
-        csv=False,
-        details=False,
-        **types,
-        **dict.fromkeys(services, False),
-    )
-    options, words = parser.split(arguments)
+    types = dict.fromkeys(_LISTS, _Keys) | dict.fromkeys(_TEXTS, str) | dict.fromkeys(_NUMBERS, float)
+    flags = dict.fromkeys(("follow", "csv", "details", *services), False)
+    options, words = Flags("compare", html=Path, **flags, **types).split(arguments)
     if options.follow and options.html is None:
         raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
     from hydrant.extensions.compare.comparison import compare  # slow: imports scipy
     from hydrant.extensions.compare.page import follow, write_page
     from hydrant.extensions.compare.question import Question
-    from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict
+    from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict, to_text
     from hydrant.extensions.compare.sources import read_runs
-    from hydrant.extensions.compare.text_report import to_text
 
     savers = [point.load().view_saver() for name, point in services.items() if getattr(options, name)]
     asked: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Question)}
-    for name in _LISTS:
-        asked[name] = None if asked[name] is None else [key for key in asked[name].split(",") if key]
     question = Question(**asked)
     if options.follow:
         with writing_to("--html", options.html, ".html"):

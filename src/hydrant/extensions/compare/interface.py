@@ -25,7 +25,7 @@ class Comparison:
         self._result = result
 
     def __str__(self) -> str:
-        from hydrant.extensions.compare.text_report import to_text
+        from hydrant.extensions.compare.serialize import to_text
 
         return to_text(self._result, None)
 

@@ -1,11 +1,17 @@
 """What is fixed before the first run of a study: its contenders, the ranges, the rule of the test, the limits."""
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from hydrant.config.command_line import check_overrides
 from hydrant.config.flat import is_neutral
+from hydrant.config.groups import group_options
+from hydrant.errors import ConfigError, quoted, shown
 from hydrant.extensions.study.ranges import RUNS, Budget, Range, first_settings
 from hydrant.extensions.study.sequential import detectable_effect, min_pairs
 from hydrant.extensions.study.verdict import Rule, question
@@ -207,3 +213,54 @@ class Protocol:
             "budget": dict(self.budget.limits),
             "sentences": self.sentences(),
         }
+
+
+def split_contender(text: str) -> tuple[str, list[str]]:
+    """Return the name of a contender such as `name=slow optimizer=sgd optimizer.lr=0.1`, and its overrides.
+
+    The name is "" if it has none.
+
+    Raises:
+        ConfigError: it is no list of overrides.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError("hydra.sweeper.contenders", f"{shown(text)} has an open quote ({error})") from None
+    names = [word.removeprefix("name=") for word in words if word.startswith("name=")]
+    words = [word for word in words if not word.startswith("name=")]
+    check_overrides(words)
+    parser = OverridesParser.create()
+    several = [word for word in words if parser.parse_override(word).is_sweep_override()]
+    if several or len(names) > 1 or "" in names:
+        needs = "one name= or none, and one value of each key"
+        remedy = f"give --contender for each value, or --tune {quoted((several or ['<key>'])[0])}"
+        raise ConfigError("hydra.sweeper.contenders", needs=needs, got=text, remedy=remedy)
+    return next(iter(names), ""), words
+
+
+def key_of(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def name_contenders(contenders: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Return the name of each contender: the given one, else its overrides.
+
+    Without the overrides that all share, and the option alone if it suffices.
+
+    >>> name_contenders([["optimizer=adamw"], ["optimizer=sgd"]], ["", "slow"])
+    ['adamw', 'slow']
+    >>> name_contenders([["optimizer=adamw", "model.dropout=0"], ["optimizer=adamw", "model.dropout=0.1"]], ["", ""])
+    ['model.dropout=0', 'model.dropout=0.1']
+    """
+    return [name or short for name, short in zip(names, _short_names(contenders), strict=True)]
+
+
+def _short_names(contenders: Sequence[Sequence[str]]) -> list[str]:
+    shared = set(contenders[0]).intersection(*contenders[1:])
+    unshared = [[word for word in words if word not in shared] for words in contenders]
+    firsts = {key_of(words[0]) for words in unshared if words}
+    is_option = len(firsts) == 1 and firsts <= group_options().keys()
+    if is_option and all(len(words) == 1 for words in unshared):
+        return [words[0].partition("=")[2] for words in unshared]
+    return [" ".join(words or every) or "defaults" for words, every in zip(unshared, contenders, strict=True)]

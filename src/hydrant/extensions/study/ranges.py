@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from hydrant.config.command_line import check_grid, check_overrides, swept_values
+from hydrant.config.compose import JobComposer
+from hydrant.config.flat import is_neutral
 from hydrant.config.groups import option_path
-from hydrant.errors import ConfigError, shown
+from hydrant.config.schema import REPETITIONS
+from hydrant.errors import ConfigError, quoted, shown
 from hydrant.files.user_files import read_marked
 
 Setting = tuple[str, ...]
@@ -286,3 +292,56 @@ def read_budget(text: str | None) -> Budget:
             raise ConfigError("hydra.sweeper.budget", needs=needs, got=text, remedy=remedy)
         limits[name] = amount * factor
     return Budget(limits)
+
+
+_ABSENT = object()
+
+
+def read_ranges(tune: Sequence[str], words: Sequence[str], composer: JobComposer) -> list[Range]:
+    """Return the range of each tuned key for a contender: given, declared by its option, or around its default.
+
+    Args:
+        tune: `optimizer.lr`, `optimizer.lr=1e-4..1e-1` or `optimizer.lr=1e-3,1e-2`.
+        words: all overrides of the contender.
+
+    Raises:
+        ConfigError: a key is unknown or has no range.
+    """
+    if not tune:
+        return []
+    config = composer.compose(list(words))
+    for text in tune:
+        key, equals, _ = text.partition("=")
+        _check_key(key)
+        if OmegaConf.select(config, key, default=_ABSENT) is _ABSENT:
+            check_overrides([text if equals else f"{key}=..."])  # raises: which key is meant
+            composer.compose([*words, f"{key}=null"])  # raises: what is wrong with it
+    options: Any = OmegaConf.to_container(config.hydra.runtime.choices)
+    return [_read_range(text, config, options, composer, len(tune)) for text in tune]
+
+
+def _check_key(key: str) -> None:
+    """Raise ConfigError for a key that a study cannot tune."""
+    if key in REPETITIONS or is_neutral(key) or re.match(r"hydra(\.|/|$)", key):
+        luck = "it repeats a run, and its best value is luck"
+        why = luck if key in REPETITIONS else "it has no effect on results"
+        raise ConfigError(key, f"cannot be tuned: {why}")
+
+
+def _read_range(text: str, config: Any, options: Any, composer: JobComposer, num_keys: int) -> Range:
+    key, equals, value = text.partition("=")
+    default = OmegaConf.select(config, key)
+    if not equals:
+        declared = declared_range(key, options)
+        return read_range(key, declared, num_keys) if declared else range_around(key, default, num_keys)
+    if ".." in value:
+        return read_range(key, value, num_keys, is_whole=is_whole(default))
+    check_overrides([text])
+    [override] = composer.parse([text])
+    check_grid([override])
+    values = list(swept_values(key, override)) if override.is_sweep_override() else [value]
+    texts = [str(item) for item in values]
+    if len(set(texts)) < max(len(texts), 2) or {"nan", "inf", "-inf"} & {*texts}:
+        remedy = f"write {quoted(key)}=1e-4..1e-1, or a list"
+        raise ConfigError(key, needs="two finite values or more, each once", got=value, remedy=remedy)
+    return Range(key, tuple(texts))

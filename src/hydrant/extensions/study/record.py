@@ -12,14 +12,12 @@ from msgspec import to_builtins
 from hydrant.config.flat import flatten, unasked_differences
 from hydrant.config.metric_keys import bounds_of
 from hydrant.errors import ConfigError, shown
-from hydrant.extensions.study.answer import RESULT, read_study
-from hydrant.extensions.study.contenders import key_of
-from hydrant.extensions.study.protocol import FIXED, Protocol
+from hydrant.extensions.study.protocol import FIXED, Protocol, key_of
 from hydrant.extensions.study.ranges import CPU, WALL, first_settings
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import FreshSeeds, Trials, Tuned, Tuning
 from hydrant.extensions.study.sequential import estimate, spread
-from hydrant.extensions.study.verdict import Standing
+from hydrant.extensions.study.verdict import RESULT, Standing, read_study
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep

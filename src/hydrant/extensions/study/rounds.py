@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydrant.errors import JobFailed, NonFiniteError
-from hydrant.extensions.study.answer import ENDED, outcome_of, tuning_failure
 from hydrant.extensions.study.protocol import TUNING_SHARE, Contender, Protocol
 from hydrant.extensions.study.ranges import (
     CPU,
@@ -27,7 +26,16 @@ from hydrant.extensions.study.ranges import (
     is_at_end,
 )
 from hydrant.extensions.study.records import Reason, Verdict
-from hydrant.extensions.study.verdict import Standing, failure, find_verdict, judge, why_it_ended
+from hydrant.extensions.study.verdict import (
+    ENDED,
+    Standing,
+    failure,
+    find_verdict,
+    judge,
+    outcome_of,
+    tuning_failure,
+    why_it_ended,
+)
 from hydrant.runs.folder import RunFolder, RunStatus, runs_of_sweep
 from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.preflight import is_finished

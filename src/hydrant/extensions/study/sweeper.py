@@ -14,9 +14,8 @@ from hydrant.config.groups import option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.extensions.study import record as study_record
-from hydrant.extensions.study.contenders import key_of, name_contenders, read_ranges, split_contender
-from hydrant.extensions.study.protocol import Contender, Protocol
-from hydrant.extensions.study.ranges import RUNS, first_settings, read_budget
+from hydrant.extensions.study.protocol import Contender, Protocol, key_of, name_contenders, split_contender
+from hydrant.extensions.study.ranges import RUNS, first_settings, read_budget, read_ranges
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
 from hydrant.extensions.study.verdict import Rule

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from marks import of_extension
 from ragged_texts import RECORD, TEXTS
 from ranks import run_on_ranks
 from run_folders import rows, summary, weights
@@ -22,9 +23,6 @@ from hydrant.config.compose import compose
 from hydrant.config.groups import option_path
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data, dataset, memmap, tensors
-from hydrant.extensions.streams import hugging_face, stream
-from hydrant.extensions.tables import csv
-from hydrant.extensions.tables.csv_file import read_layout
 
 datasets = pytest.importorskip("datasets")  # no wheel of its pyarrow for Python 3.15
 Dataset, DatasetDict = datasets.Dataset, datasets.DatasetDict
@@ -107,6 +105,8 @@ def _from_items(folder: Path) -> Data:
 
 
 def _from_stream(folder: Path) -> Data:
+    from hydrant.extensions.streams import stream
+
     return stream(
         **_defaults("stream")
         | {"train": Stream(), "val": Stream(), "num_samples": len(IDS), "num_val_samples": len(IDS)}
@@ -124,6 +124,8 @@ def _from_files(folder: Path) -> Data:
 
 
 def _from_hugging_face(folder: Path) -> Data:
+    from hydrant.extensions.streams import hugging_face
+
     split = Dataset.from_dict({"ids": IDS.tolist(), "label": list(range(len(IDS)))})
     DatasetDict(train=split, validation=split).save_to_disk(folder / "saved")
     return hugging_face(**_defaults("hugging_face") | {"path": str(folder / "saved")})
@@ -131,6 +133,9 @@ def _from_hugging_face(folder: Path) -> Data:
 
 def _from_table(folder: Path) -> Data:
     """A table whose codes are the ids: as many categories as codes, of which only some are validated."""
+    from hydrant.extensions.tables import csv
+    from hydrant.extensions.tables.csv_file import read_layout
+
     file, val = folder / "ids.csv", folder / "val.csv"
     file.write_text("ids,more,label\n" + "".join(f"{n},{n},0.5\n" for n in range(1, 2**16 + 2)))
     val.write_text("ids,more,label\n" + "".join(f"{a},{b},0.5\n" for a, b in (IDS % 2**16).tolist()))
@@ -142,9 +147,13 @@ def _from_table(folder: Path) -> Data:
 
 @pytest.mark.parametrize(
     ("make", "modulus"),
-    [(_from_items, None), (_from_stream, None), (_from_tensors, None), (_from_files, None), (_from_hugging_face, None),
-     (_from_table, 2**16)],
-)  # fmt: skip
+    [
+        (_from_items, None),
+        (_from_tensors, None),
+        (_from_files, None),
+        *of_extension((_from_stream, None), (_from_hugging_face, None), (_from_table, 2**16)),
+    ],
+)
 def test_ids_arrive_exactly_in_every_precision(
     make: Callable[[Path], Data], modulus: int | None, tmp_path: Path
 ) -> None:

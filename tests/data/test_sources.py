@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from marks import slow
+from marks import of_extension, slow
 from sources import GLOBAL_BATCH_SIZE, in_memory, joined, same, spec, update
-from token_folders import write_bin
 from torch import Tensor
 
 from hydrant.batch import map_tensors
@@ -28,8 +27,6 @@ from hydrant.data import (
 )
 from hydrant.data.base import check_shapes
 from hydrant.errors import ConfigError
-from hydrant.extensions.language.token_data import Sampling, TokenShards, TokenSource
-from hydrant.extensions.language.token_files import token_files
 
 
 class Samples:
@@ -75,8 +72,13 @@ def nested_in_memory() -> InMemorySource:
     return InMemorySource(inputs, {"label": ids % 10})
 
 
-def token_source(sampling: Sampling) -> Source:
+def token_source(sampling: Any) -> Source:
     """25 sequences of 4 tokens in two files, the second of which begins within a sequence."""
+    from token_folders import write_bin
+
+    from hydrant.extensions.language.token_data import TokenShards, TokenSource
+    from hydrant.extensions.language.token_files import token_files
+
     tokens = np.random.default_rng(0).integers(0, 9, 102)
     files = [
         write_bin(Path(TEMPORARY.name) / f"{n}.bin", part) for n, part in enumerate(np.split(tokens, [42]))
@@ -88,9 +90,10 @@ def token_source(sampling: Sampling) -> Source:
 
 
 TEMPORARY = tempfile.TemporaryDirectory()
+TOKENS = ("nested, tokens", "nested, documents of tokens")
 SOURCES: dict[str, Callable[[], Source]] = {
-    "nested, tokens": lambda: token_source("windows"),
-    "nested, documents of tokens": lambda: token_source("documents"),
+    TOKENS[0]: lambda: token_source("windows"),
+    TOKENS[1]: lambda: token_source("documents"),
     "nested, in memory": nested_in_memory,
     "nested, no workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 0),
     "nested, 2 workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 2),
@@ -103,7 +106,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
 }
 
 
-@pytest.fixture(params=SOURCES)
+@pytest.fixture(params=[*of_extension(*TOKENS), *(name for name in SOURCES if name not in TOKENS)])
 def source(request: pytest.FixtureRequest) -> Source:
     return SOURCES[request.param]()
 

@@ -13,7 +13,6 @@ from torch import nn
 from torch._dynamo.utils import counters
 from training_runs import Train, UserModule
 
-from hydrant.extensions.language.gpt import _constant
 from hydrant.training.compile.compiled_task import Compile
 from hydrant.training.distributed.world import World
 
@@ -116,8 +115,3 @@ def test_gradients_of_collectives_eager_and_compiled(tmp_path: Path) -> None:
     assert gradients["under_no_grad"]["eager"] == gradients["under_no_grad"]["compiled"]
     differentiable = {"eager": 4.0, "compiled": 0.0 if TORCH < (2, 12) else "refused"}
     assert gradients["differentiable"] == differentiable
-
-
-def test_a_constant_of_graphs_is_marked_as_torch_does_it() -> None:
-    public: Any = torch.compiler.assume_constant_result(lambda: 1)
-    assert vars(_constant(lambda: 1)) == vars(public)

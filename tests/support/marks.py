@@ -16,6 +16,14 @@ def slow(*rows: Any) -> list[Any]:
     ]
 
 
+def of_extension(*rows: Any) -> list[Any]:
+    """Return parameters of tests that need an extension; a tuple is one value for each argument."""
+    return [
+        pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.extension)
+        for row in rows
+    ]
+
+
 def slow_but(fast: Collection[Any], cases: Iterable[Any]) -> list[Any]:
     """Return parameters of which the default tests try only those in `fast`."""
     return [pytest.param(case, marks=() if case in fast else pytest.mark.slow) for case in cases]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from marks import of_extension
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, saved, summary, weights
 from sources import CPU, as_input, in_memory, joined, same
@@ -20,29 +21,32 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import LoaderSource, Source, StreamSpec
 from hydrant.errors import ConfigError
-from hydrant.extensions.streams import IterableSource
 from hydrant.training.prepare.build import prepare
 
 GROWING = (*DIGITS, "global_batch_size={0: 32, 3: 64, 7: 96}", "duration=12")
 SIZES = Steps((0, 2, 5), (8, 12, 4))
 
 
-def _sources() -> dict[str, Source]:
+def _source(name: str) -> Source:
+    if name == "stream":
+        from hydrant.extensions.streams import IterableSource
+
+        return IterableSource([(torch.tensor([float(n)]), n) for n in range(30)], 30, num_workers=0)
     items = [(n, n) for n in range(50)]
-    return {
-        "memory": in_memory(),
-        "loader": LoaderSource(items, as_input, as_input, (0.0,), (1.0,), num_workers=2),
-        "stream": IterableSource([(torch.tensor([float(n)]), n) for n in range(30)], 30, num_workers=0),
-    }
+    return (
+        in_memory()
+        if name == "memory"
+        else LoaderSource(items, as_input, as_input, (0.0,), (1.0,), num_workers=2)
+    )
 
 
-@pytest.mark.parametrize("name", ["memory", "loader", "stream"])
+@pytest.mark.parametrize("name", ["memory", "loader", *of_extension("stream")])
 @pytest.mark.parametrize(("micro_batch_size", "world_size"), [(4, 1), (2, 1), (2, 2)])
 def test_updates_have_the_samples_that_follow_one_another(
     name: str, micro_batch_size: int, world_size: int
 ) -> None:
     """The updates together have the samples of a stream of single samples, on any number of ranks."""
-    source, single = _sources()[name], _sources()[name]
+    source, single = _source(name), _source(name)
     one = single.stream(StreamSpec(3, Steps.constant(1), 1, 0, 1, CPU))
     streams = [
         source.stream(StreamSpec(3, SIZES, micro_batch_size, rank, world_size, CPU))
@@ -61,10 +65,10 @@ def test_updates_have_the_samples_that_follow_one_another(
 @pytest.mark.parametrize("name", ["memory", "loader"])
 def test_an_update_has_the_same_samples_wherever_reading_begins(name: str) -> None:
     spec = StreamSpec(3, SIZES, 4, 0, 1, CPU)
-    stream = _sources()[name].stream(spec)
+    stream = _source(name).stream(spec)
     whole = [joined(stream.micro_batches(n)) for n in range(9)]
     for num_updates in (7, 2, 4, 5, 0):
-        jumped = _sources()[name].stream(spec)
+        jumped = _source(name).stream(spec)
         assert same(joined(jumped.micro_batches(num_updates)), whole[num_updates])
         assert same(joined(stream.micro_batches(num_updates)), whole[num_updates])
         jumped.close()

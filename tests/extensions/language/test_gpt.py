@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.language import GPT
+from hydrant.extensions.language.gpt import _constant
 from hydrant.models.small import repeated_blocks
 from hydrant.optimizers.param_groups import mup_scales
 
@@ -264,3 +265,8 @@ def test_dropout_is_for_training_only() -> None:
     model.eval()
     assert torch.equal(model(tokens()), model(tokens()))
     assert sum(isinstance(m, nn.Dropout) for m in model.modules()) == 3
+
+
+def test_a_constant_of_graphs_is_marked_as_torch_does_it() -> None:
+    public: Any = torch.compiler.assume_constant_result(lambda: 1)
+    assert vars(_constant(lambda: 1)) == vars(public)

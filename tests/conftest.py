@@ -172,7 +172,7 @@ def _figures_have_one_pixel(request: pytest.FixtureRequest) -> Iterator[None]:
         path.write_bytes(_PIXEL) if isinstance(path, Path) else path.write(_PIXEL)
 
     extension, draws = "hydrant.extensions.pictures", request.node.get_closest_marker("figures") is not None
-    if draws and (files := sys.modules.get(f"{extension}.curves")):
+    if draws and (files := sys.modules.get(extension)):
         files._picture.cache_clear()
     with pytest.MonkeyPatch.context() as patch:  # not of the test, which ends after all other fixtures then
         if not draws and find_spec(extension):

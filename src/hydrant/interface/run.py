@@ -91,8 +91,7 @@ class Run:
     def pictures(self) -> dict[str, Path]:
         """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; the schedules; the curves."""
         drawn = {png.parent.name: png for png in sorted((self.folder / run_folder.PICTURES).glob("*/*.png"))}
-        of_run = [self.folder / run_folder.SCHEDULE_PICTURE, self.folder / run_folder.CURVES_PICTURE]
-        return drawn | {file.stem: file for file in of_run if file.exists()}
+        return drawn | {png.stem: png for png in self.folder.glob("*.png")}
 
     @known_arguments
     def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:

@@ -56,7 +56,7 @@ _NUM_SCHEDULE_POINTS = 200  # in schedule.json
 class RunReporter(RunLogger, Rows):
     """Reports a run to its folder, the trackers, the progress bar and the log.
 
-    `job`, `plan`, `folder` and `summary` describe the run to its listeners.
+    `job`, `plan`, `folder`, `summary` and `trackers` are for listeners.
 
     Args:
         history: the rows that the run continues.
@@ -78,7 +78,7 @@ class RunReporter(RunLogger, Rows):
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
         identity = replace(identify(job), history=history.metrics)
-        self._trackers = Trackers(job.config, identity, history.num_updates)
+        self.trackers = Trackers(job.config, identity, history.num_updates)
         try:
             stretches = stretches_of(job.config, history)
             begun = {"status": run_folder.RunStatus.RUNNING, "num_updates": history.num_updates}
@@ -94,7 +94,7 @@ class RunReporter(RunLogger, Rows):
                 total_updates=total_updates,
                 environment=environment or summary_lines.describe_environment(world.device, world.world_size),
                 host=platform.node(),
-                wandb=self._trackers.describe(),
+                wandb=self.trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
                 num_samples=DataIdentity.of(plan).samples,
                 flops_per_sample=plan.flops_per_sample,
@@ -103,7 +103,7 @@ class RunReporter(RunLogger, Rows):
                 **({"trial": to_builtins(trial)} if trial else {}),
             )
         except BaseException:
-            self._trackers.finish(1, {})
+            self.trackers.finish(1, {})
             raise
         self._progress = ProgressBar.start(total_updates, history.num_updates)
 
@@ -130,7 +130,7 @@ class RunReporter(RunLogger, Rows):
         row = dict(row) | summary_lines.figures(self.plan, row) | {"time": self._logged_at}
         with self.optional(run_folder.METRICS):
             self._record.metrics.append(row)
-        self._trackers.log(row)
+        self.trackers.log(row)
         self._progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
         for key in (k for k, v in values.items() if not math.isfinite(v)):
@@ -147,7 +147,7 @@ class RunReporter(RunLogger, Rows):
         def write(path: Path) -> None:
             draw(path)
             show_picture(path)
-            self._trackers.image(name, path)
+            self.trackers.image(name, path)
 
         self._write_file(run_folder.PICTURES, name, "png", write)
 
@@ -156,7 +156,7 @@ class RunReporter(RunLogger, Rows):
 
         def write(path: Path) -> None:
             path.write_text(text, encoding="utf-8")
-            self._trackers.text(name, text)
+            self.trackers.text(name, text)
 
         self._write_file(run_folder.TEXTS, name, "txt", write)
 
@@ -165,7 +165,7 @@ class RunReporter(RunLogger, Rows):
 
         def write(path: Path) -> None:
             path.write_text(as_csv([columns, *rows]), encoding="utf-8", newline="")
-            self._trackers.table(name, columns, rows)
+            self.trackers.table(name, columns, rows)
 
         self._write_file(run_folder.TABLES, name, "csv", write)
 
@@ -173,7 +173,7 @@ class RunReporter(RunLogger, Rows):
         """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
         with self.optional(run_folder.HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
-        self._trackers.histograms(num_updates, histograms)
+        self.trackers.histograms(num_updates, histograms)
 
     def num_rows(self) -> Mapping[str, int]:
         """Return the number of rows that each file of the record has, when a checkpoint begins.
@@ -196,20 +196,16 @@ class RunReporter(RunLogger, Rows):
     def checkpoint(self, path: Path, **fields: Any) -> None:
         """Give the trackers the checkpoint that was just written, and set fields of summary.json."""
         self.note(**fields)
-        self._trackers.checkpoint(path.resolve())
+        self.trackers.checkpoint(path.resolve())
 
     def file(self, path: Path) -> None:
         """Give the trackers a file of the run folder."""
-        self._trackers.file(path)
+        self.trackers.file(path)
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json. If it cannot be written, only log that."""
         with self.optional(run_folder.SUMMARY):
             self._record.update_summary(**fields)
-
-    def image(self, name: str, path: Path) -> None:
-        """Give the trackers a PNG of the run folder."""
-        self._trackers.image(name, path)
 
     def end_training(self) -> None:
         """End the bar, because no update follows."""
@@ -277,8 +273,8 @@ class RunReporter(RunLogger, Rows):
                 failure, result = error, RunResult.from_error(error)
         try:
             show_activity(f"ending tracker={self.job.choices.get('tracker')}")
-            self._trackers.finish(result.exit_status, self.summary | {"status": result.status})
-            self.note(wandb=self._trackers.describe())
+            self.trackers.finish(result.exit_status, self.summary | {"status": result.status})
+            self.note(wandb=self.trackers.describe())
             if failure is not None:
                 raise failure
             if result.status == run_folder.RunStatus.FINISHED:

@@ -13,7 +13,7 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.extensions.pictures import curves as pictures
+from hydrant.extensions import pictures
 from hydrant.extensions.pictures.plotting import draw_curves
 from hydrant.training.prepare.build import prepare
 

@@ -22,6 +22,7 @@ from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import scratch_trainer
 
 TINY = ("duration=2", "log_every=2", "eval_every=2", "save_every=null", "model.hidden=[8]", "tracker=local")
+TRAINER: Any = None
 ONE_RANK: Any = SimpleNamespace(all_gather=lambda value: [value])
 
 
@@ -34,7 +35,7 @@ def evaluated(
         output = torch.zeros(1, 3)
         output[0, prediction] = logit
         inputs = torch.full((1, 1, 2, 2), float(target))
-        predictions.add(Batch(inputs, torch.tensor([target])), Outcome({}, {}, output, 1))
+        predictions.add(TRAINER, Batch(inputs, torch.tensor([target])), Outcome({}, {}, output, 1))
     return predictions.pictures(ONE_RANK, lambda values: values)
 
 
@@ -92,11 +93,9 @@ PIXELS, OF_PIXELS = torch.zeros(4, 8, 8, dtype=torch.long), torch.zeros(4, 3, 8,
 )
 def test_what_does_not_fit_is_left_out(inputs: Any, targets: Any, predictions: Any, names: list[str]) -> None:
     batch, of_all = Batch(inputs, targets), Predictions(None)
-    of_all.add(batch, Outcome({}, {}, predictions, 4))
+    of_all.add(TRAINER, batch, Outcome({}, {}, predictions, 4))
     drawn = of_all.pictures(ONE_RANK, lambda values: values) | input_pictures(batch)
     assert sorted(drawn) == names
-    of_all.clear()
-    assert of_all.pictures(ONE_RANK, lambda values: values) == {}
 
 
 def test_no_host_sync_during_an_evaluation() -> None:
@@ -104,7 +103,7 @@ def test_no_host_sync_during_an_evaluation() -> None:
         predictions = Predictions(None)
         for size in (64, 64, 7):
             batch = Batch(torch.empty(size, 1, 8, 8), torch.empty(size, dtype=torch.int64))
-            predictions.add(batch, Outcome({}, {}, torch.empty(size, 10), size))
+            predictions.add(TRAINER, batch, Outcome({}, {}, torch.empty(size, 10), size))
 
 
 def test_a_run_without_pictures_observes_no_batch() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hydrant.extensions.pictures import curves
-from hydrant.extensions.pictures.curves import MAX_SETTINGS, draw_sweep
+from hydrant.extensions import pictures
+from hydrant.extensions.pictures import MAX_SETTINGS, draw_sweep
 from hydrant.runs.folder import RunFolder
 
 
@@ -36,7 +36,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     def keep(panels: dict[str, dict[str, Any]], path: Path, **_: Any) -> None:
         calls.append((panels, path))
 
-    monkeypatch.setattr(curves, "draw_curves", keep)
+    monkeypatch.setattr(pictures, "draw_curves", keep)
     return calls
 
 

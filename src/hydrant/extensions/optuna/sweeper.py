@@ -153,13 +153,9 @@ class OptunaSweeper(GridSweeper):
 
     def _needs_more(self) -> bool:
         num_running = len(self._pending)
-        if (
-            num_running >= self._num_at_once()
-            or self._stopped_status
-            or len(self._failures) > self._max_failures
-        ):
-            return False
-        if self._trials.num_finished + num_running + len(self._waiting) >= self._n_trials:
+        ends = self._stopped_status or len(self._failures) > self._max_failures
+        num_drawn = self._trials.num_finished + num_running + len(self._waiting)
+        if ends or num_running >= self._num_at_once() or num_drawn >= self._n_trials:
             return False
         return bool(self._trials.interrupted) or not self._trials.is_exhausted
 

@@ -179,14 +179,16 @@ def _colors_and_labels(labels: Sequence[str], most: int) -> tuple[Sequence[Any],
     return colors, {labels[place]: texts[labels[place]] for place in places}
 
 
-def draw_intervals(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Write a PNG of the mean of each row with its interval, the first on top, and its values as dots.
+def draw_study(content: Mapping[str, Any], path: Path) -> None:
+    """Write a PNG of a study, by study.json: the mean of each contender with its interval, and its results as dots.
 
-    Args:
-        rows: each has `name`, `results`, `mean`, and `low` and `high`, which are None if they are not bounded.
-        title: of the axis.
-        path: of the PNG.
+    The best one is on top. Without a mean, there is no picture.
     """
+    sign = -1 if content["protocol"]["mode"] == "max" else 1
+    rows = [row for row in content["contenders"] if row["mean"] is not None]
+    rows.sort(key=lambda row: (sign * row["mean"], row["name"]))
+    if not rows:
+        return
     figure = _new_figure(8, 1.2 + 0.45 * len(rows), layout="constrained")
     axes = figure.subplots()
     values = [[value for value in row["results"] if value is not None] for row in rows]
@@ -197,7 +199,9 @@ def draw_intervals(rows: Sequence[Mapping[str, Any]], title: str, path: Path) ->
         axes.plot([sum(of_row) / len(of_row)], [n], "o", color="tab:blue")
     low, high = min(map(min, values)), max(map(max, values))
     space = 0.5 * (high - low) or 0.1 * abs(low) or 1.0  # a wide interval hides no difference
-    axes.set(xlabel=title, xlim=(low - space, high + space), ylim=(-0.6, len(rows) - 0.4))
+    axes.set(
+        xlabel=content["protocol"]["metric"], xlim=(low - space, high + space), ylim=(-0.6, len(rows) - 0.4)
+    )
     axes.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], 40) for row in rows])
     axes.invert_yaxis()
     axes.grid(alpha=0.3)

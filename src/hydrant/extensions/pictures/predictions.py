@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from hydrant.extensions.pictures.plotting import draw_confusion, draw_images
 from hydrant.terminal.text import percent
 from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Draw
+from hydrant.training.loop import is_over
+from hydrant.training.trainer import Trainer
 
 NUM_SAMPLES = 24
 """The most samples in a picture."""
@@ -47,17 +49,16 @@ class Predictions:
     only the confusion matrix.
     """
 
-    def __init__(self, class_names: Sequence[str] | None) -> None:
-        self._class_names = class_names
-        self.clear()
+    def __init__(self, class_names: Sequence[str] | None, when: Literal["end", "evaluation"] = "end") -> None:
+        self._class_names, self._when = class_names, when
+        self._clear()
 
-    def clear(self) -> None:
-        """Begin another evaluation."""
+    def _clear(self) -> None:
         self._num_classes = 0
         self._counts: Tensor | None = None  # of pairs of classes; the last: no class
         self._mistakes: _Mistakes | None = None
 
-    def add(self, batch: Batch, outcome: Outcome) -> None:
+    def add(self, trainer: Trainer, batch: Batch, outcome: Outcome) -> None:
         """Add the predictions of a batch, if they are logits of classes."""
         num_classes = _num_classes(batch.targets, outcome.predictions)
         if num_classes is None or num_classes > _MAX_CLASSES:
@@ -78,6 +79,14 @@ class Predictions:
         shown = batch.inputs if _are_images(batch.inputs) else targets
         mistakes = _Mistakes(losses, probabilities, targets, predicted, shown)
         self._mistakes = (mistakes if self._mistakes is None else self._mistakes.join(mistakes)).worst()
+
+    def log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        """Log the pictures of an evaluation, or of the last one only, and forget it."""
+        plan = trainer.plan
+        if self._when == "evaluation" or is_over(trainer):
+            for name, draw in self.pictures(plan.world, plan.parallel.all_reduce).items():
+                trainer.logger.picture(name, draw)
+        self._clear()
 
     def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:
         """Return the pictures of the predictions of all ranks, which call this together."""
@@ -122,6 +131,13 @@ def _num_classes(targets: Any, predictions: Any) -> int | None:
     shape = predictions.shape
     fits = predictions.ndim > 1 and shape[1] > 1 and targets.shape == (shape[0], *shape[2:])
     return shape[1] if is_index and fits else None
+
+
+def log_inputs(trainer: Trainer) -> None:
+    """Log the first samples of the next update as the model receives them."""
+    if not is_over(trainer):  # else the start completes what a killed run did not write
+        for name, draw in input_pictures(trainer.first_batch(), trainer.plan.data.class_names).items():
+            trainer.logger.picture(name, draw)
 
 
 def input_pictures(batch: Batch, class_names: Sequence[str] | None = None) -> dict[str, Draw]:

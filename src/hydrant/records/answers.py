@@ -131,3 +131,23 @@ class Sweep(EndedSweep):
     result: Mapping[str, Any]
     best: RunProgress | UnsetType | None = UNSET
     ended_by: str | UnsetType = UNSET
+
+
+class SweepVerdict(Answer):
+    """The verdict of a sweep by a rule of its own, such as that of a study.
+
+    Attributes:
+        metric: By which it was decided.
+        first_fresh_seed: Runs with smaller seeds are not tested: they chose the settings.
+        question: What was asked.
+        num_tuning: The runs that are not tested.
+    """
+
+    status: str
+    sentence: str
+    winner: str | None
+    file: str
+    metric: str
+    first_fresh_seed: int
+    question: str
+    num_tuning: int = 0

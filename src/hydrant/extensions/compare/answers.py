@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from hydrant.records.answers import Answer
+from hydrant.records.answers import Answer, SweepVerdict
 
 
 class Decision(Answer):
@@ -28,15 +28,6 @@ class Decision(Answer):
     lead: Mapping[str, Any] | None
     num_comparisons: int
     seeds_needed: int | None
-
-
-class OfStudy(Answer, forbid_unknown_fields=False):
-    """The verdict of a study."""
-
-    status: str
-    sentence: str
-    winner: str | None
-    file: str
 
 
 class Change(Answer):
@@ -145,7 +136,7 @@ class Compare(Answer, forbid_unknown_fields=False):
     mode: str
     moment: str
     verdict: Decision
-    study: OfStudy | None
+    study: SweepVerdict | None
     factorial: Factorial | None
     caution: str
     num_samples: Mapping[str, int]

@@ -24,6 +24,7 @@ from hydrant.extensions.compare.verdict import (
     judge_target,
     of_one_quantity,
 )
+from hydrant.records.answers import SweepVerdict
 
 LAST_UPDATE = "after the last update"
 
@@ -57,7 +58,7 @@ class Comparison:
     verdicts: Verdicts
     verdict: Verdict
     factorial: Factorial | None  # for a sweep over several keys, unless `by` asks for some
-    study: studied.StudyVerdict | None  # if all runs are those of a study
+    study: SweepVerdict | None  # if all runs are those of a study
 
     @property
     def metric(self) -> Metric:
@@ -139,7 +140,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
 
 
 def _asked_keys(
-    runs: Sequence[Run], question: Question, keys: Sequence[str], study: studied.StudyVerdict | None
+    runs: Sequence[Run], question: Question, keys: Sequence[str], study: SweepVerdict | None
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return the grouping keys and those of `--best-over`. Raises as `compare` does, for targets too."""
     for flag, target in (("--against", question.fixed_target), ("--target", question.goal)):

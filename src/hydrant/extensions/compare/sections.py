@@ -15,6 +15,7 @@ from hydrant.extensions.compare.noise_floor import NoiseFloor, seeds_text
 from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.ranking import best_first, passed_over
 from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare.studied import verdict_lines
 from hydrant.extensions.compare.time_to_target import UNITS
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
 from hydrant.extensions.compare.verdict import TargetVerdict
@@ -344,7 +345,7 @@ def _verdict(c: Comparison) -> list[str]:
     """Return the verdict of the study of the runs, if there is one, then that of this comparison; how the settings were
     chosen; and a line for each incomplete group with a better mean that the verdict does not name.
     """
-    verdict = [c.verdict.sentence] if c.study is None else c.study.lines(c.verdict, c.metric.name)
+    verdict = [c.verdict.sentence] if c.study is None else verdict_lines(c.study, c.verdict, c.metric.name)
     chosen = [c.choice.sentence] if c.choice.sentence else []
     unnamed = [g for g in passed_over(c.groups, c.winner, c.metric) if g.name != c.verdict.rival]
     lines = [f"Not counted: {g.name}, {number(g.estimate.mean)}, because {g.shortfall}." for g in unnamed]

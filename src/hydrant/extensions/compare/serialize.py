@@ -49,7 +49,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "confidence": CONFIDENCE,
             "interval": "Student's t",
             "verdict": asdict(c.verdict),
-            "study": c.study and asdict(c.study),
+            "study": to_builtins(c.study),
             "factorial": c.factorial and _factorial(c.factorial),
             "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
             "winner": c.winner and c.winner.name,

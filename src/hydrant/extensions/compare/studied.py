@@ -4,12 +4,15 @@ Only the runs of its test are compared. Those of its tuning chose the settings, 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+
+from msgspec import structs
 
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.run import Run
 from hydrant.extensions.compare.verdict import Verdict
 from hydrant.installation import entry_points
+from hydrant.records.answers import SweepVerdict
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice
 
@@ -19,38 +22,20 @@ LOOKED_OFTEN = (
 )
 
 
-@dataclass(frozen=True)
-class StudyVerdict:
-    """The answer of a study whose runs are compared."""
-
-    status: str
-    sentence: str
-    winner: str | None
-    file: str
-    metric: str  # which it judged
-    first_fresh_seed: int
-    question: str
-    num_tuning: int = 0  # the runs of its tuning, which are left out
-
-    @property
-    def tuning(self) -> str:
-        """What is left out, in words; "" if nothing is."""
-        if not self.num_tuning:
-            return ""
-        runs = "run of its tuning is" if self.num_tuning == 1 else "runs of its tuning are"
-        return f" The {self.num_tuning} {runs} left out; study.md lists them."
-
-    def lines(self, verdict: Verdict, metric: str) -> list[str]:
-        """Return this verdict if it is about the metric, that of the comparison, and what was compared."""
-        if self.metric == metric:
-            holds = "It holds although the study looked at its runs after each seed."
-            source = f"This is the verdict of {self.file}. {holds}{self.tuning}"
-            return [self.sentence, source, verdict.sentence]
-        doubt = f"{self.metric} decided their number, so this claims too much if both metrics go together."
-        return [verdict.sentence, f"These are runs of {self.file}. {doubt}{self.tuning}"]
+def verdict_lines(study: SweepVerdict, verdict: Verdict, metric: str) -> list[str]:
+    """Return the verdict of the study if it is about the metric, that of the comparison, and what was compared."""
+    tuning = ""
+    if num := study.num_tuning:
+        runs = "run of its tuning is" if num == 1 else "runs of its tuning are"
+        tuning = f" The {num} {runs} left out; study.md lists them."
+    if study.metric == metric:
+        holds = "It holds although the study looked at its runs after each seed."
+        return [study.sentence, f"This is the verdict of {study.file}. {holds}{tuning}", verdict.sentence]
+    doubt = f"{study.metric} decided their number, so this claims too much if both metrics go together."
+    return [verdict.sentence, f"These are runs of {study.file}. {doubt}{tuning}"]
 
 
-def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
+def find_study(runs: Sequence[Run]) -> SweepVerdict | None:
     """Return the verdict of the study of all runs; None if they are of none."""
     folders = {None if run.folder is None else run.folder.parent.resolve() for run in runs}
     folder = folders.pop() if len(folders) == 1 else None
@@ -61,7 +46,7 @@ def find_study(runs: Sequence[Run]) -> StudyVerdict | None:
     except RecordError as error:
         notice(f"the verdict of the study is unknown: {error}")
         return None
-    return next((StudyVerdict(**asdict(answer)) for answer in answers if answer), None)
+    return next(filter(None, answers), None)
 
 
 def count_looks(runs: Sequence[Run]) -> int:
@@ -70,17 +55,17 @@ def count_looks(runs: Sequence[Run]) -> int:
     return 1 + sum(usable_plan(sweep)[0].num_extensions for sweep in sweeps)
 
 
-def tested_runs(runs: Sequence[Run], study: StudyVerdict | None) -> tuple[Sequence[Run], StudyVerdict | None]:
+def tested_runs(runs: Sequence[Run], study: SweepVerdict | None) -> tuple[Sequence[Run], SweepVerdict | None]:
     """Return the runs of the study's test, and the study with the number of the others. Without a test, all runs."""
     if study is None:
         return runs, None
     seeds = [run.config.get("seed") for run in runs]
     is_tested = [not isinstance(seed, int) or seed >= study.first_fresh_seed for seed in seeds]
     tested = [run for run, counts in zip(runs, is_tested, strict=True) if counts]
-    return (tested, replace(study, num_tuning=len(runs) - len(tested))) if tested else (runs, study)
+    return (tested, structs.replace(study, num_tuning=len(runs) - len(tested))) if tested else (runs, study)
 
 
-def limited(verdict: Verdict, study: StudyVerdict | None, metric: str) -> Verdict:
+def limited(verdict: Verdict, study: SweepVerdict | None, metric: str) -> Verdict:
     """Return the verdict, undecided if a study has not decided: its runs ended, or go on, by their results."""
     if study is None or study.metric != metric or study.status == "decided" or verdict.status != "decided":
         return verdict

@@ -29,6 +29,7 @@ from hydrant.extensions.study.ranges import Budget
 from hydrant.extensions.study.records import Interval, Protocol, Reason, StudyFile, Verdict
 from hydrant.extensions.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
 from hydrant.files.read_file import read_json
+from hydrant.records.answers import SweepVerdict
 from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
 from hydrant.runs.record import read_metrics
 from hydrant.terminal.console import relative
@@ -368,19 +369,6 @@ RESULT = "study.json"
 ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the runs of a study answer, by its protocol in study.json."""
-
-    status: str
-    sentence: str
-    winner: str | None
-    file: str
-    metric: str  # which it judged
-    first_fresh_seed: int
-    question: str
-
-
 def read_study(folder: Path, remedy: str = "the same command writes it again") -> StudyFile | None:
     """Return the study.json of a folder; None if there is none.
 
@@ -390,7 +378,7 @@ def read_study(folder: Path, remedy: str = "the same command writes it again") -
     return read_json(folder / RESULT, StudyFile, remedy)
 
 
-def read_answer(folder: Path) -> Answer | None:
+def read_answer(folder: Path) -> SweepVerdict | None:
     """Return what the runs in the folder of a study answer, by its protocol; None if it is no study.
 
     Raises:
@@ -425,7 +413,7 @@ def read_answer(folder: Path) -> Answer | None:
     verdict = find_verdict(standing, results, rule, without, why_ended, why_failed)
     asked, file = question([*protocol.contenders], rule), relative(folder / RESULT)
     first = protocol.first_fresh_seed
-    return Answer(verdict.status, verdict.sentence, verdict.winner, file, rule.metric, first, asked)
+    return SweepVerdict(verdict.status, verdict.sentence, verdict.winner, file, rule.metric, first, asked)
 
 
 def _outcomes(

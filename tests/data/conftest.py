@@ -1,15 +1,12 @@
-"""Data sets in files, and a run over texts of different lengths."""
+"""A run over texts of different lengths."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from data_files import image_root, published
 from ragged_texts import TEXTS, WORDS
 from training_runs import UserModule
-
-__all__ = ["image_root", "published"]
 
 
 @pytest.fixture

@@ -1,33 +1,21 @@
-"""Damaged images, with real files and real processes."""
+"""Damaged samples: the next one replaces them, or they end the run."""
 
 from __future__ import annotations
 
 import logging
 import re
-import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from run_folders import assert_same_state, rows, summary, weights
 from sources import as_input
-from training_runs import Train, run_command, whole_and_resumed
 
 from hydrant.clock import Steps
-from hydrant.config.check import check
-from hydrant.config.compose import compose
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.base import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.errors import DataError, OutOfMemory
-from hydrant.training.distributed.world import World
-from hydrant.training.prepare.build import prepare
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
-RUN = shlex.split(
-    "data=image_folder data.root=images data.input_shape=[3,8,8] model=mlp model.hidden=[8] tracker=local "
-    "global_batch_size=6 micro_batch_size=3 eval_batch_size=4 duration=4 log_every=1 eval_every=4 save_every=2"
-)
 
 
 class Samples:
@@ -135,18 +123,6 @@ def logged_samples(caplog: pytest.LogCaptureFixture) -> list[int]:
     return [int(re.findall(r"skipped: sample (\d+)", record.getMessage())[0]) for record in caplog.records]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_prepared_run_knows_whether_its_rank_logs(
-    rank: int, image_root: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del image_root, workdir
-    world = World(rank, rank, 1, torch.device("cpu"))
-    monkeypatch.setattr(World, "from_launcher", lambda: world)
-    data = prepare(check(compose([*RUN, "data.on_error=skip", "data.num_workers=0"]))).data
-    assert data.damaged.is_rank_zero == (rank == 0)
-    assert data.train.damaged is data.val.damaged is data.damaged
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_without_skip_the_error_ends_with_the_remedy(num_workers: int) -> None:
     with pytest.raises(DataError, match=r"^sample 3 of the data set .* \(at .*\.py:\d+\); mend it$"):
@@ -157,63 +133,3 @@ def test_without_skip_the_error_ends_with_the_remedy(num_workers: int) -> None:
 def test_a_full_memory_is_not_a_damaged_sample(num_workers: int) -> None:
     with pytest.raises(OutOfMemory, match=r"no memory left to read sample 3 .* lower data\.num_workers"):
         read(make_source(Samples(3, error=MemoryError()), num_workers), range(5))
-
-
-def damage(path: Path) -> str:
-    path.write_bytes(path.read_bytes()[:100])
-    return f"images/{path.relative_to(path.parents[2])}"
-
-
-@pytest.mark.slow
-def test_a_run_over_damaged_images_resumes_exactly(
-    train: Train, monkeypatch: pytest.MonkeyPatch, image_root: Path
-) -> None:
-    names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/ant/1.jpg", "val/ant/0.jpg")]
-    words = (*RUN, "data.on_error=skip", "data.num_workers=2")
-    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at=2)
-    assert_same_state(weights(whole), weights(half))
-    assert rows(whole) == rows(half)
-    assert summary(whole)["num_damaged_samples"] == 3
-    log = (whole / "train.log").read_text()
-    for name in names:
-        assert log.count(f"skipped: {name} cannot be read") == 1
-    assert "named above: 3" in log
-
-
-@pytest.mark.slow
-def test_damaged_images_are_counted_and_logged_over_all_ranks(image_root: Path, workdir: Path) -> None:
-    """Each is counted once and logged once, by rank 0, whichever rank read it."""
-    names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/bee/1.jpg", "val/ant/0.jpg")]
-    words = (*RUN, "data.on_error=skip", "data.num_workers=1", "parallel.num_processes=2", "name=run")
-    done = run_command(*words, cwd=workdir)
-    assert done.returncode == 0, done.stderr
-    folder = workdir / "outputs" / "run"
-    assert summary(folder)["num_damaged_samples"] == 3
-    log = (folder / "train.log").read_text()
-    assert [log.count(f"skipped: {name} cannot be read") for name in names] == [1, 1, 1]
-    assert [(done.stdout + done.stderr).count(f"skipped: {name}") for name in names] == [1, 1, 1]
-
-
-@pytest.mark.slow
-def test_a_failed_run_continues_with_skip(
-    train: Train, image_root: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    name = damage(image_root / "val" / "cat" / "2.jpg")
-    words = (*RUN, "data.num_workers=1")
-    folder = train(*words, status=1)
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert re.fullmatch(rf"error: {re.escape(name)} cannot be read: .*; repair or remove it, or "
-                        r"skip it with data\.on_error=skip", last)  # fmt: skip
-    assert summary(folder)["error"]["type"] == "DataError"
-    train(*words, "data.on_error=skip")
-    assert summary(folder)["num_damaged_samples"] == 1
-
-
-def test_an_empty_class_folder_is_rejected_before_the_run(
-    train: Train, image_root: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for path in (image_root / "train" / "bee").iterdir():
-        path.unlink()
-    folder = train(*RUN, status=2)
-    assert re.match(r"error: data\.train_dir: .* classes bee", capfd.readouterr().err.splitlines()[-1])
-    assert not folder.exists()

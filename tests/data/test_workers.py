@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from marks import slow
@@ -32,10 +33,19 @@ from hydrant.training import loop
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
 RUN = (
-    "data=image_folder", "data.root=images", "data.input_shape=[3,8,8]", "model=mlp", "model.hidden=[8]",
+    "data=memmap", "data.train=train", "data.val=val", "data.input_shape=[6]", "data.num_classes=3", "model.hidden=[8]",
     "tracker=local", "global_batch_size=6", "micro_batch_size=3", "eval_batch_size=4", "log_every=1", "eval_every=4",
     "save_every=2",
 )  # fmt: skip
+
+
+@pytest.fixture
+def arrays(workdir: Path) -> None:
+    """Write 21 samples to train on, and 9 to validate on, into folders of the working folder."""
+    for name, count in (("train", 21), ("val", 9)):
+        (workdir / name).mkdir()
+        np.save(workdir / name / "inputs.npy", np.random.default_rng(0).random((count, 6), np.float32))
+        np.save(workdir / name / "targets.npy", np.arange(count) % 3)
 
 
 class Samples:
@@ -126,7 +136,7 @@ def test_a_full_shared_memory_is_named_also_for_a_collate_function_of_the_user()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("image_root")
+@pytest.mark.usefixtures("arrays")
 def test_a_killed_worker_fails_the_run(
     train: Train, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,7 +155,7 @@ def test_a_killed_worker_fails_the_run(
 
 
 @pytest.mark.parametrize("end", ["regular", "error", "Ctrl-C", "Ctrl-C twice"])
-@pytest.mark.usefixtures("image_root")
+@pytest.mark.usefixtures("arrays")
 def test_all_workers_end_with_the_run(end: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of training, and those of evaluation, which wait between two passes."""
     forward, seen = Classification.forward, list[tuple[int, ...]]()

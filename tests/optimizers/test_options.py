@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schedulefree
+import timm.optim
 import torch
 import torch.nn.functional as F
 from configs import optimizer_node
 from marks import slow
+from optimizer_states import check_continues, some_fast
 from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
@@ -22,7 +25,7 @@ from hydrant import seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate_node
-from hydrant.optimizers import MuonWithAdamW
+from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.prepare.build import prepare
 
 OPTIONS = options_of("optimizer")
@@ -114,19 +117,13 @@ def test_a_restored_optimizer_continues_exactly(option: str) -> None:
         assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("option", [*slow("kron"), "soap"])
+@pytest.mark.parametrize("option", slow("kron"))
 def test_an_option_with_nested_state_resumes(
     option: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, f"optimizer={option}"), 7)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))
-
-
-def test_prodigy_refuses_several_learning_rates(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-    head = "+param_groups.patterns.head={match: classifier, lr_scale: 10}"
-    train(*SHORT, "optimizer=prodigy", head, status=2)
-    assert "Prodigy has one lr for all parameter groups, not 1 and 10" in capsys.readouterr().err
 
 
 def test_every_torch_optimizer_is_an_option() -> None:
@@ -160,6 +157,16 @@ def test_torch_muon_updates_matrices_with_muon_and_the_rest_with_adamw() -> None
                 optimizer.step()
     assert torch.equal(model.weight, reference.weight)
     assert torch.equal(model.bias, reference.bias)
+
+
+def timm_names() -> list[str]:
+    """Return the names of timm's optimizers that need no other device or package."""
+    return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
+
+
+@pytest.mark.parametrize("name", some_fast([*{*timm_names()} - {"adahessian"}]))
+def test_a_saved_optimizer_of_timm_continues_exactly(name: str) -> None:
+    check_continues(partial(timm_optimizer, weight_decay=0.01, kwargs={}), name)
 
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")

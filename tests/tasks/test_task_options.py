@@ -120,10 +120,9 @@ CASES: dict[str, Any] = {
         (*OWN, "model._target_=task_parts.Tokens", "task=two_models", "task._target_=task_parts.Masked"),
         "val/loss",
     ),
-    "distillation": (classes, (*MLP, "task=distillation"), "val/accuracy"),
     "two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
 }
-RANDOM = ("distillation", "two_models")  # with random layers, which depend on the micro-batch
+RANDOM = ("two_models",)  # with random layers, which depend on the micro-batch
 
 
 @pytest.mark.parametrize("case", CASES)

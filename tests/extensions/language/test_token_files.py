@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from special_files import check_refuses_pipe, ends, options
 from token_folders import write_bin
 
 from hydrant.errors import DataError
+from hydrant.extensions.language import tokens
 from hydrant.extensions.language.token_files import (
     BYTES,
     fingerprint,
@@ -18,6 +22,8 @@ from hydrant.extensions.language.token_files import (
     read_vocabulary,
     token_files,
 )
+
+__all__ = ["ends"]
 
 
 def damaged(path: Path, content: bytes) -> str:
@@ -122,3 +128,17 @@ def test_a_process_waits_for_another_one_that_makes_the_same_folder(tmp_path: Pa
             second.result()
     assert [path.name for path in tmp_path.iterdir()] == ["tokens"]
     assert [path.name for path in (tmp_path / "tokens").iterdir()] == ["train_000000.bin"]
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "own.bin": lambda file: tokens(**options("tokens", root=str(file.parent), train=file.name, vocab_size=9)),
+    "own.npy": lambda file: tokens(**options("tokens", root=str(file.parent), train=file.name, vocab_size=9)),
+    "tokens.json": lambda file: tokens(
+        **options("tokens", root=str(file.parent), train="t.bin", val="t.bin", dtype="uint16")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_pipe_in_the_place_of_a_file_is_refused(name: str, tmp_path: Path) -> None:
+    check_refuses_pipe(READERS[name], name, tmp_path)

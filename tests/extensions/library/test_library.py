@@ -1,71 +1,32 @@
-"""The optimizers of pytorch_optimizer, and those of timm, which are named by a key of their option."""
+"""Optimizers of pytorch_optimizer by name: their states, and what is refused."""
 
 from __future__ import annotations
 
-import copy
-import json
 import re
 from functools import partial
 from typing import Any
 
 import pytest
 import pytorch_optimizer
-import timm.optim
 import torch
-from run_folders import assert_same_state
+from optimizer_states import check_continues, some_fast
+from run_folders import assert_same_state, rows, weights
 from torch import nn
+from training_runs import Train, whole_and_resumed
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.library import _names as library_names
 from hydrant.extensions.library import _table as library_table
 from hydrant.extensions.library import library_optimizer
-from hydrant.optimizers import timm_optimizer
-from hydrant.training.checkpoint.storage import join, split
 
 
-def timm_names() -> list[str]:
-    """Return the names of timm's optimizers that need no other device or package."""
-    return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
+def test_prodigy_refuses_several_learning_rates(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "+param_groups.patterns.head={match: classifier, lr_scale: 10}"
+    train(*SHORT, "optimizer=prodigy", head, status=2)
+    assert "Prodigy has one lr for all parameter groups, not 1 and 10" in capsys.readouterr().err
 
 
 NEEDS_MORE = {"ranger21", "spectralsphere"}  # the number of updates; a model of matrices only
-
-
-PACKAGES: dict[str, tuple[Any, list[str]]] = {
-    "timm": (partial(timm_optimizer, weight_decay=0.01, kwargs={}), sorted({*timm_names()} - {"adahessian"})),
-    "library": (partial(library_optimizer, weight_decay=None), sorted({*library_names()} - NEEDS_MORE)),
-}
-
-
-@pytest.mark.parametrize(
-    ("package", "name"),
-    [
-        pytest.param(package, name, marks=pytest.mark.slow if place % 6 else [])
-        for package, (_, package_names) in PACKAGES.items()
-        for place, name in enumerate(package_names)
-    ],
-)
-def test_a_saved_optimizer_of_a_package_continues_exactly(package: str, name: str) -> None:
-    make_optimizer, _ = PACKAGES[package]
-    models = [nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10)) for _ in range(2)]
-    optimizers = [make_optimizer([{"params": list(m.parameters())}], name=name, lr=1e-2) for m in models]
-
-    def update(position: int, seed: int) -> None:
-        optimizers[position].zero_grad()
-        inputs = torch.randn(8, 20, generator=torch.Generator().manual_seed(seed))
-        models[position](inputs).square().mean().backward()
-        optimizers[position].step()
-
-    for seed in range(3):
-        update(0, seed)
-    models[1].load_state_dict(models[0].state_dict())
-    tensors: dict[str, torch.Tensor] = {}
-    plain = json.loads(json.dumps(split(optimizers[0].state_dict(), tensors)))
-    optimizers[1].load_state_dict(copy.deepcopy(join(plain, tensors)))
-    for seed in range(3, 6):
-        update(0, seed)
-        update(1, seed)
-    assert_same_state(*(dict(model.state_dict()) for model in models))
 
 
 def test_optimizers_of_the_package_are_options_or_left_out() -> None:
@@ -95,3 +56,17 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hydrant.installation.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pytorch_optimizer.*\[optimizers\]"):
         library_optimizer([], name="soap", lr=0.1, weight_decay=None)
+
+
+SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")
+
+
+@pytest.mark.parametrize("name", some_fast([*{*library_names()} - NEEDS_MORE]))
+def test_a_saved_optimizer_of_the_package_continues_exactly(name: str) -> None:
+    check_continues(partial(library_optimizer, weight_decay=None), name)
+
+
+def test_an_option_with_nested_state_resumes(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, "optimizer=soap"), 7)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from exact_ids import IDS, check_exact, defaults
 from sources import joined, spec
+from special_files import check_refuses_pipe, options
 from training_runs import Train
 
 from hydrant import cli
@@ -581,3 +583,21 @@ def test_the_samples_that_train_standardize_alone(workdir: Path, train: Train) -
     expected = folded.train.batches(spec(), 100)
     inputs = next(iter(expected)).inputs[:5, 0]
     assert abs(inputs.mean().item()) < 1e-6
+
+
+def test_codes_of_ids_arrive_exactly_in_every_precision(tmp_path: Path) -> None:
+    """A table whose codes are the ids: as many categories as codes, of which only some are validated."""
+    file, val = tmp_path / "ids.csv", tmp_path / "val.csv"
+    file.write_text("ids,more,label\n" + "".join(f"{n},{n},0.5\n" for n in range(1, 2**16 + 2)))
+    val.write_text("ids,more,label\n" + "".join(f"{a},{b},0.5\n" for a, b in (IDS % 2**16).tolist()))
+    made = defaults("csv") | {"train": str(file), "val": str(val), "target": "label", "categories": "codes",
+                               "categorical": ["ids", "more"], "max_categories": 2**17}  # fmt: skip
+    layout, _ = read_layout(made)
+    check_exact(csv(**made | {"num_classes": layout.num_outputs}), 2**16)
+
+
+def test_a_pipe_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    def read(file: Path) -> Any:
+        return csv(**options("csv", train=str(file), val=str(file), target="x"))
+
+    check_refuses_pipe(read, "table.csv", tmp_path)

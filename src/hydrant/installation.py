@@ -36,8 +36,8 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
 
 def listeners() -> dict[str, Any]:
     """Return what installed packages let listen to a run, a sweep or a preview, by name: of a class, a new object."""
-    loaded = {name: point.load() for name, point in entry_points("hydrant.listeners").items()}
-    return {name: one() if isinstance(one, type) else one for name, one in loaded.items()}
+    points = entry_points("hydrant.listeners").items()
+    return {name: one() if isinstance(one := point.load(), type) else one for name, point in points}
 
 
 def tell_listeners(event: str, *arguments: Any) -> None:

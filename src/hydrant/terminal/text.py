@@ -156,9 +156,7 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     >>> sparkline([0, 1, 2, 4], width=4)
     ' ▂▄█'
     """
-    top = max(values)
-    columns = min(width, len(values))
+    top, columns, levels = max(values), min(width, len(values)), len(_BARS) - 1
     edges = [round(i * len(values) / columns) for i in range(columns + 1)]
     peaks = [max(values[a:b]) for a, b in pairwise(edges)]
-    levels = len(_BARS) - 1
     return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in peaks)

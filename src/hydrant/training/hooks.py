@@ -41,26 +41,23 @@ class Hooks:
     """
 
     def __init__(self, hooks: Mapping[str, Any], listeners: Mapping[str, Any] = {}) -> None:
-        self._hooks, self._listeners = (
-            dict(hooks),
-            {f"listeners.{name}": one for name, one in listeners.items()},
-        )
+        self._hooks = dict(hooks)
+        self._all = self._hooks | {f"listeners.{name}": one for name, one in listeners.items()}
 
     def listen_first(self, name: str, listener: Any) -> None:
         """Add a listener that is called before the others, because it may end the run."""
-        self._listeners = {f"listeners.{name}": listener, **self._listeners}
+        self._all = {**self._hooks, f"listeners.{name}": listener, **self._all}
 
     def call(self, event: str, *arguments: Any, names: Collection[str] | None = None) -> None:
         """Call the method `event` of all hooks and listeners that have it, or of those in `names`."""
-        called = self._hooks | self._listeners
-        for name in called if names is None else names:
-            if method := getattr(called[name], event, None):
-                with log_errors(f"{name}.{event}") if name in self._listeners else nullcontext():
+        for name in self._all if names is None else names:
+            if method := getattr(self._all[name], event, None):
+                with nullcontext() if name in self._hooks else log_errors(f"{name}.{event}"):
                     method(*arguments)
 
     def listens(self, event: str) -> bool:
         """Return whether a hook or a listener has the method `event`."""
-        return any(hasattr(one, event) for one in (self._hooks | self._listeners).values())
+        return any(hasattr(one, event) for one in self._all.values())
 
     def of(self, kind: type) -> list[str]:
         """Return the names of the hooks of this class."""
@@ -72,8 +69,7 @@ class Hooks:
         Raises:
             ConfigError: `every` of a hook is neither a duration nor a list of durations.
         """
-        everyone = self._hooks | self._listeners
-        called = {n: h for n, h in everyone.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
+        called = {n: h for n, h in self._all.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
         return {n: _interval(getattr(h, "every", None), clock, f"hooks.{n}.every") for n, h in called.items()}
 
     def state_dict(self) -> dict[str, Any]:

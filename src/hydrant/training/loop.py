@@ -1,6 +1,6 @@
 """The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
@@ -38,7 +38,7 @@ def begin_training(trainer: Trainer) -> None:
     row = evaluate(trainer) if is_evaluated else {}  # so that every curve starts at the untrained model
     reports.log_row(trainer, row)
     if is_evaluated:
-        _tell_row(trainer, row)
+        reports.follow_evaluation(trainer, row)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
 
 
@@ -198,7 +198,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     reports.log_row(trainer, row)
     if due.eval:
         with pace.paused():
-            _tell_row(trainer, row)
+            reports.follow_evaluation(trainer, row)
     ends = is_last or ends_early(trainer)
     trainer.enter("other")
     saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
@@ -214,12 +214,6 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
     row = reports.evaluate_run(trainer)
     trainer.plan.hooks.call("on_evaluation", trainer, reports.with_progress(trainer, row))
     return row
-
-
-def _tell_row(trainer: Trainer, row: Mapping[str, float]) -> None:
-    """Log what the task draws of an evaluation whose row is logged, and pass the row to hooks and listeners."""
-    reports.log_pictures(trainer)
-    trainer.plan.hooks.call("after_evaluation", trainer, row)
 
 
 def is_last_update(trainer: Trainer) -> bool:

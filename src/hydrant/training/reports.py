@@ -110,13 +110,14 @@ def log_micro_batch_size(trainer: Trainer) -> None:
         log.info(message, names, current)
 
 
-def log_pictures(trainer: Trainer) -> None:
-    """Log what the task draws."""
+def follow_evaluation(trainer: Trainer, row: Mapping[str, float]) -> None:
+    """Log what the task draws of an evaluation whose row is logged, and pass the row to hooks and listeners."""
     with eager_evaluation(trainer):
         pixels: Mapping[str, Tensor] = cast("Any", trainer.task).pictures()
         pictures = {name: partial(draw_pixels, picture.float().cpu()) for name, picture in pixels.items()}
     for name, picture in pictures.items():
         trainer.logger.picture(name, picture)
+    trainer.plan.hooks.call("after_evaluation", trainer, row)
 
 
 def log_histograms(trainer: Trainer) -> None:

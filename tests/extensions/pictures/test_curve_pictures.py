@@ -1,20 +1,23 @@
-"""`curves.png` shows what a run has logged, with a panel for each kind of number."""
+"""`curves.png` shows each kind of number that a run has logged; `sweep.png` shows the settings of a sweep."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from run_folders import summary
 from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.extensions import pictures
+from hydrant.extensions.pictures import MAX_SETTINGS, draw_sweep
 from hydrant.extensions.pictures.plotting import draw_curves
+from hydrant.runs.folder import RunFolder
 from hydrant.training.prepare.build import prepare
 
 VIT = ("model=timm", "model.name=test_vit", "data=synthetic", "duration=20", "scheduler.warmup=50%")
@@ -75,9 +78,6 @@ def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error
     folder = train(*words)
     assert "curves.png cannot be written: No space left on device" in capsys.readouterr().out
     assert not (folder / "curves.png").exists()
-    monkeypatch.setattr("hydrant.extensions.pictures.Pictures.on_result", fail)
-    assert summary(train(*words, name="other"))["status"] == "finished"
-    assert "pictures.on_result: OSError: [Errno 28]" in capsys.readouterr().out
 
 
 @pytest.mark.figures
@@ -116,3 +116,67 @@ def test_equal_schedules_are_drawn_once_and_the_layers_of_a_model_share_a_panel(
     assert layers == height("one.png") == height("again.png", "seed=1")
     assert drawn == ["lr", "lr"]
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "again.png").read_bytes()
+
+
+def chosen(folder: Path, words: list[str], values: Sequence[float | None]) -> RunFolder:
+    """Write a finished run with these choices, evaluated at updates 1, 2, ...; return its folder."""
+    folder.mkdir()
+    best = {"metric": "val/loss", "value": values[-1], "num_updates": len(values)}
+    (folder / "summary.json").write_text(json.dumps({"status": "finished", "num_updates": 9, "best": best}))
+    rows = [{"num_updates": n, "val/loss": value} for n, value in enumerate(values, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return RunFolder(folder, words)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_settings_are_drawn(mode: str, tmp_path: Path, panels: dict[str, Any]) -> None:
+    """The best are those of the mean, not those of the luckiest seed. A run without a result is not drawn."""
+    runs = [
+        chosen(tmp_path / f"{n}-{seed}", [f"lr={n}", f"seed={seed}"], [1, n + seed * (3 - 2 * n % 7)])
+        for n in range(MAX_SETTINGS + 2)
+        for seed in (-1, 1)
+    ]
+    draw_sweep(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["lr=9", "seed=2"])], mode)
+    best = range(MAX_SETTINGS) if mode == "min" else range(MAX_SETTINGS + 1, 1, -1)
+    title = f"val/loss, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
+    assert panels == {title: {f"lr={n} (mean of 2 runs)": ([1, 2], [1, n]) for n in best}}
+    assert list(panels[title]) == [f"lr={n} (mean of 2 runs)" for n in best]
+
+
+def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, panels: dict[str, Any]) -> None:
+    """Their mean is that of the updates that all have, and not a number where one of them is none."""
+    values = [[0.5, 0.25], [0.25, None, 4.0], [0.75, 0.5, 1.0]]
+    runs = [chosen(tmp_path / str(seed), [f"seed={seed}"], v) for seed, v in enumerate(values)]
+    draw_sweep(tmp_path, runs, "min")
+    updates, means = panels["val/loss"]["mean of 3 runs"]
+    assert (updates, means[0]) == ([1, 2], 0.5)
+    assert math.isnan(means[1])
+
+
+@pytest.mark.figures
+@pytest.mark.parametrize(
+    ("mode", "curves", "shown"),
+    [
+        ("max", [[0.1, 0.9, 1.0, 1.0, 1.0], [0.1, 0.8, 0.8, 0.8, 0.8]], (0.79, 1.01)),
+        ("min", [[1.0, 2.0, 3.0, 3.0, 3.0], [9.0, 2.5, 2.5, 2.5, 2.5]], (0.9, 3.1)),
+        ("min", [[0.1] * 5], None),
+    ],
+    ids=["untrained", "best early", "equal"],
+)
+def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
+    mode: str, curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each setting has one colour, and the legend one entry for it."""
+    figures = list[Any]()
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
+    curves = [*curves, *[curves[-1]] * 20]
+    runs = [chosen(tmp_path / f"{n}", [f"lr={n}"], values) for n, values in enumerate(curves)]
+    draw_sweep(tmp_path, runs, mode)
+    (axes,) = figures.pop().axes
+    assert shown is None or axes.get_ylim() == pytest.approx(shown)
+    assert len({line.get_color() for line in axes.lines}) == len(axes.get_legend().get_texts()) == len(runs)
+
+
+def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:
+    draw_sweep(tmp_path, [RunFolder(tmp_path / "queued", ["seed=1"])], "min")
+    assert list(tmp_path.iterdir()) == []

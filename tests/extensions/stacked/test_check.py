@@ -8,6 +8,7 @@ import functools
 import tracemalloc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,9 +56,10 @@ def test_a_schedule_in_seconds_keeps_all_runs_of_a_group_alone(order: int) -> No
     """Only the run itself measures the time of its updates; a stack would count by an assumed one."""
     words = (["scheduler.warmup=5%"], ["scheduler.warmup=30s"])[::order]
     configs = [check(compose([*TINY, "scheduler=wsd", *of_run])) for of_run in words]
-    plan = plan_stacks(dict(enumerate(configs)), "auto", 1)
-    assert plan.stacks == [[0], [1]]
-    assert all("in seconds" in plan.reasons[n] for n in (0, 1))
+    one, other = jobs = Path("one"), Path("other")
+    plan = plan_stacks(dict(zip(jobs, configs, strict=True)), "auto", 1)
+    assert plan.stacks == [[one], [other]]
+    assert all("in seconds" in str(plan.alone[job]) for job in jobs)
 
 
 def test_a_plain_run_may_be_a_lane() -> None:

@@ -21,7 +21,7 @@ from training_runs import DIGITS
 from hydrant import cli
 from hydrant.config.groups import group_options
 from hydrant.errors import ConfigError
-from hydrant.extensions.stacked import ONLY_ONE, Lanes, StackPlan
+from hydrant.extensions.stacked import ONLY_ONE, Lanes, describe
 from hydrant.extensions.stacked import runs as _  # noqa: F401
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import check_value
@@ -264,13 +264,13 @@ def test_jobs_of_the_same_program_differ_in_numbers_alone(changes: Mapping[str, 
 
 
 def test_a_plan_names_jobs_by_their_numbers_in_the_sweep() -> None:
-    plan = StackPlan([[0, 1], [2], [3], [4]], {2: ONLY_ONE, 3: "why (key)", 4: "why (key)"})
-    assert plan.describe({0: 10, 1: 11, 2: 12, 3: 20, 4: 21}) == [
+    reasons = {10: None, 11: None, 12: ONLY_ONE, 20: "why (key)", 21: "why (key)"}
+    assert describe([[10, 11], [12], [20], [21]], reasons) == [
         "1 stack of 2 lanes; 3 jobs alone",
         f"  job 12 alone: {ONLY_ONE}",
         "  jobs 20-21 alone: why (key); hydra/launcher=local trains all jobs alone",
     ]
-    assert StackPlan([]).describe({}) == []
+    assert describe([], {}) == []
 
 
 @pytest.mark.parametrize("lanes", [0, -1, 1.5, "many", True, None])

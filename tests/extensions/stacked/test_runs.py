@@ -13,12 +13,12 @@ from tiny_runs import tiny_job
 from torch import Tensor
 
 from hydrant.clock import Due
-from hydrant.extensions.stacked import train
 from hydrant.extensions.stacked.runs import execute_stack
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.runs.execute import execute
 from hydrant.runs.job import Job, RunResult
 from hydrant.runs.lock import exclusive, is_held
+from hydrant.training import loop
 from hydrant.training.trainer import Trainer
 
 SEEDS = ("seed=0", "seed=1", "seed=2")
@@ -146,7 +146,7 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
     jobs = [tiny_job(tmp_path / "failing" / seed, *words, seed) for seed in SEEDS]
     whole = [tiny_job(tmp_path / "whole" / seed, *words, seed) for seed in SEEDS]
     run(whole)
-    begin_update, begun = train.loop.begin_update, list[int]()
+    begin_update, begun = loop.begin_update, list[int]()
 
     def failing(trainer: Trainer, *, is_last: bool) -> Due:
         begun.append(trainer.state.num_updates)
@@ -154,7 +154,7 @@ def test_a_lane_that_fails_before_an_update_changes_no_other(
             raise ValueError("a hook failed")
         return begin_update(trainer, is_last=is_last)
 
-    monkeypatch.setattr(train.loop, "begin_update", failing)
+    monkeypatch.setattr(loop, "begin_update", failing)
     assert [result.exit_status for result in run(jobs)] == [0, 1, 0]
     assert begun == asked
     for job, same in ((jobs[0], whole[0]), (jobs[2], whole[2])):

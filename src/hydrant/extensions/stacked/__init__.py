@@ -3,14 +3,11 @@
 Here is the launcher, which plans which jobs train together, without torch.
 """
 
-from __future__ import annotations
-
-import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt
@@ -21,14 +18,21 @@ from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.sweeps.preflight import call_before_jobs
 from hydrant.terminal.console import say, show_activity, wants_json
 
-J = TypeVar("J", bound=Hashable)
-"""What stands for a job in a plan, such as its folder."""
+Configs = Mapping[Path, Mapping[str, Any]]
+"""The checked configs of jobs, by folder."""
 
 Lanes = PositiveInt | Literal["auto"]
 """The most lanes of a stack; auto: as many as fit into memory, spread over the processors."""
 
 ONLY_ONE = "no other job is the same program"
 """The reason why a job trains alone although it could be stacked."""
+
+
+class StackPlan(NamedTuple):
+    """How jobs train, by their folders. A stack of one job trains alone."""
+
+    stacks: Sequence[Sequence[Path]] = ()
+    alone: Mapping[Path, str | ConfigError] = MappingProxyType({})  # why a job trains alone, or cannot run
 
 
 class Stack(Unit):
@@ -69,7 +73,7 @@ class Stacked(Executor):
         self._executor = executor_of(executor, "hydra.launcher.executor")
         self.is_remote, self.num_jobs, self._lanes = self._executor.is_remote, self._executor.num_jobs, lanes
         self.max_jobs = None if lanes == "auto" else lanes
-        self._plan = StackPlan[Path]([])
+        self._plan = StackPlan()
 
     @property
     def queues(self) -> list[str]:
@@ -79,8 +83,9 @@ class Stacked(Executor):
         return self._executor.run(units, stop_signal)
 
     def find_errors(self, jobs: Sequence[SweepJob]) -> list[ConfigError | None]:
-        errors = self._make_plan(jobs).errors
-        return [errors.get(job.folder) for job in jobs]
+        self._make_plan(jobs)
+        reasons = (self._plan.alone.get(job.folder) for job in jobs)
+        return [reason if isinstance(reason, ConfigError) else None for reason in reasons]
 
     def units(self, jobs: Sequence[SweepJob]) -> list[Unit]:
         """Return the stacks, and print how many there are and why the other jobs train alone."""
@@ -93,13 +98,15 @@ class Stacked(Executor):
             for job in (by_folder[folder] for folder in stack if folder in by_folder):
                 alike[repr(sorted(job.environment.items()))].append(job)
             stacks += alike.values()
-        numbers = {folder: job.number for folder, job in by_folder.items()}
-        plan = StackPlan([[job.folder for job in stack] for stack in stacks], self._plan.reasons)
-        for line in [] if wants_json() else plan.describe(numbers):
+        reasons = {job.number: self._plan.alone.get(folder) for folder, job in by_folder.items()}
+        for n, why in reasons.items():
+            if isinstance(why, ConfigError):  # data that are missing here may be on another machine
+                reasons[n] = f"it cannot be prepared on this machine ({why})" if self.is_remote else None
+        for line in [] if wants_json() else describe([[job.number for job in s] for s in stacks], reasons):
             say(line)
         return [Stack(stack) for stack in stacks]
 
-    def _make_plan(self, jobs: Sequence[SweepJob]) -> StackPlan[Path]:
+    def _make_plan(self, jobs: Sequence[SweepJob]) -> None:
         """Plan which jobs train together.
 
         Raises:
@@ -109,55 +116,36 @@ class Stacked(Executor):
         configs = {job.folder: job.config for job in jobs}
         preload = Stack.paths_to_preload([*configs.values()])
         at_once = 1 if self.is_remote else self.num_jobs  # elsewhere, the stacks are as large as they can be
-        plan = call_before_jobs(preload, _plan_stacks, configs, self._lanes, at_once)
+        plan = call_before_jobs(preload, plan_in_process, configs, self._lanes, at_once)
         if isinstance(plan, ProcessDied):
-            reason = f"trying it failed ({plan})"
-            plan = StackPlan([[folder] for folder in configs], {next(iter(configs)): reason})
-        self._plan = plan.with_errors_as_reasons() if self.is_remote else plan
-        return self._plan
+            plan = StackPlan([[job] for job in configs], {jobs[0].folder: f"trying it failed ({plan})"})
+        self._plan = plan
 
 
-@dataclass(frozen=True)
-class StackPlan(Generic[J]):
-    """How jobs train. A stack of one job trains alone."""
-
-    stacks: Sequence[Sequence[J]]
-    reasons: Mapping[J, str] = field(default_factory=dict[J, str])  # why a job trains alone
-    errors: Mapping[J, ConfigError] = field(default_factory=dict[J, ConfigError])  # why a job cannot run
-
-    def with_errors_as_reasons(self) -> StackPlan[J]:
-        """Return the plan of jobs that train on other machines. Data that are missing here may be there."""
-        reasons = {j: f"it cannot be prepared on this machine ({error})" for j, error in self.errors.items()}
-        return StackPlan(self.stacks, {**self.reasons, **reasons})
-
-    def describe(self, numbers: Mapping[J, int]) -> list[str]:
-        """Return lines that say how many stacks and lanes there are, and why each other job trains alone.
-
-        Args:
-            numbers: those of the jobs in the sweep.
-        """
-        stacks = [stack for stack in self.stacks if len(stack) > 1]
-        alone = len(self.stacks) - len(stacks)
-        counts = ", ".join(f"{len(stack)}" for stack in stacks)
-        parts = [f"{len(stacks)} stack{'s' * (len(stacks) > 1)} of {counts} lanes"] if stacks else []
-        parts += [f"{alone} job{'s' * (alone > 1)} alone"] if alone else []
-        by_reason = defaultdict[str, list[int]](list)
-        for job, reason in self.reasons.items():
-            if job in numbers:
-                by_reason[reason].append(numbers[job])
-        lines = ["; ".join(parts)] if parts else []
-        for reason, alike in sorted(by_reason.items(), key=lambda entry: min(entry[1])):
-            remedy = "" if reason == ONLY_ONE else "; hydra/launcher=local trains all jobs alone"
-            lines.append(f"  job{'s' * (len(alike) > 1)} {numbers_text(alike)} alone: {reason}{remedy}")
-        return lines
-
-
-def _plan_stacks(
-    configs: Mapping[Path, Mapping[str, Any]], lanes: Lanes, num_processes: int | None
-) -> StackPlan[Path]:
+def plan_in_process(configs: Configs, lanes: Lanes, num_processes: int | None) -> StackPlan:
+    """Call `plan_stacks`."""
     from hydrant.extensions.stacked.check import plan_stacks  # imports torch
 
     return plan_stacks(configs, lanes, num_processes)
+
+
+def describe(stacks: Sequence[Sequence[int]], reasons: Mapping[int, object]) -> list[str]:
+    """Return lines that say how many stacks and lanes there are, and why each other job trains alone.
+
+    Args:
+        stacks: the numbers of their jobs. A stack of one job trains alone.
+        reasons: by the number of the job; None: it is not said.
+    """
+    sizes = [f"{len(stack)}" for stack in stacks if len(stack) > 1]
+    alone = len(stacks) - len(sizes)
+    parts = [f"{len(sizes)} stack{'s' * (len(sizes) > 1)} of {', '.join(sizes)} lanes"] if sizes else []
+    parts += [f"{alone} job{'s' * (alone > 1)} alone"] if alone else []
+    lines = ["; ".join(parts)] if parts else []
+    for reason in dict.fromkeys(filter(None, reasons.values())):
+        alike = [number for number, why in reasons.items() if why == reason]
+        remedy = "" if reason == ONLY_ONE else "; hydra/launcher=local trains all jobs alone"
+        lines.append(f"  job{'s' * (len(alike) > 1)} {numbers_text(alike)} alone: {reason}{remedy}")
+    return lines
 
 
 def numbers_text(numbers: Sequence[int]) -> str:
@@ -173,13 +161,3 @@ def numbers_text(numbers: Sequence[int]) -> str:
         else:
             ranges.append([number])
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
-
-
-def even_parts(jobs: Sequence[J], count: int) -> list[list[J]]:
-    """Divide jobs into this many stacks of about equal size.
-
-    >>> even_parts(range(5), 2)
-    [[0, 1, 2], [3, 4]]
-    """
-    size = math.ceil(len(jobs) / max(count, 1))
-    return [list(jobs[start : start + size]) for start in range(0, len(jobs), size)]

@@ -7,6 +7,7 @@ import pickle
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import CellType, CodeType, FunctionType, NoneType
 from typing import Any
 
@@ -18,7 +19,7 @@ from hydrant.config.flat import flatten
 from hydrant.config.instantiate import share_factories
 from hydrant.data import LoaderSource, PositionedSource
 from hydrant.errors import ConfigError, log, typed_line
-from hydrant.extensions.stacked import ONLY_ONE, J, Lanes, StackPlan, even_parts
+from hydrant.extensions.stacked import ONLY_ONE, Configs, Lanes, StackPlan
 from hydrant.extensions.stacked.forward import plain_attributes
 from hydrant.extensions.stacked.lanes import CannotStack, flat_numbers, named_tensors
 from hydrant.extensions.stacked.optimizer import ELEMENTWISE
@@ -264,9 +265,7 @@ _FILES_PER_LANE = 6
 """Open files of a lane: the lock of its folder, its log and its rows, and those of a checkpoint that is written."""
 
 
-def plan_stacks(
-    configs: Mapping[J, Mapping[str, Any]], lanes: Lanes, num_processes: int | None
-) -> StackPlan[J]:
+def plan_stacks(configs: Configs, lanes: Lanes, num_processes: int | None) -> StackPlan:
     """Prepare and try the jobs that may be the same program, and return how they train.
 
     Args:
@@ -275,35 +274,25 @@ def plan_stacks(
         num_processes: how many stacks train at once on this machine, over which `lanes=auto` spreads the jobs; None:
             one for each GPU, or for each core if there are none.
     """
-    groups = defaultdict[str, dict[J, Mapping[str, Any]]](dict)
+    groups = defaultdict[str, dict[Path, Mapping[str, Any]]](dict)
     for job, config in configs.items():
         groups[program_of(config)][job] = config
-    stacks, alone = list[list[J]](), dict[J, str | ConfigError]()
-    for group in groups.values():
-        with share_factories():
-            more, others = plan_group(group, lanes, num_processes, len(groups))
-        stacks += [*more, *([job] for job in others)]
-        alone |= others
-    places = list(configs)
-    return StackPlan(
-        sorted(stacks, key=lambda stack: places.index(stack[0])),
-        {job: why for job, why in alone.items() if isinstance(why, str)},
-        {job: why for job, why in alone.items() if isinstance(why, ConfigError)},
-    )
+    plans = [_plan_group(group, lanes, num_processes, len(groups)) for group in groups.values()]
+    places, stacks = [*configs], [stack for plan in plans for stack in plan.stacks]
+    alone = {job: why for plan in plans for job, why in plan.alone.items()}
+    return StackPlan(sorted(stacks, key=lambda stack: places.index(stack[0])), alone)
 
 
-def plan_group(
-    configs: Mapping[J, Mapping[str, Any]], lanes: Lanes, num_processes: int | None, num_programs: int
-) -> tuple[list[list[J]], dict[J, str | ConfigError]]:
-    """Return the stacks of jobs whose configs may be the same program, and why the others train alone.
+@share_factories()
+def _plan_group(configs: Configs, lanes: Lanes, num_processes: int | None, num_programs: int) -> StackPlan:
+    """Return how jobs train whose configs may be the same program.
 
     Args:
-        configs: of the jobs.
-        lanes, num_processes: as in `plan_stacks`.
+        configs, lanes, num_processes: as in `plan_stacks`.
         num_programs: how many programs share the processes.
     """
     first, alike, alone = _prepare_group(configs)
-    stacks = list[list[J]]()
+    stacks = list[list[Path]]()
     for jobs in alike:
         assert first is not None
         size = _bytes_per_lane([configs[job] for job in jobs], first)
@@ -311,16 +300,15 @@ def plan_group(
             alone |= dict.fromkeys(jobs, size)
         else:
             count = _num_stacks(len(jobs), size, lanes, num_processes, num_programs, first.world.device)
-            stacks += even_parts(jobs, count)
-    return stacks, alone
+            even = math.ceil(len(jobs) / count)
+            stacks += [jobs[start : start + even] for start in range(0, len(jobs), even)]
+    return StackPlan([*stacks, *([job] for job in alone)], alone)
 
 
-def _prepare_group(
-    configs: Mapping[J, Mapping[str, Any]],
-) -> tuple[Plan | None, list[list[J]], dict[J, str | ConfigError]]:
+def _prepare_group(configs: Configs) -> tuple[Plan | None, list[list[Path]], dict[Path, str | ConfigError]]:
     """Prepare each config once; return the first plan, the jobs of each signature, and why others are alone."""
     first: Plan | None = None
-    alike, alone = defaultdict[Hashable, list[J]](list), dict[J, str | ConfigError]()
+    alike, alone = defaultdict[Hashable, list[Path]](list), dict[Path, str | ConfigError]()
     known = dict[str, Hashable]()  # signatures; repetitions share one
     for job, config in configs.items():
         key = without_repetitions(config)

@@ -1,4 +1,4 @@
-"""Fixtures of several folders: a trained run, a browser for the pages, SLURM."""
+"""Fixtures of several folders: a trained run, the cases of an attack, a browser for the pages, SLURM."""
 
 from __future__ import annotations
 
@@ -8,12 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from attacks import Trials
 from slurm import run_slurm
 from sweeps import FOUR_UPDATES
 from training_runs import run_command
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+
+@pytest.fixture(
+    params=[pytest.param(0.01, id="hundredth"), pytest.param(1.0, id="whole", marks=pytest.mark.slow)]
+)
+def trials(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Iterator[Trials]:
+    """The cases to try of an attack: a hundredth in the default tests, all in the slow ones.
+
+    `scripts/attack` reads their number from the test report.
+    """
+    trials = Trials(request.param)
+    yield trials
+    record_property("trials", trials.num_tried)
 
 
 @pytest.fixture

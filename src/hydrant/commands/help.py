@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from hydrant.commands.registry import SECTIONS, commands
@@ -12,6 +13,8 @@ from hydrant.terminal.console import FLAG, has_style
 
 _MAX_WIDTH = 110
 _JSON = f"{FLAG} prints one JSON object, or an error as one on stderr"
+_OF_EXTENSION = re.compile(r"^(.*) \[(\w+)\]\n", re.MULTILINE)
+"""A row that only an installed extension has."""
 _HEADING = re.compile(r"^(Examples|Options|More options|Groups|Exit status):", re.MULTILINE)
 
 
@@ -56,7 +59,10 @@ def flags_of(command: str) -> list[str]:
 
 
 def _text_of(command: str) -> str:
-    return commands()[command].help.read_text(encoding="utf-8").strip()
+    text = commands()[command].help.read_text(encoding="utf-8")
+    return _OF_EXTENSION.sub(
+        lambda row: f"{row[1]}\n" * bool(find_spec(f"hydrant.extensions.{row[2]}")), text
+    ).strip()
 
 
 def _groups(command: str) -> str:

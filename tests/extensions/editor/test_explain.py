@@ -40,7 +40,6 @@ def test_an_option_is_printed_with_its_path_and_what_it_includes(explain: Explai
         assert file.read_text().rstrip().replace("python train.py", "hydrant train") in text
     assert explain() == explain("train")
     assert f"# {conf_dir() / 'train.yaml'}\n" in explain()
-    assert "method: grid" in explain("wandb_sweep=grid")
 
 
 @pytest.mark.parametrize(

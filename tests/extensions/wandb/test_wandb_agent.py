@@ -30,7 +30,11 @@ def wandb(*words: str) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_parameters_of_the_ready_sweeps_are_config_keys(file: Path) -> None:
+def test_the_parameters_of_the_ready_sweeps_are_config_keys(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["explain", f"wandb_sweep={file.stem}"]) == 0
+    assert "\nmethod: " in capsys.readouterr().out
     content = yaml.safe_load(file.read_text())
     overrides = list[str]()
     for key, parameter in content["parameters"].items():

@@ -1,0 +1,81 @@
+"""The package of docs/reference/extensions.md: a command, a listener, an option and a launcher that Hydrant lacks."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documentation import blocks, commands, write_files
+from installed import uv
+from processes import wait_for_row
+from repository import ROOT
+
+PAGE = "docs/reference/extensions.md"
+
+
+def test_its_files_import_only_the_doors() -> None:
+    rows = re.findall(r"^\| (`hydrant\..*)\| (.*) \|$", (ROOT / PAGE).read_text(), re.MULTILINE)
+    doors = {
+        (module, name)
+        for modules, names in rows
+        for module in re.findall(r"`(hydrant[\w.]+)`", modules)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    trees = [ast.parse(block) for block in blocks(PAGE, "python")]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    used = {(str(node.module), alias.name) for node in imports for alias in node.names}
+    assert {door for door in used if door[0].startswith("hydrant")} <= doors
+    assert len(used & doors) == 6
+    assert not any(
+        "hydrant" in ast.unparse(n) for t in trees for n in ast.walk(t) if isinstance(n, ast.Import)
+    )
+
+
+def call(command: str, *further: str) -> list[str]:
+    """Return how a command of the page is called here."""
+    program, *words = command.split()
+    programs = {"python": [str(ROOT / words[0]), *words[1:]], "hydrant": ["-m", "hydrant", *words]}
+    return [sys.executable, *programs[program], *further]
+
+
+def printed(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sweep ends as an undisturbed one after the sweep was killed and its unit was cancelled."""
+    write_files(PAGE, source := workdir / "source")
+    (source / "annex" / "tally.txt").write_text(text := blocks(PAGE, "text")[0])
+    uv("build", "--quiet", "--wheel", "--out-dir", str(workdir), str(source))
+    place = ("--python", sys.executable, "--target", str(workdir / "installed"))
+    uv("pip", "install", "--quiet", "--no-deps", *place, *map(str, workdir.glob("*.whl")))
+    monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
+
+    _, _, tally, sweep, stop = commands(PAGE)
+    sweep_call = call(
+        sweep,
+        "duration=3000",
+        "log_every=20",
+        "save_every=3000",
+        "tracker=local",
+        "hydra.sweep.subdir=${hydra:job.num}",
+    )
+    with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
+        wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)
+        process.kill()
+    assert re.search(r"multirun/pair: cancelled process \d+;", printed(call(stop)))
+    assert json.loads(printed(call(tally)))["statuses"] == {"preempted": 1}
+    printed(sweep_call)
+    answer = json.loads(printed(call(tally)))
+    assert answer == {"version": 1, "command": "tally", "statuses": {"finished": 2}}
+    assert (workdir / "diary.txt").read_text() == "3000\n" * 2
+    help_page = printed(call(tally, "--help"))
+    assert help_page.startswith(text.splitlines()[0])
+    assert "  tally  " in printed(call("hydrant --help"))

@@ -22,7 +22,7 @@ from hydrant.batch import Batch
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
-from hydrant.models.small import repeated_blocks
+from hydrant.models import repeated_blocks
 from hydrant.training.distributed.world import World
 
 KINDS = {  # operation: (kind, position of the argument that is the whole tensor)

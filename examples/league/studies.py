@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.league.sweeps import MODELS, Model
 from hydrant.extensions.study.answer import RESULT
+
+from examples.league.sweeps import MODELS, Model
 from hydrant.extensions.study.ranges import Budget
 from hydrant.extensions.study.record import by_rank
 from hydrant.extensions.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge

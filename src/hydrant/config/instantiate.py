@@ -49,7 +49,7 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
         parameters = inspect.signature(target).parameters
     except ValueError:  # a builtin without a signature
         return
-    hints = type_hints_of(target)
+    hints = {**type_hints_of(target), **HYDRA_KEYS}
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     checked = node
     if _awaits_optimizer(target, parameters, node):  # its arguments may be durations, for which 1 is checked
@@ -57,10 +57,7 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
             Duration.parse(node["every"], f"{key}.every")
         checked = converted({name: value for name, value in node.items() if name != "every"}, lambda _: 1)
     for name, value in checked.items():
-        if name in HYDRA_KEYS:
-            check_value(f"{key}.{name}", HYDRA_KEYS[name], value)
-            continue
-        if not isinstance(name, str) or (name not in parameters and not takes_any):
+        if not isinstance(name, str) or not (name in parameters or name in HYDRA_KEYS or takes_any):
             words = own_words(f"{key}.{name}", str(value))
             remedy = words or suggestion(str(name), parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=remedy)

@@ -12,6 +12,7 @@ import math
 import re
 import stat
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -244,12 +245,8 @@ def check_plain(value: Any, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     match value:
-        case dict():
-            for key, item in value.items():
-                check_plain(key, depth + 1)
-                check_plain(item, depth + 1)
-        case list():
-            for item in value:
+        case dict() | list():
+            for item in value if isinstance(value, list) else chain(*value.items()):
                 check_plain(item, depth + 1)
         case str():
             value.encode()  # half of a surrogate pair can be written neither to a file nor to a terminal

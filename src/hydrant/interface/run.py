@@ -159,7 +159,7 @@ class Run:
             from hydrant.training.passed_objects import nodes_of, passing
 
         check_known("weights", "weights", weights, _CHECKPOINT)
-        checkpoint = self.folder / run_folder.CHECKPOINTS / _CHECKPOINT[weights]
+        checkpoint = RunFolder(self.folder).checkpoints / _CHECKPOINT[weights]
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
             part = "ema" if weights == "ema" else None

@@ -20,7 +20,7 @@ from hydrant.runs.session import continued_state, open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, say_fields, show_activity
-from hydrant.trackers.several import trackers_warmed_up
+from hydrant.trackers.base import trackers_warmed_up
 from hydrant.training import data_identity
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import describe_misfits

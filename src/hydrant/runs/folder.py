@@ -133,9 +133,13 @@ class RunFolder:
         """
         return read_yaml(self.path / CONFIG, dict[str, Any], fields=SavedConfig) or {}
 
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
     @cached_property
     def newest_checkpoint(self) -> Path | None:
-        return newest_checkpoint(self.path / CHECKPOINTS)
+        return newest_checkpoint(self.checkpoints)
 
     @property
     def summary_time(self) -> float:

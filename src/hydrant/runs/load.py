@@ -20,7 +20,7 @@ from hydrant.runs.resume import saved_config
 from hydrant.safety.targets import import_targets
 from hydrant.safety.trust import check_consent
 from hydrant.terminal.console import relative
-from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint, run_folder
+from hydrant.training.checkpoint.folder import BEST, LAST, find_checkpoint, run_folder
 from hydrant.training.checkpoint.storage import SavedCheckpoint, weight_parts
 from hydrant.training.checkpoint.weights import Weights, part_at
 from hydrant.training.data_identity import DataIdentity
@@ -174,7 +174,7 @@ def _find_weights(path: str, weights: str | None) -> tuple[Path, str]:
     check_known("--weights", "weights", weights, WEIGHTS)
     if weights not in (BEST, LAST):
         return find_checkpoint(path, ""), weights
-    best = Path(path, CHECKPOINTS, BEST)
+    best = RunFolder(Path(path)).checkpoints / BEST
     if weights == BEST:
         return find_checkpoint(best, "--weights"), part_at(best)
     return find_checkpoint(path, "--weights"), "model"

@@ -25,8 +25,7 @@ from hydrant.runs.resume import stretches_of
 from hydrant.terminal.console import log_fields, show_activity
 from hydrant.terminal.progress_bar import ProgressBar, show_picture
 from hydrant.terminal.text import format_metric
-from hydrant.trackers.base import Histogram
-from hydrant.trackers.several import Trackers
+from hydrant.trackers.base import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
 from hydrant.training.costs import count_parameters
 from hydrant.training.data_identity import DataIdentity

@@ -24,7 +24,7 @@ from hydrant.config.flat import (
 from hydrant.config.groups import check_passed_again
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.files.redaction import redacted
-from hydrant.runs.folder import CHECKPOINTS, CONFIG, REPLACED, RunFolder, RunStatus
+from hydrant.runs.folder import CONFIG, REPLACED, RunFolder, RunStatus
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.runs.record import History
 from hydrant.terminal.console import relative
@@ -81,8 +81,8 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         _check_resumes_itself(resume, run.newest_checkpoint, saved_config(run, "resume").get("resume"))
     if existing.is_finished:
         return Start(run, is_finished=True)
-    check_links(folder / CHECKPOINTS)
-    if (checkpoint := newest_undamaged(folder / CHECKPOINTS)) is not None:
+    check_links(run.checkpoints)
+    if (checkpoint := newest_undamaged(run.checkpoints)) is not None:
         return Start(run, SavedCheckpoint(checkpoint), changes=existing.changes)
     if resume not in ("auto", None):
         checkpoint = find_checkpoint(resume, "resume")

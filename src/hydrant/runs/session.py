@@ -12,7 +12,7 @@ from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
 from hydrant.optimizers.matrices import format_of
-from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
+from hydrant.runs.folder import PROFILE, RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
@@ -23,7 +23,7 @@ from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.losses import explain_unknown_class
 from hydrant.terminal.console import log_fields, relative
 from hydrant.terminal.text import format_metric
-from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
+from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.data_identity import DataIdentity, check_stream
@@ -261,7 +261,7 @@ class Session:
         return self._failure(error)
 
     def _stopped_at_once(self, how: str, stop: StopRequest) -> RunResult:
-        newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
+        newest = RunFolder(self._job.folder).newest_checkpoint
         if newest is None:
             effect = f"{self._job.same_command()} starts again"
         else:
@@ -286,7 +286,7 @@ def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
     config = job.config
     every = plan.clock.interval(config["keep_every"], "keep_every")
     return CheckpointManager(
-        job.folder / CHECKPOINTS,
+        RunFolder(job.folder).checkpoints,
         Retention(config["keep_last"], config["keep_best"], every),
         rows,
         in_background=config["save_async"],

@@ -18,12 +18,11 @@ from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import first_few
 from hydrant.installation import commit, entry_points, version
 from hydrant.optimizers.scheduled_fields import metric_prefix
-from hydrant.runs.folder import CHECKPOINTS, CURVES_PICTURE, LOG
+from hydrant.runs.folder import CURVES_PICTURE, LOG, RunFolder
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values, typical_value
 from hydrant.terminal.console import format_duration, relative
 from hydrant.terminal.text import format_metric, number
-from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
 from hydrant.training.trainer import Plan, TrainState
 
@@ -198,7 +197,7 @@ def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
     folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
     is_last = best.get("num_updates") in (None, summary.get("num_updates"))
     weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
-    if newest_checkpoint(job.folder / CHECKPOINTS) is not None:
+    if RunFolder(job.folder).newest_checkpoint is not None:
         lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
     if job.choices.get("debug") is None and "compare" in entry_points(
         "hydrant.commands"

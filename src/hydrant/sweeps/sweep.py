@@ -26,7 +26,6 @@ from hydrant.sweeps.plan import SweepFiles, print_write_errors
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sparing, sweep_progress
 from hydrant.terminal.console import is_terminal, relative, say, say_fields, wants_json
-from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _OUTCOMES: Mapping[str, str] = {
     RunStatus.PREEMPTED: "saved",
@@ -237,7 +236,7 @@ def _record_failure(job: SweepJob, result: RunResult) -> None:
         return
     # Not if another start of this sweep has begun to train it.
     with print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
-        if newest_checkpoint(job.folder / run_folder.CHECKPOINTS) is None:  # else the config of its run stays
+        if RunFolder(job.folder).newest_checkpoint is None:  # else the config of its run stays
             write_records(job.job)
         run_folder.mark_failed(job.folder, result.message)
 

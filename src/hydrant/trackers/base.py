@@ -1,7 +1,9 @@
-"""The protocol of trackers, the data they receive, the id of a run at a tracker, and calls of a slow service."""
+"""The protocol of trackers, what they receive, several as one, the id of a run at one, and calls of a slow service."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from hydrant.errors import log
+from hydrant.errors import ConfigError, HydrantError, log, typed_line
 from hydrant.files.atomic_write import replace_file
 from hydrant.terminal.console import relative
 
@@ -211,3 +213,76 @@ class Sender:
             except Exception as error:
                 self._error = error
             self._num_made += 1
+
+
+@contextlib.contextmanager
+def trackers_warmed_up(config: Mapping[str, Any]) -> Generator[None]:
+    """Let the trackers start what takes long, while the block prepares the run and starts them."""
+    from hydrant.safety.targets import locate  # with YAML
+
+    with contextlib.ExitStack() as stack:
+        for key, node in _nodes(config).items():
+            target = locate(node["_target_"], f"{key}._target_")
+            if isinstance(target, type) and issubclass(target, Tracker):
+                stack.enter_context(target.warmed_up(node))
+        yield
+
+
+class Trackers(Tracker):
+    """Passes what a run reports to each of its trackers: `tracker`, and those under `trackers` by name.
+
+    A tracker that raises gets nothing more, with one warning; the others and the run go on.
+
+    Raises:
+        ConfigError: a tracker rejects its settings. Those that have started are ended.
+        HydrantError: a tracker refuses to start for another reason, such as a damaged file.
+    """
+
+    def __init__(self, config: Mapping[str, Any], identity: RunIdentity, num_updates: int) -> None:
+        nodes = _nodes(config)
+        self._trackers = dict[str, Tracker]()
+        for method in ("log", "image", "text", "table", "histograms", "file", "checkpoint", "finish"):
+            setattr(self, method, partial(self._each, method))
+        try:
+            for key in nodes:
+                self._start(nodes, key, identity, num_updates)
+        except BaseException:
+            self.finish(1, {})
+            raise
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return the descriptions of all trackers. If several have a key, the first one decides."""
+        return dict(ChainMap(*self._each("describe")))
+
+    def _start(self, nodes: Mapping[str, Any], key: str, identity: RunIdentity, num_updates: int) -> None:
+        from hydrant.config.instantiate import instantiate  # Hydra, which the loop does not need
+
+        try:
+            self._trackers[key] = instantiate(nodes, key)(identity, num_updates)
+        except ConfigError as error:  # a tracker names its keys as if it were the only one
+            raise error.at(error.key.replace("tracker.", f"{key}.", 1)) from error
+        except HydrantError:
+            raise
+        except Exception as error:  # the tracker's library, its store or its service
+            _warn(key, error)
+
+    def _each(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of each tracker; return their results."""
+        results = list[Any]()
+        for key, tracker in list(self._trackers.items()):
+            try:
+                results.append(getattr(tracker, method)(*arguments))
+            except Exception as error:  # the tracker's library, its store or its service
+                del self._trackers[key]
+                _warn(key, error)
+        return results
+
+
+def _nodes(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"tracker": config["tracker"]} | {f"trackers.{name}": n for name, n in config["trackers"].items()}
+
+
+def _warn(key: str, error: Exception) -> None:
+    message = "%s: %s; it gets nothing more, training continues, and metrics.jsonl has the numbers"
+    log.warning(message, key, typed_line(error))
+    log.debug("%s failed", key, exc_info=error)

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hydrant.errors import ConfigError
 from hydrant.extensions.language import GPT
 from hydrant.extensions.language.gpt import _constant
-from hydrant.models.small import repeated_blocks
+from hydrant.models import repeated_blocks
 from hydrant.optimizers.param_groups import mup_scales
 
 CHOICES: dict[str, dict[str, Any]] = {

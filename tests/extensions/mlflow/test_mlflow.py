@@ -19,8 +19,7 @@ from PIL import Image
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.mlflow import ID_FILE, MlflowTracker
-from hydrant.trackers.base import NoAnswerError, RunIdentity
-from hydrant.trackers.several import Trackers
+from hydrant.trackers.base import NoAnswerError, RunIdentity, Trackers
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient  # no wheel of its pyarrow for Python 3.15
 

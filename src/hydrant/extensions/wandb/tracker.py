@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydrant.errors import ConfigError, check_known, first_line, log
 from hydrant.extensions.wandb import sdk
 from hydrant.files.redaction import redacted
+from hydrant.runs.folder import RunFolder
 from hydrant.terminal.console import log_fields
 from hydrant.trackers.base import (
     Histogram,
@@ -179,7 +180,7 @@ class WandbTracker(Tracker):
         """Write the best values and end the run, within `finish_timeout` and a few seconds. Raises nothing."""
         if self._run is None:
             return
-        link = self._folder / "checkpoints" / self._log_checkpoints
+        link = RunFolder(self._folder).checkpoints / self._log_checkpoints
         if link.exists():  # best or last
             self._log_checkpoint(link.resolve(), [link.name])
         run, self._run = self._run, None

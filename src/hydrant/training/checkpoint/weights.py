@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import CheckpointError, ConfigError, first_few, first_line, log
-from hydrant.models.small import check_timm_name
+from hydrant.models import check_timm_name
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, find_checkpoint, newest_checkpoint
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.errors import CompileError, ConfigError, log
 from hydrant.files.plain_values import NotNegativeInt
-from hydrant.models.small import repeated_blocks
+from hydrant.models import repeated_blocks
 from hydrant.training.compile import base as compile_base
 from hydrant.training.compile.base import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegativeInt
-from hydrant.models.small import repeated_blocks
+from hydrant.models import repeated_blocks
 from hydrant.training.distributed.world import NO_SYNC, NumRanks, Parallel, Timeout, World
 
 _Dtype = Literal["float32", "bfloat16", "float16"]

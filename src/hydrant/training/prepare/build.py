@@ -138,31 +138,10 @@ def _prepare(
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config,
-        world,
-        data,
-        splits,
-        clock,
-        spec,
-        task,
-        dry.flops,
-        dry.uncounted,
-        dry.targets_per_sample,
-        dry.collectives,
-        dry.written_buffers,
-        intervals,
-        schedules,
-        precision,
-        compilation,
-        parallel,
-        averaging,
-        mixing,
-        profiler,
-        hooks,
-        rehearsal.eval_metrics(prefixes, dry),
-        optimizers,
-        split_digests(data.files),
-    )
+        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
+        dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,
+        mixing, profiler, hooks, rehearsal.eval_metrics(prefixes, dry), optimizers, split_digests(data.files),
+    )  # fmt: skip
 
 
 def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:

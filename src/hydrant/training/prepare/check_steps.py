@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from hydrant.batch import as_real
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
-from hydrant.models.small import repeated_blocks
+from hydrant.models import repeated_blocks
 from hydrant.optimizers.clipping import exceeds_distance, full_tensor, gradient_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure, with_fastest_kernel
 from hydrant.optimizers.param_groups import sparse_parameters

@@ -21,7 +21,7 @@ def curves_of(*words: str) -> tuple[Any, dict[str, dict[str, Any]]]:
 def test_the_layers_of_a_model_share_a_panel() -> None:
     plan, panels = curves_of(*VIT, "param_groups.layer_decay=0.75", "param_groups.no_decay=true")
     assert list(panels) == ["lr"]
-    peaks = [max(curve) for curve in panels["lr"].values()]
+    peaks = [max(values) for _, values in panels["lr"].values()]
     assert len(peaks) < len(plan.optimizers.entries["main"].optimizer.param_groups)  # with and without decay
     assert peaks == pytest.approx([peaks[-1] * 0.75**n for n in range(len(peaks))][::-1])
 
@@ -31,4 +31,4 @@ def test_a_field_of_all_groups_needs_no_name() -> None:
     plan, panels = curves_of(*words)
     assert list(panels["lr"]) == [""]
     assert list(panels["weight_decay"]) == ["decay", "no_decay"]
-    assert list(panels["lr"][""]) == plan.schedule_values(range(20))["main.0.lr"]
+    assert list(panels["lr"][""][1]) == plan.schedule_values(range(20))["main.0.lr"]

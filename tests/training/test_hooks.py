@@ -86,8 +86,8 @@ def test_a_listener_hears_runs_sweeps_and_previews_and_its_errors_end_none(
             calls.append(f"{folder.name} {len(runs)} {mode}")
             raise ValueError("broken too")
 
-        def on_preview(self, plan: Any, updates: Any, curves: Any, png: Path) -> None:
-            calls.append(f"{plan.clock.total_updates} {len(updates)} {list(curves)}")
+        def on_preview(self, plan: Any, curves: Any, png: Path) -> None:
+            calls.append(f"{plan.clock.total_updates} {list(curves)} {curves['lr'][''][0]}")
             png.touch()
 
     point = SimpleNamespace(value="my_hooks:Listener", load=lambda: Listener)
@@ -103,7 +103,7 @@ def test_a_listener_hears_runs_sweeps_and_previews_and_its_errors_end_none(
     assert "mine.on_sweep_end: ValueError: broken too" in logged_warnings()
     assert calls[-1] == "sweep 1 max"
     assert cli.main(["preview", *DIGITS, "duration=6", "--png", "schedules.png"]) == 0
-    assert calls[-1] == "6 6 ['lr']"
+    assert calls[-1] == "6 ['lr'] [0, 1, 2, 3, 4, 5]"
     assert "schedules.png" in capsys.readouterr().out
 
 

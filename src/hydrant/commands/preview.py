@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     curves = plan.schedule_curves(updates)
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
-            Hooks(listeners()).call("on_preview", plan, updates, curves, options.png)
+            Hooks(listeners()).call("on_preview", plan, curves, options.png)
             options.png.stat()  # an error, if nothing draws
     cost = _time(plan, jobs)
     if wants_json():
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         say(f"picture      {options.png}")
     _print_plan(plan)
     for field, groups in curves.items():
-        _print_schedule(field, groups)
+        _print_schedule(field, {name: values for name, (_, values) in groups.items()})
     _print_time(cost, len(jobs))
     return 0
 

@@ -98,8 +98,10 @@ class Plan:
         """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""
         return {key: [f.value(n) for n in updates] for key, f in self.optimizers.schedules.fields.items()}
 
-    def schedule_curves(self, updates: Sequence[int]) -> dict[str, dict[str, Sequence[float]]]:
-        """Return `schedule_values` by field, such as `lr` or `critic.lr`, and by parameter group.
+    def schedule_curves(
+        self, updates: Sequence[int]
+    ) -> dict[str, dict[str, tuple[Sequence[int], Sequence[float]]]]:
+        """Return `updates` and `schedule_values` by field, such as `lr` or `critic.lr`, and by parameter group.
 
         Groups with the same values have one curve, named for them; the name is "" if these are all groups.
         """
@@ -108,13 +110,12 @@ class Plan:
             optimizer, group_idx, field = key.split(".", 2)
             group = self.optimizers.entries[optimizer].optimizer.param_groups[int(group_idx)]
             name = field if optimizer == "main" else f"{optimizer}.{field}"
-            groups_of.setdefault(name, {}).setdefault(tuple(curve), []).append(
-                str(group.get("name", group_idx))
-            )
+            names = groups_of.setdefault(name, {}).setdefault(tuple(curve), [])
+            names.append(str(group.get("name", group_idx)))
         return {
             name: {
-                first_few(groups, noun=" groups") if len(curves) > 1 else "": c
-                for c, groups in curves.items()
+                first_few(n, noun=" groups") if len(curves) > 1 else "": (updates, c)
+                for c, n in curves.items()
             }
             for name, curves in groups_of.items()
         }

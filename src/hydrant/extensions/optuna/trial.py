@@ -62,8 +62,7 @@ class Pruner:
     metric: str
     pruner: Mapping[str, Any]  # `_target_` and its arguments
 
-    def __post_init__(self) -> None:
-        self._study: Any = None  # and its storage, when the first evaluation is reported
+    _study = None  # and its storage, when the first evaluation is reported
 
     def after_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
         plan, state = trainer.plan, trainer.state

@@ -271,8 +271,7 @@ class Trials:
         first, *more = self.search.objectives
         folder, study = str(self.folder.resolve()), self._study.study_name
         pruner = Pruner(trial.number, study, folder, first.metric, dict(self.search.pruner))
-        path = f"{Pruner.__module__}.{Pruner.__name__}"
-        listener = None if more else (path, to_builtins(pruner))
+        listener = None if more else (f"{Pruner.__module__}.{Pruner.__name__}", to_builtins(pruner))
         return replace(job, trial=Trial(trial.number, [first, *more]), listener=listener)
 
     def tell(self, number: int, values: Sequence[float] | None, *, is_pruned: bool = False) -> None:

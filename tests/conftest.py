@@ -63,9 +63,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of extensions, and of the examples that use them, and run the core's first."""
+    """Mark the tests of extensions, and of what uses them: examples and the repository. Run the core's first."""
     for item in items:
-        if {"extensions", "examples"}.intersection(item.path.relative_to(item.config.rootpath).parts):
+        if {"extensions", "examples", "project"}.intersection(
+            item.path.relative_to(item.config.rootpath).parts
+        ):
             item.add_marker("extension")
     items.sort(key=lambda item: item.get_closest_marker("extension") is not None)
 

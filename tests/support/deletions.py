@@ -47,7 +47,8 @@ def tree_without(names: Collection[str], folder: Path) -> dict[str, str]:
         shutil.rmtree(folder / "src" / "hydrant" / "extensions" / name)
         shutil.rmtree(folder / "tests" / "extensions" / name, ignore_errors=True)
     if names == EXTENSIONS:
-        shutil.rmtree(folder / "tests" / "extensions")
+        for place in ("extensions", "examples", "project", "support/extensions"):
+            shutil.rmtree(folder / "tests" / place)
     if "wandb" in names:  # the default
         train = folder / "conf" / "train.yaml"
         train.write_text(train.read_text().replace("- tracker: wandb", "- tracker: local"))

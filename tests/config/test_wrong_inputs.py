@@ -96,7 +96,7 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run a command that must be refused; return the message after `error: `. A program gets a remedy."""
     monkeypatch.setattr(World, "set_device", fail)
-    for module in ("terminal.console", "runs.job"):
+    for module in ("runs.job", "terminal.console"):  # in this order, to import the first one unpatched
         monkeypatch.setattr(f"hydrant.{module}.say_error", say_with_remedy)
 
     def run(*words: str) -> str:

@@ -140,9 +140,7 @@ def with_label_noise(source: Source, ratio: float, seed: int, num_classes: int |
         message = (
             "needs a classification whose labels are known before a sample is read, such as data in memory"
         )
-        raise ConfigError(
-            "label_noise", f"{message}, data=image_folder, or a data set with `targets`", remedy="give 0"
-        )
+        raise ConfigError("label_noise", f"{message}, or a data set with `targets`", remedy="give 0")
     places, stream = torch.arange(len(labels)), seeding.hash_of(seed, seeding.LABELS)
     is_drawn = (seeding.uniform(stream, places, 0) < ratio).numpy()
     shifts = 1 + (seeding.uniform(stream, places, 1).double() * (num_classes - 1)).long().numpy()

@@ -29,76 +29,6 @@ from hydrant.files.plain_values import PositiveInt
 _END = object()
 
 
-class IterableItems:
-    """An iterable of the user's. `key` names it in messages.
-
-    If it has `state_dict` and `load_state_dict`, these give and restore the position.
-
-    Raises:
-        ConfigError: it is an iterator, which cannot begin again, without a state.
-    """
-
-    def __init__(self, items: Any, key: str) -> None:
-        self._items, self.key = items, key
-        self.has_state = hasattr(items, "state_dict") and hasattr(items, "load_state_dict")
-        if not self.has_state and isinstance(items, Iterator):
-            message = f"a {type(items).__name__} cannot begin again; __iter__ must return a new iterator"
-            raise ConfigError(key, message)
-        self.first_state = self.state()
-        self.num_readings = 0  # how often this process has begun to read
-
-    def state(self) -> Any:
-        """Return a copy of the position after the items that were read; None if there is no state."""
-        return copy.deepcopy(self._items.state_dict()) if self.has_state else None
-
-    def rewind(self) -> None:
-        """Go back to the first position of the items, if they have a state."""
-        if self.has_state:
-            self._items.load_state_dict(copy.deepcopy(self.first_state))
-
-    def first(self, count: int) -> list[Any]:
-        """Return the first items of a pass, or all if there are fewer."""
-        with workers.preserve_rngs():
-            items = self._seeded(self._restarted(self.first_state), seed=0, start=0)
-            return list(itertools.islice(items, count))
-
-    def endless(self, state: Any, *, seed: int, start: int) -> Iterator[Any]:
-        """Yield items from a position on; without a state from the beginning. When a pass ends, the next one begins.
-
-        The random numbers that an item draws are a function of the seed and the number of the item, which counts from
-        `start` on.
-
-        Raises:
-            DataError: an item cannot be read, or there are none.
-        """
-        return self._seeded(self._passes(state), seed=seed, start=start)
-
-    def _restarted(self, state: Any) -> Iterator[Any]:
-        self.num_readings += 1
-        if self.has_state:
-            self._items.load_state_dict(copy.deepcopy(state))
-        yield from self._items
-
-    def _passes(self, state: Any) -> Iterator[Any]:
-        items, num_empty = self._restarted(state), 0
-        while num_empty < 2:  # from a position at the end of a pass, the rest of it is empty
-            num_empty += 1
-            for item in items:
-                num_empty = 0
-                yield item
-            items = iter(self._items)
-        raise DataError(f"{self.key} gives no items")
-
-    def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
-        for number in itertools.count(start):
-            workers.seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
-            with workers.reading(f"item {number} of {self.key}", "global_batch_size"):
-                item = next(items, _END)
-            if item is _END:
-                return
-            yield item
-
-
 def stream(
     *,
     train: Any,
@@ -156,6 +86,9 @@ class IterableSource:
     Every rank reads all items and keeps those of its micro-batches. So the samples of an update are the same on any
     number of ranks. With `is_divided`, the items of each rank are its own, and it keeps all. Random numbers that an
     item draws, from Python, NumPy or torch, are a function of the seed and the number of items before it.
+
+    Raises:
+        ConfigError: the items are an iterator, which cannot begin again, without a state.
     """
 
     def __init__(
@@ -169,15 +102,17 @@ class IterableSource:
         *,
         is_divided: bool = False,
     ) -> None:
+        self._items, self.key = items, key
         self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
-        self.items = IterableItems(items, key)
-        self.key, self.has_state, self.first_state = key, self.items.has_state, self.items.first_state
+        self.has_state = hasattr(items, "state_dict") and hasattr(items, "load_state_dict")
+        if not self.has_state and isinstance(items, Iterator):
+            message = f"a {type(items).__name__} cannot begin again; __iter__ must return a new iterator"
+            raise ConfigError(key, message)
+        self.first_state = self.state()
+        self.num_readings = 0  # how often this process has begun to read
         self.num_samples, self.target = num_samples, target
         self.collate, self.num_workers, self.is_divided = collate or stack, num_workers, is_divided
         self.rounds_doubles = collate is None
-
-    def rewind(self) -> None:
-        self.items.rewind()
 
     def stream(self, spec: StreamSpec) -> IterableStream:
         if self.is_divided and spec.world_size > 1:
@@ -199,11 +134,58 @@ class IterableSource:
         if not isinstance(indices, range) or indices != range(count):
             message = "is a stream, of which only the first samples can be taken"
             raise ConfigError(key, message, remedy="folds need data=dataset")
-        first = self.items.first(count)
+        with workers.preserve_rngs():
+            items = self._seeded(self._restarted(self.first_state), seed=0, start=0)
+            first = list(itertools.islice(items, count))
         if len(first) < count:
             message = f"{count} samples are needed, but {key} ends after {len(first)}"
             raise ConfigError(self._number_key, message)
         return map_style_source(key, first, self.target, None if self.rounds_doubles else self.collate, 0)
+
+    def state(self) -> Any:
+        """Return a copy of the position after the items that were read; None if there is no state."""
+        return copy.deepcopy(self._items.state_dict()) if self.has_state else None
+
+    def rewind(self) -> None:
+        """Go back to the first position of the items, if they have a state."""
+        if self.has_state:
+            self._items.load_state_dict(copy.deepcopy(self.first_state))
+
+    def endless(self, state: Any, *, seed: int, start: int) -> Iterator[Any]:
+        """Yield items from a position on; without a state from the beginning. When a pass ends, the next one begins.
+
+        The random numbers that an item draws are a function of the seed and the number of the item, which counts from
+        `start` on.
+
+        Raises:
+            DataError: an item cannot be read, or there are none.
+        """
+        return self._seeded(self._passes(state), seed=seed, start=start)
+
+    def _restarted(self, state: Any) -> Iterator[Any]:
+        self.num_readings += 1
+        if self.has_state:
+            self._items.load_state_dict(copy.deepcopy(state))
+        yield from self._items
+
+    def _passes(self, state: Any) -> Iterator[Any]:
+        items, num_empty = self._restarted(state), 0
+        while num_empty < 2:  # from a position at the end of a pass, the rest of it is empty
+            num_empty += 1
+            for item in items:
+                num_empty = 0
+                yield item
+            items = iter(self._items)
+        raise DataError(f"{self.key} gives no items")
+
+    def _seeded(self, items: Iterator[Any], *, seed: int, start: int) -> Iterator[Any]:
+        for number in itertools.count(start):
+            workers.seed_rngs(seeding.hash_of(seed, seeding.SAMPLE, number))
+            with workers.reading(f"item {number} of {self.key}", "global_batch_size"):
+                item = next(items, _END)
+            if item is _END:
+                return
+            yield item
 
 
 @dataclass(frozen=True)
@@ -238,7 +220,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
     def __iter__(self) -> Iterator[_Update | HydrantError]:
         source, spec = self._source, self._spec
         first = spec.batch_sizes.total(self._begin.num_updates)
-        items = source.items.endless(self._begin.state, seed=spec.seed, start=first)
+        items = source.endless(self._begin.state, seed=spec.seed, start=first)
         for num_updates in itertools.count(self._begin.num_updates):
             with workers.preserve_rngs():
                 update = self._read(items, num_updates)
@@ -256,7 +238,7 @@ class _Updates(IterableDataset[_Update | HydrantError]):
                     samples.append(as_pair(item, source.target, f"item {start + n} of {source.key}"))
             parts = (samples[at : at + size] for at in range(0, len(samples), size))
             doubles = spec.doubles if source.rounds_doubles else torch.float64
-            return _Update([collated(source.collate, part, doubles) for part in parts], source.items.state())
+            return _Update([collated(source.collate, part, doubles) for part in parts], source.state())
         except HydrantError as error:
             return error
         finally:
@@ -313,18 +295,18 @@ class IterableStream:
         return self._update_read
 
     def _read_next(self) -> _Update:
-        items, num_workers = self._source.items, self._source.num_workers
+        source = self._source
         # All readers of this process share the position of the items: another one may have moved it.
-        is_moved = items.has_state and not num_workers and self._num_readings != items.num_readings
+        is_moved = source.has_state and not source.num_workers and self._num_readings != source.num_readings
         if self._iterator is None or is_moved:
-            updates = _Updates(self._source, self._spec, self._after, self._progress)
-            loader = workers.WorkerLoader(updates, num_workers, self._spec.device)
+            updates = _Updates(source, self._spec, self._after, self._progress)
+            loader = workers.WorkerLoader(updates, source.num_workers, self._spec.device)
             self._iterator = workers.iterate_loader(
-                loader, self._progress, f"item {{}} of {items.key}".format
+                loader, self._progress, f"item {{}} of {source.key}".format
             )
         update = next(self._iterator)
         if isinstance(update, HydrantError):
             raise update
-        self._num_readings = items.num_readings
+        self._num_readings = source.num_readings
         self._before, self._after = self._after, _Position(self._after.num_updates + 1, update.end)
         return update

@@ -24,6 +24,7 @@ import jsonschema
 import numpy as np
 import pytest
 from answers import check
+from msgspec.structs import asdict
 from studies import Killed, WrittenRuns
 from sweeps import SHORT
 

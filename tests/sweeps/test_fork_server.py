@@ -37,7 +37,7 @@ def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
 @pytest.mark.slow
 def test_the_patches_do_nothing_in_other_processes(tmp_path: Path) -> None:
     """Such as one whose config names the module: it imports the module, and refuses the config."""
-    module = "hydrant.sweeps.fork_server.preload"
+    module = "hydrant.sweeps.fork_server"
     code = (
         f"import gc, sys, {module}; print(gc.isenabled(), gc.get_freeze_count(), 'matplotlib' in sys.modules)"
     )

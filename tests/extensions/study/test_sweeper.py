@@ -42,7 +42,7 @@ from hydrant.records.schema import schema_of
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
-from hydrant.sweeps.executors.base import SweepJob
+from hydrant.sweeps.executors.base import Executor, SweepJob
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.preflight import is_finished
 
@@ -100,7 +100,7 @@ later = partial(pytest.param, marks=pytest.mark.slow)
 def run_study(monkeypatch: pytest.MonkeyPatch, runs: WrittenRuns, *words: str) -> int:
     # Checking the jobs imports torch in another process.
     monkeypatch.setattr(StudySweeper, "_find_faults", lambda self, jobs: [])
-    monkeypatch.setattr(sweeper, "find_config_errors", lambda configs, preload: [None] * len(configs))
+    monkeypatch.setattr(Executor, "check", lambda self, configs: [None] * len(configs))
     monkeypatch.setattr("hydrant.sweeps.grid.start_server", lambda modules: None)
     monkeypatch.setattr(StudySweeper, "_compose", compose_once)
     monkeypatch.setattr(sweeper, "read_ranges", read_ranges_once)

@@ -27,7 +27,7 @@ from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.grid import Context, GridSweeper
-from hydrant.sweeps.preflight import find_config_errors, trained_elsewhere
+from hydrant.sweeps.preflight import trained_elsewhere
 from hydrant.terminal.console import notice, relative, say
 from hydrant.terminal.text import number
 
@@ -265,9 +265,7 @@ class OptunaSweeper(GridSweeper):
         varied = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
         words = [space.overrides(params) for params in (first, *varied)]
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
-        configs = [job.config for job in jobs]
-        preload = self.executor.unit.paths_to_preload(configs)
-        errors = [] if self.executor.is_remote else find_config_errors(configs, preload)
+        errors = [] if self.executor.is_remote else self.executor.check([job.config for job in jobs])
         if errors and errors[0] and all(errors):
             message = f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]"
             raise ConfigError(errors[0].key, message, remedy=errors[0].remedy)

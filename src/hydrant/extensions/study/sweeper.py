@@ -26,7 +26,7 @@ from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors.base import SweepJob
 from hydrant.sweeps.grid import Context, GridSweeper, recorded_jobs
-from hydrant.sweeps.preflight import find_config_errors, is_finished
+from hydrant.sweeps.preflight import is_finished
 from hydrant.terminal.console import notice, relative, say, wants_json
 from hydrant.terminal.text import shell_line
 
@@ -252,8 +252,7 @@ class StudySweeper(GridSweeper):
         if self.executor.is_remote or split not in ("val", "val_ema", "test", "test_ema"):
             return
         best = {"metric": f"{split.replace('test', 'val')}/{name}", "mode": rule.mode}
-        preload = self.executor.unit.paths_to_preload([job.config])
-        [error] = find_config_errors([{**job.config, "best": best}], preload)
+        [error] = self.executor.check([{**job.config, "best": best}])
         if error is not None and error.key == "best.metric":
             message = f"no run would have {rule.metric}: {error.reason}"
             raise ConfigError(f"{_KEY}.judge", message, remedy=error.remedy)

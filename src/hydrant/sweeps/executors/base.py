@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -157,7 +158,7 @@ class Unit:
         return ["hydrant.cli", __name__, *cls.preload, *listeners, *preload_paths(configs)]
 
 
-class Executor:
+class Executor(ABC):
     """Where units of a sweep run: `hydra.launcher` names a class that extends this one.
 
     `is_remote`: they may run on other machines, so preflight does not check what this one has. `num_jobs`: how many
@@ -178,7 +179,7 @@ class Executor:
         """The path of the class whose `cancel` ends what goes on after the command has ended; empty if nothing does."""
         return [f"{type(self).__module__}.{type(self).__qualname__}"] if hasattr(self, "cancel") else []
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most need nothing
         """Prepare to run units, before Hydra composes jobs and before the server starts that forks their processes.
 
         Raises:
@@ -192,20 +193,23 @@ class Executor:
             Stopped: a signal arrived.
         """
         show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
-        configs = [job.config for job in jobs]
+        return self.check([job.config for job in jobs])
+
+    def check(self, configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
+        """Return why each checked config cannot run on this machine; None if it can."""
         return find_config_errors(configs, self.unit.paths_to_preload(configs))
 
     def units(self, jobs: Sequence[SweepJob]) -> list[Unit]:
         """Group jobs into units: by default each alone. Prints what a user should know about the groups."""
         return [self.unit([job]) for job in jobs]
 
+    @abstractmethod
     def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
         """Run units and yield each when it ends.
 
         Once `stop_signal()` returns a signal, running units save and stop, and waiting ones are left out. Closing the
         generator stops the units or waits for them.
         """
-        raise NotImplementedError
 
 
 def execute_jobs(

@@ -97,7 +97,7 @@ _start_or_join = threading.Lock()
 def start_server(paths: Sequence[str]) -> None:
     """Start the server, which imports modules while this process goes on. Does nothing if it runs already."""
     # With signals blocked: Ctrl-C in the terminal would end it in the middle of its imports.
-    forkserver.set_forkserver_preload(["hydrant.sweeps.fork_server.preload"])
+    forkserver.set_forkserver_preload(["hydrant.sweeps.fork_server"])
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     # Paths, not modules: to find the module of a part, this process would have to import it.
     os.environ[PRELOAD_VARIABLE] = json.dumps(list(paths))

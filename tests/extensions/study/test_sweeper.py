@@ -24,7 +24,6 @@ import jsonschema
 import numpy as np
 import pytest
 from answers import check
-from msgspec.structs import asdict
 from studies import Killed, WrittenRuns
 from sweeps import SHORT
 

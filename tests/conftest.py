@@ -28,6 +28,7 @@ import end_of_worker  # first
 import pytest
 import torch
 from example_projects import use_example
+from repository import ROOT
 from shared_configs import SharingComposer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -61,13 +62,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+_OPTIONS = [f"{p.parent.name}[=/]{p.stem}" for p in ROOT.glob("src/hydrant/extensions/*/conf/*/**/*.yaml")]
+_OF_AN_EXTENSION = re.compile(rf"\b({'|'.join(_OPTIONS)})\b" if _OPTIONS else "(?!)")
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of extensions, and of what uses them: examples and the repository. Run the core's first."""
+    """Mark the tests of extensions, in whose name one of their options may be, and of what uses them: examples and
+    the repository. Run the core's first.
+    """
     for item in items:
-        if {"extensions", "examples", "project"}.intersection(
-            item.path.relative_to(item.config.rootpath).parts
-        ):
+        places = {"extensions", "examples", "project"}.intersection(item.path.relative_to(ROOT).parts)
+        if places or _OF_AN_EXTENSION.search(item.name):
             item.add_marker("extension")
     items.sort(key=lambda item: item.get_closest_marker("extension") is not None)
 

@@ -1,7 +1,5 @@
 """Fixtures of all tests: a working folder, training in this process, and a process that no test changes."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Batches are tensors in any structure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

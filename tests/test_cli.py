@@ -1,7 +1,5 @@
 """The command line when its output is closed or cannot be written."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

@@ -1,7 +1,5 @@
 """Durations are converted to updates."""
 
-from __future__ import annotations
-
 import pytest
 
 from hydrant.clock import Clock, Duration, Interval, Intervals, Steps

@@ -1,7 +1,5 @@
 """Amounts that change at given updates are summed and reached exactly."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Errors keep their fields between processes, and say where."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

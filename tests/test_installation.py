@@ -1,7 +1,5 @@
 """The command that installs an extra is right for how the distribution was installed; the version has its commit."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Imports without the garbage collector, and the end of a process."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random streams depend only on the seed and their position."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

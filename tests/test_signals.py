@@ -1,7 +1,5 @@
 """A Ctrl-C that stops at once also ends a process whose main thread waits in C code, such as for another rank."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

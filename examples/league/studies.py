@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.extensions.study.answer import RESULT
+from hydrant.extensions.study.verdict import RESULT
 
 from examples.league.sweeps import MODELS, Model
 from hydrant.extensions.study.ranges import Budget

@@ -3,8 +3,6 @@
 `.ci/run` also runs this file with the lowest versions that pyproject.toml allows.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import itertools

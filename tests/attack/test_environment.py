@@ -4,8 +4,6 @@ A run must end within a minute with a documented exit status and one line, and t
 good again, must end like an undisturbed run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

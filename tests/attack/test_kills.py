@@ -5,8 +5,6 @@ checkpoints, the links to them, every row, the result and the names of all files
 run that saves in the background, because a start takes half a second, that of ranks or a sweep several.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

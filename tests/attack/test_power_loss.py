@@ -1,7 +1,5 @@
 """The power fails after any operation on the disk: no row and no checkpoint is lost that was reported to be there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Damaged and forged run folders: every command that reads one ends in time, with one line and the right status."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

@@ -1,7 +1,5 @@
 """Several starts of one run or sweep at once, on one machine and on several: exactly one trains."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """No project makes itself trusted, and the trust in one reaches nothing else: neither other folders nor other code."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 No command runs one of them. In a trusted project, the user's own parts are found there nevertheless.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

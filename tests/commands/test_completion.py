@@ -1,7 +1,5 @@
 """The completions from the conf files are those of Hydra."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from pathlib import Path
 

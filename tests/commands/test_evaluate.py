@@ -1,7 +1,5 @@
 """`hydrant evaluate` prints the metrics that training has logged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

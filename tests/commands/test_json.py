@@ -1,7 +1,5 @@
 """Every command answers programs in JSON. `answers.py` checks each answer against the schema of its command."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`hydrant list backends` says of each backend of torch.compile whether it runs here; one that does not is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

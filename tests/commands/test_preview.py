@@ -1,7 +1,5 @@
 """`hydrant preview` shows what training then does."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

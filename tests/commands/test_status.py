@@ -1,7 +1,5 @@
 """`hydrant status` shows the states of runs from their folders alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

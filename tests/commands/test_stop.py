@@ -1,7 +1,5 @@
 """`hydrant stop` signals the process that holds the lock of the folder, once, and no other process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

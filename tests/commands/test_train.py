@@ -1,7 +1,5 @@
 """`hydrant train` in a process that lives on, such as a notebook: it restores what it changed there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

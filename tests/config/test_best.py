@@ -1,7 +1,5 @@
 """The metric of the best checkpoint, and whether more or less of it is better, follow from the config."""
 
-from __future__ import annotations
-
 import pytest
 from training_runs import Train
 

@@ -1,7 +1,5 @@
 """A checked config has the values of the composed one, resolved and in plain types."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from omegaconf import OmegaConf

@@ -1,7 +1,5 @@
 """Composed configs, and the run folders that their resolvers make."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

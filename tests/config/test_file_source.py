@@ -1,7 +1,5 @@
 """A config file that cannot be used is refused in one line that names it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Flat configs, and which keys make two runs different."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

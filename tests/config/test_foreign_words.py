@@ -1,7 +1,5 @@
 """Each word of another framework is answered with what to write here, and what to write works."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The conf folders in which options are found."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

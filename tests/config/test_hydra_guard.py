@@ -1,7 +1,5 @@
 """Hydra imports and calls nothing that a config file's `hydra` node names, unless it is allowed or trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The flags of `train`, and what they print instead of training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

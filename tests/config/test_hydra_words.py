@@ -1,7 +1,5 @@
 """docs/reference/hydra.md says what becomes of each setting and flag of Hydra; each line of its table is tested."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs that share what Hydra makes of the config files have the configs that Hydra composes for each anew."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

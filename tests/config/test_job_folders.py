@@ -1,7 +1,5 @@
 """The folder names of a sweep's jobs, and which folder a job of a later command has."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

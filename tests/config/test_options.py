@@ -3,8 +3,6 @@
 New options are found in their folders. An option that cannot run on this machine must be refused with the reason.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

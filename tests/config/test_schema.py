@@ -1,7 +1,5 @@
 """The configs, their schema and the signatures of their targets agree."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

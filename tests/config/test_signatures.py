@@ -1,7 +1,5 @@
 """A config gives targets the arguments that they take, of the right type, by name or by position."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

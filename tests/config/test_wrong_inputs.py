@@ -1,7 +1,5 @@
 """Every wrong command line is refused in one line with exit status 2, and nothing starts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

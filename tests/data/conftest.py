@@ -1,7 +1,5 @@
 """A run over texts of different lengths."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """ShiftFlip equals a reference that handles one image at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The order of samples is one permutation per epoch, the same wherever reading starts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

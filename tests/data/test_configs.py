@@ -1,7 +1,5 @@
 """Every option of the config group `data` gives all arguments of its target, and each default exists once."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

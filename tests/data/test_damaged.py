@@ -1,7 +1,5 @@
 """Damaged samples: the next one replaces them, or they end the run."""
 
-from __future__ import annotations
-
 import logging
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Data of your own: items of any structure, and tensors in files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

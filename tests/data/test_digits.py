@@ -1,7 +1,5 @@
 """The digits and their split are those of scikit-learn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

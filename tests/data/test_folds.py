@@ -1,7 +1,5 @@
 """Folds divide the training set, in the same way for every run, and their validation samples are not augmented."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sources whose samples stay on the device."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

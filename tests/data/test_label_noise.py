@@ -1,7 +1,5 @@
 """Label noise: a part of the training labels is wrong, as a function of its seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

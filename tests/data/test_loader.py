@@ -1,7 +1,5 @@
 """The workers of a LoaderSource read ahead, jump, report errors in one sentence, and end."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

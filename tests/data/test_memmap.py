@@ -1,7 +1,5 @@
 """NumPy files that stay on disk."""
 
-from __future__ import annotations
-
 import mmap
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mixup and CutMix equal timm's; their random numbers depend on seed, update and micro-batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The numbers of samples tell which damaged ones are missing."""
 
-from __future__ import annotations
-
 import torch
 from sources import as_input, in_memory, spec
 

@@ -1,7 +1,5 @@
 """Masks and sequences of different lengths, padded by a collate function; and integers in every source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every source: the samples of an update depend only on the seed and the update."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

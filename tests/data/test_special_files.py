@@ -1,7 +1,5 @@
 """Pipes among the files of a user are refused at once: opening one would wait for its writer."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

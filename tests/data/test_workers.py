@@ -1,7 +1,5 @@
 """The worker processes of a DataLoader: their signals, and the error when one dies."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import multiprocessing

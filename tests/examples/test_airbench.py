@@ -1,7 +1,5 @@
 """experiment=airbench: its network, its first weights, and runs on files in CIFAR's format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

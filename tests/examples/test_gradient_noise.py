@@ -1,7 +1,5 @@
 """The noise scale is that of known gradients, and measuring it leaves the training as it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

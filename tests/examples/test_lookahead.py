@@ -1,7 +1,5 @@
 """hook=lookahead equals its formula."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MNIST-1D is what PyPI's package `mnist1d` makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Equations of modular arithmetic are true, and each pair is in one part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The projects of examples/: the commands of their README train, in few updates."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Published results, repeated: the page is written from the kept results, and each reproduction runs in miniature."""
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

@@ -1,7 +1,5 @@
 """The largest eigenvalue of the Hessian is exact, and measuring it leaves the training as it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Networks for signals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

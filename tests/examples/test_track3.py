@@ -1,7 +1,5 @@
 """The model and the experiment of track 3."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmarks run, and their pages show the newest results."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import json

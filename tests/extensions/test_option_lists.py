@@ -1,7 +1,5 @@
 """`tracker=[a,b]`: each option has a node of its own, and the first one is where it is without a list."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

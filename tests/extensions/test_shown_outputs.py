@@ -3,8 +3,6 @@
 The other outputs are compared by test_documented_commands.py and tests/extensions/compare/test_verdict.py.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

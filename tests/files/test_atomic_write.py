@@ -1,7 +1,5 @@
 """Files that Hydrant keeps beside those of the user: no link leads a write to another file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

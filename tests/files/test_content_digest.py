@@ -1,7 +1,5 @@
 """Digests of files: equal for equal contents, and another one for every change of a small file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """CSV holds no formula, whatever the names in a run folder are."""
 
-from __future__ import annotations
-
 import csv
 import io
 

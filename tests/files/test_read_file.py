@@ -1,7 +1,5 @@
 """Whatever is wrong with a file is one error that names it; its readers meet only the types that they expect."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

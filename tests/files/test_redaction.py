@@ -1,7 +1,5 @@
 """Secrets are hidden in texts and configs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """How often the host waits for the GPU while a run trains, between two log points."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the record of the stub says about waits, copies, launches and captures, and what torch's own debug mode says."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

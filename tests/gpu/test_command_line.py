@@ -1,7 +1,5 @@
 """`tests/support/gpu/run`: a command with GPUs of the stub."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """GPUs of the stub: how many, their memory, and their names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Faults of CUDA code that no run on a CPU can meet: those of a model, and of a run on the second GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

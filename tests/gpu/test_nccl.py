@@ -1,7 +1,5 @@
 """Ranks with a GPU of the stub each train together: NCCL's functions move bytes between their processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

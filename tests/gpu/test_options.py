@@ -3,8 +3,6 @@
 On the stub both use the same kernels. So rows and weights are equal, bit for bit unless a case says otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests marked `cuda` are reported one by one, though a process with the stub runs those of a file together."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Whole runs on a GPU: models and data, checkpoints that change the device, kills, and commands on finished runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

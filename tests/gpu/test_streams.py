@@ -4,8 +4,6 @@ At the stub's level "time", what a stream is given takes effect when the host or
 order lets the side streams be early and the default stream late.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import sys

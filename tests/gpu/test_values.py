@@ -1,7 +1,5 @@
 """What a GPU of the stub computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

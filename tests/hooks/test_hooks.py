@@ -1,7 +1,5 @@
 """The hooks that the product has: freezing, ending early, diagnostics, samples."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

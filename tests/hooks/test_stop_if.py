@@ -1,7 +1,5 @@
 """`hook=stop_if` ends hopeless runs; they are stopped, not finished."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A call with an argument that the interface does not have says what to write."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`hydrant.compose` in several threads."""
 
-from __future__ import annotations
-
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`import hydrant` imports nothing slow, and has every name of the interface."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

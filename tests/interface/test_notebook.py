@@ -1,7 +1,5 @@
 """In a notebook: a bar, pictures below the cell, a table, and two runs in one kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

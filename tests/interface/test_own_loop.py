@@ -1,7 +1,5 @@
 """The plain loop of docs/guides/own-loop.md trains a saved run on as the run itself does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Objects in place of config groups: recorded by their class, left as they are, and resumed exactly."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

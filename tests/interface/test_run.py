@@ -1,7 +1,5 @@
 """`hydrant.load_run` reads what a run has written; `model` and `evaluate` give the numbers of the command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hydrant.train` makes the run of the command, raises what went wrong, and leaves nothing behind in the process."""
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """How a user calls the Python interface. Pyright checks the types that it gives; the code is not run."""
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """timm builds the models of its own list. It reads no file and no repository that a config names."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

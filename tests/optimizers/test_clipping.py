@@ -1,7 +1,5 @@
 """Gradient clipping equals torch's and timm's, and applies to unscaled gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

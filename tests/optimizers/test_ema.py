@@ -1,7 +1,5 @@
 """The moving average of the weights equals timm's and is evaluated, saved, resumed and exported."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A fused kernel that is called directly gives the bits of torch's own step, whatever happens to the optimizer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any

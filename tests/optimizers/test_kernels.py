@@ -1,7 +1,5 @@
 """The fused kernel updates the weights where nothing forbids it and the config leaves it open."""
 
-from __future__ import annotations
-
 import copy
 import json
 from functools import partial

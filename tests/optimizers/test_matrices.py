@@ -1,7 +1,5 @@
 """An optimizer for matrices and AdamW for the rest look like one optimizer; the format of matrix products."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

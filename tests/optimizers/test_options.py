@@ -1,7 +1,5 @@
 """Every optimizer option, built from its YAML, converges and restores its state."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from functools import partial

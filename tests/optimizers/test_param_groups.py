@@ -1,7 +1,5 @@
 """Param groups equal timm's, and have their own fields and schedules. Impossible settings are rejected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Optimizers equal the formulas of their papers over 50 updates: written in float64, or the authors' own code."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An optimizer that is restored continues exactly."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

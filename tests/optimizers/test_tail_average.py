@@ -1,7 +1,5 @@
 """The mean of the weights in the last part of training."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from run_folders import assert_same_state, rows, saved, weights

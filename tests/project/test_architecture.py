@@ -1,7 +1,5 @@
 """docs/architecture.md and CONTRIBUTING.md show the packages, files and names that exist."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

@@ -1,7 +1,5 @@
 """Without the folders of extensions and their lines in pyproject.toml, the rest works, and nothing names them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

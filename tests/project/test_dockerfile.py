@@ -1,7 +1,5 @@
 """The image: in order, without root, with the exact versions; and its install commands work."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 The environment has what the page installs: Hydrant with its requirements, and the extras that the page names.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

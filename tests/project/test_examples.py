@@ -1,7 +1,5 @@
 """The five examples of examples/five learn, resume exactly and do not depend on the number of ranks."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The package of docs/reference/extensions.md: a command, a listener, an option and a launcher that Hydrant lacks."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """scripts/gpu: the rehearsal of each part, what it keeps if it is interrupted, and the metadata of a checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

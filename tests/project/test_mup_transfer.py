@@ -1,7 +1,5 @@
 """The best learning rates over widths are those of the committed results, as the guide says."""
 
-from __future__ import annotations
-
 import doctest
 import math
 import re

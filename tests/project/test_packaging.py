@@ -1,7 +1,5 @@
 """The wheel works anywhere, and a user's own conf folder and modules take part in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The pictures of README.md and docs/ are those of the commands on their pages and of the code that draws them now."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

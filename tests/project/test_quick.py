@@ -1,7 +1,5 @@
 """scripts/quick: which tests it runs, and its exit status."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What holds for the repository as a whole: pins, scripts, hooks and links."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """`llms.txt` of the documentation site. MkDocs, which calls docs/site.py, is no requirement of the tests."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

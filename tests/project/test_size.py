@@ -1,7 +1,5 @@
 """scripts/size: its figures, and when it fails."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Help and completion start without torch, and a run imports only what it uses."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Silent errors of torch.compile, and what Hydrant does about them; docs/internals/torch-compile.md lists them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Warnings that only a GPU or a later Python gives do not fail tests, although all other warnings do."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

@@ -1,7 +1,5 @@
 """A record is defined once: a new field of summary.json takes four edits, to be read, documented, written and shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

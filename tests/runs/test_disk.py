@@ -1,7 +1,5 @@
 """A disk that is full or becomes read-only during a run. Real limits and mounts."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How a run ends: exit status, message and records after a failure or Ctrl-C; a finished run is not repeated."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

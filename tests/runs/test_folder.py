@@ -1,7 +1,5 @@
 """The files of a run folder describe the run, as docs/reference/run-folder.md says."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

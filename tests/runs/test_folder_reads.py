@@ -1,7 +1,5 @@
 """A start reads each file of its run folder once, before it trains."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """In each process of a run, users' code sees the settings of this run: by `HydraConfig.get()` and as variables."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs that are killed with SIGKILL at a random update and continued with the same command."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A project behind a symbolic link, and run folders that are links to another disk: one run has one name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

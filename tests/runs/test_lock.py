@@ -1,7 +1,5 @@
 """Locks on the folders of runs and sweeps."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

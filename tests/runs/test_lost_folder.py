@@ -1,7 +1,5 @@
 """A run folder that is removed or replaced while the run trains."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The record of a run's config in its folder."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

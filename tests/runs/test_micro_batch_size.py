@@ -1,7 +1,5 @@
 """A continued run keeps the micro-batch size that its folder records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

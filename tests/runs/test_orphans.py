@@ -1,7 +1,5 @@
 """Ranks save and stop when the process that started them is killed, and unlock the run folder. Real processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The result of a run, as ranks and processes send it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

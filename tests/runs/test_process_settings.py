@@ -1,7 +1,5 @@
 """The end of a command loses nothing, though it takes no module apart."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An error or a death of one rank ends all ranks, and the run reports that rank's error. Real processes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

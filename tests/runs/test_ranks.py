@@ -1,7 +1,5 @@
 """Ranks that Hydrant starts: signals, a rank that dies, rejected configs, and the jobs of a sweep. Real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

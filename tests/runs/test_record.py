@@ -1,7 +1,5 @@
 """The rows of a run: which a resumed run keeps, and which are on disk."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Where a run starts: its own checkpoint, another run's, a changed config, damaged checkpoints, initial weights."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A run that is interrupted and continued, or continues another run, equals the uninterrupted one."""
 
-from __future__ import annotations
-
 import pytest
 from marks import slow
 from run_folders import assert_same_state, rows, saved, summary

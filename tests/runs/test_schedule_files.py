@@ -1,7 +1,5 @@
 """The curves of the schedules are those of the fields, whatever the number of parameter groups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The files and the output of a run contain no secrets, and the files respect the umask."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

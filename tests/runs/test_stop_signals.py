@@ -1,7 +1,5 @@
 """Signals stop a run or a sweep after its state is saved."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

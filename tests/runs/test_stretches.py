@@ -1,7 +1,5 @@
 """What a run's record says about the configs that trained it, if it continued with another one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The header of a run names what it trains, and by which schedules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

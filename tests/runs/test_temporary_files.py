@@ -1,7 +1,5 @@
 """Temporary files that a kill has left."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Durations in seconds: updates are timed once, before the run, whose horizon then stays the same."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The config of a stranger runs no code: each target is a part, or it is refused before it is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The plateau schedule equals torch's and timm's, resumes, and checks its arguments."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schedules equal the reference implementation at every update, are exact where parts meet, and check arguments."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Schedulers with a `step` method, torch's and those of users, become functions of the update."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -3,8 +3,6 @@
 python tests/support/allow_list.py     prints, for the installed versions, those of them that are accepted
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

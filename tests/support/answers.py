@@ -1,7 +1,5 @@
 """Check each answer and each error that a test gets in JSON against the schema of its command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Attacks: many trials of one kind against a promise of docs/internals/reliability.md or docs/reference/security.md."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from typing import TypeVar

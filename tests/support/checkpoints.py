@@ -1,7 +1,5 @@
 """Checkpoints with little content, for tests of the checkpoint package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

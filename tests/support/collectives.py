@@ -1,7 +1,5 @@
 """Gradients through an all-reduce on two real ranks, for tests/project/test_torch_facts.py."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

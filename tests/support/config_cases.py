@@ -1,7 +1,5 @@
 """Command lines and config files to attack with, drawn by Hypothesis from the config's own keys, options and values."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

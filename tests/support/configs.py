@@ -1,7 +1,5 @@
 """Composed configs, which several tests of a process share."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from functools import cache
 from typing import Any

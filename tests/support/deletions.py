@@ -1,7 +1,5 @@
 """A tree without extensions, and what it still does. As a script, it tries the package that Python finds."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

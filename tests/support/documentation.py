@@ -1,7 +1,5 @@
 """The commands and examples on the pages of the documentation."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

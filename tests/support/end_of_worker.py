@@ -1,7 +1,5 @@
 """The end of a test process. Imported before what registers functions for it, so that this one comes last."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

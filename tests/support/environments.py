@@ -1,7 +1,5 @@
 """Processes in an environment that fails: forks of this process with other mounts, rights or streams."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import fcntl

@@ -1,7 +1,5 @@
 """Ids that other types than integers round, and what checks that they arrive in every precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The projects in examples/: their options and modules for this process, as in their folders."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

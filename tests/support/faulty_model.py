@@ -1,7 +1,5 @@
 """A model that fails on one rank of two, and the overrides of a run with it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Observe what processes write: every file that is opened for writing, renamed, removed or flushed to disk."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

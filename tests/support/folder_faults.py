@@ -1,7 +1,5 @@
 """Faults in the files of a run folder: by their structure, by their bytes, and by what is at their path."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

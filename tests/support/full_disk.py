@@ -1,7 +1,5 @@
 """A disk that is full: files end at a size."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

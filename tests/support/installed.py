@@ -1,7 +1,5 @@
 """Environments that hold what a user installs: Hydrant, its requirements and chosen extras, no developers' tools."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import re

@@ -3,8 +3,6 @@
 Used by tests, by the scripts kill_* and by scripts/gpu.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

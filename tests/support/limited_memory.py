@@ -1,7 +1,5 @@
 """A model that runs out of memory above a number of samples, and the overrides of a run with it."""
 
-from __future__ import annotations
-
 MODULE = '''
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Parameters of tests that the default tests leave out, or that need a package."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from importlib.util import find_spec
 from typing import Any

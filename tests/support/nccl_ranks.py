@@ -1,7 +1,5 @@
 """Every collective of torch on ranks with a GPU each, checked on the ranks themselves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """The operations that torch carries out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

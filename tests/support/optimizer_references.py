@@ -1,7 +1,5 @@
 """Updates of a weight, by an optimizer and by the formula of its paper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

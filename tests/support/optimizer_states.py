@@ -1,7 +1,5 @@
 """Whether an optimizer of a package continues exactly from its saved state."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Sequence

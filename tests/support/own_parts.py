@@ -1,7 +1,5 @@
 """A model, data and a task of a user, passed as objects."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -5,8 +5,6 @@ durable, `fsync` of a folder its entries. What came after may be lost or kept, f
 The entries of a folder change in order; a rename is one change.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """What a call of Hydrant must not change, because its process may live on, such as a notebook."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Fork processes, wait for runs in child processes, and find their processes."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """Units of a sweep that only sleep. Their class is importable in the processes that submitit starts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Texts of different lengths as dicts, padded with masks: a data set, a collate function and a model of a user."""
 
-from __future__ import annotations
-
 TEXTS = '''
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Ranks in child processes: commands that run on them, and checkpoints of a small task sharded over two ranks."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

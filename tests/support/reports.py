@@ -1,7 +1,5 @@
 """Read the page of `hydrant compare`, in a browser and from its file."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

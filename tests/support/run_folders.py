@@ -1,7 +1,5 @@
 """Read run folders, and compare what runs have logged and saved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

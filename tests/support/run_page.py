@@ -3,8 +3,6 @@
 It imports nothing that a user has not installed, so it runs in the environment that the page tells to make.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -1,7 +1,5 @@
 """A sweep whose runs are in every state."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Updates of sharded weights on four real ranks, for tests/training/distributed/test_sharded_updates.py."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from functools import partial

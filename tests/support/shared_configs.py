@@ -1,7 +1,5 @@
 """Let the tests of a process share what Hydra makes of Hydrant's config files: composing is a third of a short run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Run SLURM with this machine as its only node."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

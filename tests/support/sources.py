@@ -1,7 +1,5 @@
 """Read sources of data, for the tests of every source."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Call a function on several ranks, each in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

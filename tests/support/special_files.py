@@ -1,7 +1,5 @@
 """Pipes in the place of files of data: opening one would wait for its writer."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

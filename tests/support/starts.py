@@ -1,7 +1,5 @@
 """Start several processes in one folder at once, as on one machine, or as on several machines with one disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """A fixture that runs a command with the experiment of a stranger, which must be refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """What holds of every source: the samples of an update depend only on the seed and the update. A module of tests that
 imports these defines the fixture `source`, which has 25 samples."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

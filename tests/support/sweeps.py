@@ -1,7 +1,5 @@
 """Sweeps of short jobs, their table of results, and a model whose argument decides how it fails."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

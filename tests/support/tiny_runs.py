@@ -1,7 +1,5 @@
 """Runs, sweeps and rank groups that take a fraction of a second, to be started and killed many times."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Train in a child process, interrupt a run in this process, and continue it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

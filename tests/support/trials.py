@@ -1,7 +1,5 @@
 """Trials of a task on the host, as a run with a small config makes them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers of the stand-in server to queries of W&B's public API: runs by filter, and the rows of their history."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The data that the stand-in for W&B stores about a run, and W&B's form of it."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Rows to log to W&B, and readers for W&B's local files."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """W&B sweeps on the stand-in server, which gives each agent the next point of the grid."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

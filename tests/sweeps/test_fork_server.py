@@ -1,7 +1,5 @@
 """The fork server: it has all imports done and frozen, so that its processes start fast and share its memory."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Reserving GPUs."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

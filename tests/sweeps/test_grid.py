@@ -1,7 +1,5 @@
 """The grid sweeper: composes and checks all jobs before the first one starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A function in a process of its own returns its result and prints nothing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps that are killed and continued by the same command."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

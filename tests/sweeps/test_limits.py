@@ -1,7 +1,5 @@
 """A sweep ends at its limits, and continues with larger ones."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

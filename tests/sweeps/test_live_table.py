@@ -1,7 +1,5 @@
 """The table of a sweep in the terminal: it fits, and stays below what is printed."""
 
-from __future__ import annotations
-
 import io
 import re
 import time

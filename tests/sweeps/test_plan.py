@@ -1,7 +1,5 @@
 """`sweep.json`, and the files of a user in the folder of a sweep."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a sweep checks and prints before its first job."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

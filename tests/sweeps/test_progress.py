@@ -1,7 +1,5 @@
 """The progress of a sweep's runs, read from folders that other processes write."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

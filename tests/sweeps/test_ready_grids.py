@@ -1,7 +1,5 @@
 """The grids of conf/sweep."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lines that a sweep prints at its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is repeated for every job takes a tenth of the time at most, however many runs there are."""
 
-from __future__ import annotations
-
 import pytest
 
 from hydrant.sweeps.progress import sparing

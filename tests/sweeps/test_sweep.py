@@ -1,7 +1,5 @@
 """Running a sweep: a folder and a result for each job; failures and signals."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Classification: the losses of torch, for samples, pixels and labels, and the targets that count."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Losses of torch: the mean of an update is the same however its targets are divided into micro-batches."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import partial

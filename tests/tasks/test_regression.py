@@ -1,7 +1,5 @@
 """Regression: the losses of torch, and the coefficient of determination of a whole split."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

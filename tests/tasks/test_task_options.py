@@ -1,7 +1,5 @@
 """Every task trains with any division into micro-batches, and knows its best metric."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

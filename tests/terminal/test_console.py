@@ -1,7 +1,5 @@
 """What a run prints is lost at most; it never ends the run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The progress bar is cheap, draws rarely, shows nothing without a terminal, and leaves complete lines."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

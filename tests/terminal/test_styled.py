@@ -1,7 +1,5 @@
 """What a command shows on a terminal: a first line at once, what it trains, short lines; and plain lines elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

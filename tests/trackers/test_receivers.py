@@ -1,7 +1,5 @@
 """Every key of a tracker is known to say who receives the results, or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A sender makes all calls in order, until one fails, and delays neither the caller nor the end of the process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Several trackers get the same, and one that fails costs neither the others nor the run."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`global_batch_size` that changes at declared updates: samples, gradients, resume, ranks, compile."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Peaks of GPUs by the name that CUDA gives them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What has changed between the data of two runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The best evaluation, its checkpoint, and `patience`."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

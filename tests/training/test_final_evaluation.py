@@ -1,7 +1,5 @@
 """`test_at_end`: the best checkpoint on the test split, once, without a change of anything else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """FLOPs are counted as the model trains."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

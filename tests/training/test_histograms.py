@@ -1,7 +1,5 @@
 """Histograms of weights and gradients are correct on any number of ranks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hooks of the user: when they are called, what they log, how they end a run, and what they cost."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable

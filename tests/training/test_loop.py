@@ -1,7 +1,5 @@
 """The training loop: intervals, gradient accumulation, host syncs, reproducibility."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Out of memory names the keys to lower. Memory that an update frees on the host serves the next update."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

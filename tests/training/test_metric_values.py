@@ -1,7 +1,5 @@
 """Metrics with several values: each is logged by its name; what is no number is refused before the run."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

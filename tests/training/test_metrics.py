@@ -1,7 +1,5 @@
 """Meters, measurements and the speed of training."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

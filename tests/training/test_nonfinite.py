@@ -1,7 +1,5 @@
 """NaN, infinity and overflow: updates are skipped, or the run fails and keeps its last good checkpoint."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training in bfloat16, float8 and float64. test_nonfinite.py and data/test_mnist_amp.py cover fp16."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run says about its micro-batches: what depends on the number of ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

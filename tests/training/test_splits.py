@@ -1,7 +1,5 @@
 """Validation sets by name, the test split, folds and limits, in runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state of a run in a checkpoint: what is forged is named, with its file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Updates of several models, losses and optimizers equal a loop written by hand."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

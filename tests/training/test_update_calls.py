@@ -1,7 +1,5 @@
 """How many calls of Python an update takes in which nothing is due: a budget, because each costs a small model time."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`hydrant bench`: every cell is compared with its eager one, and all files contain the same measurements."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

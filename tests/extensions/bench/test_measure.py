@@ -1,7 +1,5 @@
 """A measurement makes the updates of a run, or contains the error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs with known results, comparisons of them, and a page in a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`--best-over`: the best learning rate of each optimizer, chosen by validation and judged on other results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Intervals of an accuracy stay between 0 and 1; a metric with one value a run is a point of the figure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Of a folder such as `outputs`, the runs with the data and the task of its newest run are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

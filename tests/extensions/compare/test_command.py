@@ -1,7 +1,5 @@
 """The command line of `hydrant compare`: its tables, JSON and CSV, and its errors."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The warnings before the results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The config keys in which runs differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

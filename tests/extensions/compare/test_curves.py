@@ -1,7 +1,5 @@
 """The curves of the page."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

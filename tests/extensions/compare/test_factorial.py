@@ -1,7 +1,5 @@
 """A sweep over several keys as one question: the effects of keys and their interactions, as computed with scipy."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

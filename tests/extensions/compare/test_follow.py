@@ -1,7 +1,5 @@
 """`hydrant compare --html FILE --follow`: a page that is written again while runs train, and loads itself again."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

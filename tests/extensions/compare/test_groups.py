@@ -1,7 +1,5 @@
 """Groups of runs: the winner, the baseline, missing runs and missing combinations."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`hydrant.load_runs` and `hydrant.compare`: the numbers of the command, as tables."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A comparison of very many runs is short and its work is linear; one of extreme numbers stays finite."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which weights the compared values are of: those of the last update, or of the checkpoint that was tested."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

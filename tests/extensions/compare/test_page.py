@@ -1,7 +1,5 @@
 """The page of `hydrant compare` in Chromium, without a network: tables, filter, keyboard, colours."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The figures of the page of `hydrant compare`, in Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a reader does with the page: zoom, several metrics, one run or two, brushes, pictures, and the address."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A study on the page: its history, pruned trials and Pareto front."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdicts on the page of `hydrant compare`, in Chromium."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is read of the rows of a run, whatever the file is."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

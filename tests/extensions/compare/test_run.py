@@ -1,7 +1,5 @@
 """What a run tells about its samples and its budget."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

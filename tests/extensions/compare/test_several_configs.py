@@ -1,7 +1,5 @@
 """Runs that several configs trained: listed, with a warning, and in no group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

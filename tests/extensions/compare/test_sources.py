@@ -1,7 +1,5 @@
 """The runs that words of the command line name, and how damaged files are handled."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tracemalloc

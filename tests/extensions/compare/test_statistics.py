@@ -1,7 +1,5 @@
 """Means, intervals, paired tests and corrections equal those of scipy and statsmodels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

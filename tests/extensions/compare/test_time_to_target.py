@@ -1,7 +1,5 @@
 """Times to a target, performance profiles and scores, against cases computed by hand from AlgoPerf's documentation."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

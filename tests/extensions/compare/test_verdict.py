@@ -1,7 +1,5 @@
 """The verdict of `hydrant compare`: its first sentence about planted sweeps, in the terminal, JSON, Python and page."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

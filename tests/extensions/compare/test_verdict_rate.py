@@ -4,8 +4,6 @@ times with one and the seeds that it advises.
 The rule is written here a second time, for many sweeps at once, and compared with the verdict itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

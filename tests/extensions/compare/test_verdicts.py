@@ -1,7 +1,5 @@
 """The verdicts of `hydrant compare`: which runs they use, what they say, and what they refuse to say."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`hydrant diagnose` finds the stage and the line of every known graph break, failure and wrong result."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Distillation: the losses of the papers, eager and compiled, and a teacher that does not change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`hydrant docs`: pages and sections of the documentation."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What `hydrant explain` prints of options, groups and keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

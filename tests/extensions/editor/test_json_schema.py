@@ -1,7 +1,5 @@
 """Editors that read the schemas accept every file of conf/, and mark what a run would refuse."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

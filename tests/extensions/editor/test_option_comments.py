@@ -1,7 +1,5 @@
 """A key's comment in the YAML file of a part begins with the first sentence that the part's docstring says about it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`hydrant export` writes files that give the outputs of the trained model."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Damaged images, with real files and real processes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

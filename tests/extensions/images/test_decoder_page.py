@@ -1,7 +1,5 @@
 """The numbers on the page about decoders."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Decoders of image files, on real files of every kind."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Folders of real JPEG files with timm's transforms."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """MNIST and the data sets in its format: files as they come, which set they are, and that no file is written over."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import logging

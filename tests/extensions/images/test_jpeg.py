@@ -1,7 +1,5 @@
 """JPEG files shortened to their first rows, decoded by libjpeg."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

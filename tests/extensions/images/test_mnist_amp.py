@@ -1,7 +1,5 @@
 """experiment=mnist_amp equals a plain PyTorch loop with autocast and GradScaler, on files in MNIST's format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Images of every mode have the right pixels in every decoder, in predictions and in data sets of Hugging Face."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pipes and devices among images are refused at once: opening one would wait for its writer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

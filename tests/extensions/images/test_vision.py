@@ -1,7 +1,5 @@
 """MNIST and CIFAR, from files in the published formats that the fixture `published` writes."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """`hydrant init` writes a project that trains, tests and compares at once, and overwrites nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

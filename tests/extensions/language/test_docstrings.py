@@ -1,7 +1,5 @@
 """The corpus that is always there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

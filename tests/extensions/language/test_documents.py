@@ -1,7 +1,5 @@
 """Packed documents: each token attends to its own document only, without memory for all pairs of tokens."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

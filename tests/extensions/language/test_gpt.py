@@ -1,7 +1,5 @@
 """The transformer equals its formulas, packs documents, starts as documented, costs what it says, and keeps muP."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """experiment=gpt_tiny learns to read, resumes exactly, and does not depend on the number of ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loss in parts is that of all tokens, runs equal a loop written by hand, and measures equal their formulas."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """muP scales the lr of each role of a weight, and is refused where it does not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

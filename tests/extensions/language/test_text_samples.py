@@ -1,7 +1,5 @@
 """Texts are a function of the weights, the seed and the number of updates, and are drawn as the arguments say."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

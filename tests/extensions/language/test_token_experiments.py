@@ -1,7 +1,5 @@
 """The experiments that train on tokens of the user's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

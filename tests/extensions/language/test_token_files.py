@@ -1,7 +1,5 @@
 """The files of data=tokens, and the settings of the config that they decide."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Tokens are read like the samples of every source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

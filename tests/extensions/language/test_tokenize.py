@@ -1,7 +1,5 @@
 """`hydrant tokenize`: text becomes the files of data=tokens."""
 
-from __future__ import annotations
-
 import json
 import signal
 import tracemalloc

@@ -1,7 +1,5 @@
 """Tokenizers, and the places where they can cut text."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Sequences of tokens from memory-mapped files."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import resource

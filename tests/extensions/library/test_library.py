@@ -1,7 +1,5 @@
 """Optimizers of pytorch_optimizer by name: their states, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Optimizers of pytorch_optimizer equal the formulas of their papers, or the authors' own code, over 50 updates."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """`hydrant log` says in a line what each run, sweep and study asked and what came out, from their folders alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

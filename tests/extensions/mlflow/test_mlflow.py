@@ -1,7 +1,5 @@
 """MLflow's own store has what was logged, under one run for one run folder."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The samplers and pruners of conf/hydra/sweeper, and what TPE gains over random search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The loop of a study, in sweeps: its trials run, fail, are pruned, are killed and continue."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

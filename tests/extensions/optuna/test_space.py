@@ -1,7 +1,5 @@
 """The search space: Hydra's sweep syntax as distributions of Optuna."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

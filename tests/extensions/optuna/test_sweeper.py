@@ -1,7 +1,5 @@
 """The Optuna sweeper: what it refuses before the first trial, and the lock of the study's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

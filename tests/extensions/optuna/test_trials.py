@@ -1,7 +1,5 @@
 """The trials of a study on disk: drawn, recorded, and drawn alike after a kill."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

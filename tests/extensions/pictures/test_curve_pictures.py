@@ -1,7 +1,5 @@
 """`curves.png` shows each kind of number that a run has logged; `sweep.png` shows the settings of a sweep."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pictures of the inputs and mistakes of a classifier: the right samples, from all ranks, when configured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Curves that are drawn into a figure that was drawn before look as in a new one."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

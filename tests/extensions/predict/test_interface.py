@@ -1,7 +1,5 @@
 """`hydrant.predict`: any data and any task, also a user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that predictions must not replace, because samples may be read from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

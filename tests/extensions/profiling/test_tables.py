@@ -1,7 +1,5 @@
 """The tables of a profile: time by phase and by kernel."""
 
-from __future__ import annotations
-
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent
 

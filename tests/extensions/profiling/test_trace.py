@@ -1,7 +1,5 @@
 """The profile of a window of updates counts every phase correctly and does not change the run."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs under SLURM: requeued, cancelled, found again after a kill; srun starts the ranks of a run."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

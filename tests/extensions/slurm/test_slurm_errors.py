@@ -1,7 +1,5 @@
 """The SLURM launcher where SLURM is missing or an error ends the sweep: no job goes on, and no secret stays on disk."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The jobs in SLURM's queue, where squeue may be missing or fail."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attention of stacked lanes: one call for all of them, with the numbers and gradients of each lane alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

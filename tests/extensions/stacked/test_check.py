@@ -1,7 +1,5 @@
 """Which runs may be lanes, and the trial of two of them."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Recorded draws give the numbers of the call again, bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

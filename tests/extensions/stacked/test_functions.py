@@ -1,7 +1,5 @@
 """`StackedFunctions`: linear layers and cross entropies of all lanes equal those that torch maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`StackedOptimizer`: every optimizer makes the steps of its own class, with the numbers of each lane."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

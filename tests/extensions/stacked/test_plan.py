@@ -1,7 +1,5 @@
 """Sweeps whose jobs train in stacks: the same runs, files and messages as with one process for each job."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Random stackable configs: lanes that differ in what may differ train as their runs alone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 

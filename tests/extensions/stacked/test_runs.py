@@ -1,7 +1,5 @@
 """Runs that train as lanes of a stack: each leaves what it leaves alone, and ends alone."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`Stack`: each lane trains as its run alone, whatever the config, and no lane depends on the others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from lanes import BASE, CASES, SEEDS, TINY, differences, trainers_of

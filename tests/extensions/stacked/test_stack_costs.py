@@ -1,7 +1,5 @@
 """What the lanes of a stack share, so that a lane costs little; counted."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

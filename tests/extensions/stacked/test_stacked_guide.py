@@ -1,7 +1,5 @@
 """docs/guides/stacked.md names what stacks and what does not, as the code has it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ A lane is stopped after the update that it has made, so a signal during the work
 update later than others. A second Ctrl-C leaves each at its last checkpoint.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The states of the optimizers of all lanes."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

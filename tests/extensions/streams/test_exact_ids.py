@@ -1,7 +1,5 @@
 """Ids arrive exactly from streams, in every precision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data sets of Hugging Face's library, made in memory and saved; there is no network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

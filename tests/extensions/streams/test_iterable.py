@@ -1,7 +1,5 @@
 """A stream of the user's: its samples, its position in checkpoints, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

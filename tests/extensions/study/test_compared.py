@@ -1,7 +1,5 @@
 """Runs of a study: the verdict of the study leads, as its number of runs depends on their results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

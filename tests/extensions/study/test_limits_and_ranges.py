@@ -1,7 +1,5 @@
 """Budgets, ranges and contenders of a study as texts."""
 
-from __future__ import annotations
-
 import pytest
 from repository import options_of
 from studies import protocol_of

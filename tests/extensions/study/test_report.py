@@ -1,7 +1,5 @@
 """The numbers in the tables of a study."""
 
-from __future__ import annotations
-
 from hydrant.extensions.study.record import results_table
 
 

@@ -1,7 +1,5 @@
 """The sequential test keeps its level at every look, has power, and equals the likelihood ratio that defines it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

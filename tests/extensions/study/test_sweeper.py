@@ -1,7 +1,5 @@
 """`hydrant study`: equal tuning, fresh seeds, a budget, the same answer after a kill, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """When a study is decided, what its verdict says, and how often it is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from marks import slow

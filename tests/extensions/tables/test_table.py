@@ -1,7 +1,5 @@
 """Tables in CSV files: what columns become, how rows are split, and which cells are refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """TensorBoard reads each logged row once, also after a resume. A failing disk does not stop training."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Trackio's own store has what was logged, under one run for one run folder."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The id of a run at a tracker: of a new run, a moved folder and a copied one."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 With the real SDK and its `wandb sync`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

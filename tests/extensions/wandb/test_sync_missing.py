@@ -1,7 +1,5 @@
 """`hydrant sync` uploads the rows that a killed wandb-core had not written, from metrics.jsonl. With the real SDK."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """W&B receives what was logged, under the right name, and nothing else. With the real SDK."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

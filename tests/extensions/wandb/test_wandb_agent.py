@@ -1,7 +1,5 @@
 """W&B's own `wandb sweep` and `wandb agent` train the sweeps of src/hydrant/extensions/wandb/conf/wandb_sweep."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Without W&B, from the start or later, a run logs one warning and loses no row. With the real SDK."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What the W&B SDK and Hydrant change in this process ends with the run or the command. With the real SDK."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """`hydrant compare wandb:...` gives the same result as the run folders. The real SDK logs and reads the runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`hydrant compare --wandb` saves workspaces with the real SDK."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

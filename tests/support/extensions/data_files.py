@@ -1,7 +1,5 @@
 """Data sets in files: a folder of images, and small versions of MNIST and CIFAR in the published formats."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib

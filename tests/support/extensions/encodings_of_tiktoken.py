@@ -1,7 +1,5 @@
 """Small encodings of tiktoken that need no download: they divide text as published encodings do."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

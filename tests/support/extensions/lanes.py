@@ -1,7 +1,5 @@
 """Runs that train as lanes of a stack, beside the same runs alone."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Small language models, and text to train them on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

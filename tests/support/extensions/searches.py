@@ -1,7 +1,5 @@
 """Studies of Optuna: their search spaces, samplers and pruners, and sweeps that search."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """Studies on synthetic curves, and a sweep that writes the runs of a study instead of training them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Small folders of tokens, for the tests of data=tokens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ query: (batch, heads, length, width); key and value: (batch, key heads, key leng
 (tokens, heads, width).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

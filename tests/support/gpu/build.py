@@ -3,8 +3,6 @@
 No CUDA toolkit is needed: the headers come with the packages that torch installs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """`Tensor.copy_` on a GPU of the stub, which is torch's own code in outline, and waits that torch would make."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Results of operations whose kernels have not run yet. At the level "time", a kernel waits in its stream."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

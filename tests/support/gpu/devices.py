@@ -1,7 +1,5 @@
 """Which GPU computes an operation, and what torch says about tensors that are elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The environment variables with which a process has GPUs of the stub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

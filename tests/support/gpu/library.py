@@ -1,7 +1,5 @@
 """The functions of the preloaded library that Python calls."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 

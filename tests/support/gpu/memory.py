@@ -1,7 +1,5 @@
 """Tensors on the host and on a GPU of the stub that have the same memory."""
 
-from __future__ import annotations
-
 import torch
 
 _HOST = torch.device("cpu")

@@ -10,8 +10,6 @@ The tests of a module with the same arguments share a process. It starts when th
 cannot be built, they are skipped with what it lacks, or fail if `-m` asks for `cuda`. They fail if it does not compile.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Prepare torch, right after its import, for GPUs of the stub."""
 
-from __future__ import annotations
-
 import os
 
 import torch

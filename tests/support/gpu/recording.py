@@ -1,7 +1,5 @@
 """The CUDA calls between two points of a test, counted by kind."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """What Python does in place of CUDA, through the functions of the stub's library."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import os

@@ -3,8 +3,6 @@
 It is started with the variables of `environment`, but without the GPUs: each fork gets its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """What computes an operation on the host if the CPU has no kernel of it, or one that rounds otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

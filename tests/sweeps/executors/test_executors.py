@@ -1,7 +1,5 @@
 """A job is one process group, one run folder and one tracker run with every launcher. On real clusters, on CPUs."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

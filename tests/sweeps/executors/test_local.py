@@ -1,7 +1,5 @@
 """Jobs that run at the same time on this machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The door "units of work", as another package uses it: a launcher that groups jobs and has a queue."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

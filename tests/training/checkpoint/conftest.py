@@ -1,7 +1,5 @@
 """A process group of one rank, which a CheckpointManager needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The content of a checkpoint is read as it was saved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

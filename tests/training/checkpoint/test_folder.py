@@ -1,7 +1,5 @@
 """Which checkpoints are kept, how they are published, and what a kill leaves."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

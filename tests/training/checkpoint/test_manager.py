@@ -1,7 +1,5 @@
 """Saving checkpoints: in the background, on a full disk, after a failure."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Damaged checkpoints are detected and malicious ones run no code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pickle

@@ -1,7 +1,5 @@
 """`best` names no checkpoint of a former metric."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hydrant.training.checkpoint.folder import BEST, LAST, CheckpointFolder, Retention

@@ -1,7 +1,5 @@
 """A checkpoint of two ranks (gloo, FSDP2) is restored on one rank, and one of one rank on two, bit for bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

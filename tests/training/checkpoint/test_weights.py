@@ -1,7 +1,5 @@
 """Weights from a file: of the same names, shapes and kinds as those of the model, or refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Compiled optimizer steps: schedules cause no recompilation, weights equal the eager ones, resume is exact."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

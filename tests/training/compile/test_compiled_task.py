@@ -1,7 +1,5 @@
 """Compiled runs compute the same as eager ones in one graph, and every problem is reported with its line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """An eager step skips torch's wrapper around `Optimizer.step`, but no hook or wrapper of anybody else."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The buffers of several ranks: batch norm statistics are those of one rank, and all ranks have the same ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models with collectives in their forward, on one rank: compiled like eager, or rejected with their line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A run on several ranks equals the run on one rank, by DDP and whoever starts the ranks. Real processes, gloo."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Runs with sharded weights equal those of one rank, and any number of ranks continues them. Real processes, gloo."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An update of sharded weights takes as many operations for many of them as for few. Four real ranks, gloo."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

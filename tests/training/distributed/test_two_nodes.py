@@ -1,7 +1,5 @@
 """A run on two nodes with torchrun equals the run of one process. Network namespaces replace the nodes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

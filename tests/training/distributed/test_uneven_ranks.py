@@ -1,7 +1,5 @@
 """Ranks with different work or different results make the run of one rank. Three real ranks, started once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

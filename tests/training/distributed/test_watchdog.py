@@ -1,7 +1,5 @@
 """The watchdog names the rank that hangs, logs its stack and ends the run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

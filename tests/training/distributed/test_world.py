@@ -1,7 +1,5 @@
 """The process group of a run, and errors that travel between ranks."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """What a checkpoint cannot hold is refused before the first update."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every optimizer is tried before a run starts: it trains the weights, and its state is saved and restored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """A task that fails on a few samples: the error names the line, the sizes and the types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

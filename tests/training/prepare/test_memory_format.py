@@ -1,7 +1,5 @@
 """Convolutions in channels_last compute the same and resume exactly; cuDNN times its algorithms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

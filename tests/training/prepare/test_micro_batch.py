@@ -1,7 +1,5 @@
 """`micro_batch_size: auto` finds the largest micro-batch that fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

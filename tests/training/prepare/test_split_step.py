@@ -1,7 +1,5 @@
 """Ranks that share the matrices of a Muon optimizer make the updates of a rank that has them all. Real ranks, gloo."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

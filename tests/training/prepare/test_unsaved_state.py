@@ -1,7 +1,5 @@
 """A warning names what training changes and reads, and no checkpoint holds; buffers that training writes are listed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The check that a compiled task computes what the eager one does: how it judges, and what it does without memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The expected best of n trials equals a simulation of drawing them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests against a fixed target equal those of scipy, and the statistic of modded-nanogpt's track 3."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

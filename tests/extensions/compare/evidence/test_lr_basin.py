@@ -1,7 +1,5 @@
 """The basin of a learning rate: its ends lie where the interpolated curve reaches the tolerance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Standard deviations over seeds and their intervals equal those of scipy and cover the truth in simulations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """The power of t-tests and the seeds that a difference needs equal those of statsmodels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

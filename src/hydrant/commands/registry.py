@@ -1,6 +1,6 @@
 """The commands of `hydrant`: one record for each, which the command line, its help and its completion read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,9 @@ class Command:
 
     Args:
         summary: what `hydrant --help` says about it.
-        main: `package.module:function`, called with the words after the command; returns the exit status. It is
-            imported when the command is called. Beside its module, `<name>.txt` is what `--help` prints.
+        main: `package.module:function`, called with the words after the command; returns the exit status. By default
+            it is `main` in the module `command` of the package, which is imported when the command is called. Beside
+            its module, `<name>.txt` is what `--help` prints.
         answers: `package.module:Class` of what it prints with `--json`, and of a file with which it ends; by default
             the class with its name, beside `main`.
         section: where `hydrant --help` lists it.
@@ -75,8 +76,11 @@ _COMMANDS = (
 @cache
 def commands() -> dict[str, Command]:
     """Return the commands by name: those of the core, then those of installed packages."""
-    added = (point.load() for point in entry_points("hydrant.commands").values())
-    return {command.name: command for command in (*_COMMANDS, *added)}
+    added = (
+        (point.load(), f"{point.module}.command:main") for point in entry_points("hydrant.commands").values()
+    )
+    of_packages = (replace(command, main=command.main or usual) for command, usual in added)
+    return {command.name: command for command in (*_COMMANDS, *of_packages)}
 
 
 def schemas() -> dict[str, dict[str, Any]]:

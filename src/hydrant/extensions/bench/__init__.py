@@ -5,7 +5,6 @@ from hydrant.commands.registry import ONE_RUN, Command
 COMMAND = Command(
     "bench",
     "compare precisions and compile settings by speed, memory and result",
-    main=f"{__name__}.command:main",
     groups=ONE_RUN,
     writes=True,
 )

@@ -15,7 +15,6 @@ __getattr__, __dir__ = lazy_exports(__name__)
 COMMAND = Command(
     "compare",
     "compare runs and sweeps: groups over seeds, the winner, a page",
-    main=f"{__name__}.command:main",
     answers=(f"{__name__}.answers:Compare",),
     section="Look",
     runs_own_code=False,

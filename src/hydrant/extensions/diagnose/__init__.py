@@ -2,9 +2,4 @@
 
 from hydrant.commands.registry import ONE_RUN, Command
 
-COMMAND = Command(
-    "diagnose",
-    "explain what torch.compile does with a config",
-    main=f"{__name__}.command:main",
-    groups=ONE_RUN,
-)
+COMMAND = Command("diagnose", "explain what torch.compile does with a config", groups=ONE_RUN)

@@ -2,6 +2,4 @@
 
 from hydrant.commands.registry import Command
 
-COMMAND = Command(
-    "docs", "print pages of the documentation", main=f"{__name__}.command:main", runs_own_code=False
-)
+COMMAND = Command("docs", "print pages of the documentation", runs_own_code=False)

@@ -3,6 +3,6 @@
 from hydrant.commands.registry import Command
 
 COMMAND = Command(
-    "init", "write a project of your own that trains at once", main=f"{__name__}.command:main", section="Start",
-    runs_own_code=False,
+    "init", "write a project of your own that trains at once", section="Start",
+    runs_own_code=False
 )  # fmt: skip

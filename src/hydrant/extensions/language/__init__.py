@@ -15,9 +15,5 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(__name__)
 
 COMMAND = Command(
-    "tokenize",
-    "make the tokens of a language model's data from text",
-    main=f"{__name__}.command:main",
-    writes=True,
-    runs_own_code=False,
+    "tokenize", "make the tokens of a language model's data from text", writes=True, runs_own_code=False
 )

@@ -5,7 +5,6 @@ from hydrant.commands.registry import Command
 COMMAND = Command(
     "log",
     "list what was asked and what came out, a line for each run, sweep and study",
-    main=f"{__name__}.command:main",
     section="Look",
     runs_own_code=False,
 )

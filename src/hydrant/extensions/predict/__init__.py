@@ -12,9 +12,5 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(__name__)
 
 COMMAND = Command(
-    "predict",
-    "write what a run predicts for files, tensors or a split",
-    main=f"{__name__}.command:main",
-    section="Use",
-    groups=SAVED_RUN,
+    "predict", "write what a run predicts for files, tensors or a split", section="Use", groups=SAVED_RUN
 )

@@ -19,7 +19,6 @@ from hydrant.commands.registry import Command
 COMMAND = Command(
     "study",
     "tune settings equally, then test them with fresh seeds until the best is known",
-    main=f"{__name__}.command:main",
     answers=(f"{__name__}.records:Study", f"{__name__}.records:StudyFile"),
     groups="(?!hydra/sweeper).*",
     writes=True,

@@ -1,7 +1,5 @@
 """Small networks for vectors and images, and models of timm by their names."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Configs as flat key-value pairs, their differences, and keys that an earlier version lacked or alone had."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Random augmentation of images on the device, and mixing of samples and their targets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol

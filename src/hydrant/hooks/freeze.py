@@ -1,7 +1,5 @@
 """A hook that freezes weights by name."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Hooks that end a run early: at a value of a metric, and when an lr range test is done."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -3,8 +3,6 @@
 torch's fused kernels are called without the Python around them, which takes longer than the kernel of a small model.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial

@@ -356,7 +356,8 @@ _MAX_NOTE = 120  # characters of a reason in the table
 
 def table(results: Sequence[CellResult]) -> str:
     """Return a table with a line for each cell: its figures, or the reason why it has none."""
-    axes, figures_of_all = _shown_axes(results), [result.figures() for result in results]
+    axes = max((list(result.labels) for result in results), key=len)  # eager cells have no `compile.*`
+    figures_of_all = [result.figures() for result in results]
     titles = [title for title, spec in _COLUMNS.items() if any(_format(spec, f) for f in figures_of_all)]
     lines = [[*axes, *titles]]
     for result, figures in zip(results, figures_of_all, strict=True):
@@ -379,11 +380,6 @@ def _reason(result: CellResult) -> str:
     if result.status == "not compared":
         return "its eager cell has no result"
     return result.error or ("" if result.repeats else "the command was stopped before")
-
-
-def _shown_axes(results: Sequence[CellResult]) -> list[str]:
-    """Return the axes of the cell that has the most. Eager cells have no `compile.*` axes."""
-    return max((list(result.labels) for result in results), key=len)
 
 
 def _format(spec: str, figures: Mapping[str, Any]) -> str:

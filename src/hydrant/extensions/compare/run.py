@@ -37,11 +37,7 @@ def series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
                 updates, values = columns.setdefault(key, ([], []))
                 updates.append(num_updates)
                 values.append(value)
-    return {key: _series(*column) for key, column in columns.items()}
-
-
-def _series(updates: Sequence[float], values: Sequence[float | None]) -> Series:
-    return Series(np.array(updates, dtype=float), np.array(values, dtype=float))  # None becomes NaN
+    return {key: Series(*(np.array(axis, dtype=float) for axis in axes)) for key, axes in columns.items()}
 
 
 def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:

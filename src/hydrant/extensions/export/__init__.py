@@ -2,6 +2,5 @@
 
 from hydrant.commands.registry import Command
 
-COMMAND = Command(
-    "export", "write a run's model as safetensors, torch_export or onnx", section="Use", writes=True
-)
+COMMAND = Command("export", "write a run's model as safetensors, torch_export or onnx", section="Use",
+                  writes=True)  # fmt: skip

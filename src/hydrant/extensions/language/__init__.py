@@ -14,6 +14,5 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy_exports(__name__)
 
-COMMAND = Command(
-    "tokenize", "make the tokens of a language model's data from text", writes=True, runs_own_code=False
-)
+COMMAND = Command("tokenize", "make the tokens of a language model's data from text", writes=True,
+                  runs_own_code=False)  # fmt: skip

@@ -2,9 +2,5 @@
 
 from hydrant.commands.registry import Command
 
-COMMAND = Command(
-    "log",
-    "list what was asked and what came out, a line for each run, sweep and study",
-    section="Look",
-    runs_own_code=False,
-)
+COMMAND = Command("log", "list what was asked and what came out, a line for each run, sweep and study",
+                  section="Look", runs_own_code=False)  # fmt: skip

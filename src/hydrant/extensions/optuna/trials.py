@@ -123,8 +123,7 @@ def _list_values(key: str, distribution: Any) -> list[Any]:
     step = distribution.step
     if step is None or distribution.log:
         remedy = ": write choice(0.1, 0.01) or range(1, 9), or choose another hydra/sweeper/sampler"
-        message = "the grid sampler needs values that can be listed"
-        raise ConfigError(key.lstrip("+"), message, remedy=remedy)
+        raise ConfigError(key.lstrip("+"), "the grid sampler needs values that can be listed", remedy=remedy)
     count = round((distribution.high - distribution.low) / step) + 1
     return [distribution.low + n * step for n in range(count)]
 

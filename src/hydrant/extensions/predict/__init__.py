@@ -11,6 +11,5 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy_exports(__name__)
 
-COMMAND = Command(
-    "predict", "write what a run predicts for files, tensors or a split", section="Use", groups=SAVED_RUN
-)
+COMMAND = Command("predict", "write what a run predicts for files, tensors or a split", section="Use",
+                  groups=SAVED_RUN)  # fmt: skip

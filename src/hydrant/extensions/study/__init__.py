@@ -16,10 +16,7 @@ a kill, and ends with the same answer.
 
 from hydrant.commands.registry import Command
 
-COMMAND = Command(
-    "study",
-    "tune settings equally, then test them with fresh seeds until the best is known",
-    answers=(f"{__name__}.records:Study", f"{__name__}.records:StudyFile"),
-    groups="(?!hydra/sweeper).*",
-    writes=True,
-)
+COMMAND = Command("study",
+                  "tune settings equally, then test them with fresh seeds until the best is known",
+                  answers=(f"{__name__}.records:Study", f"{__name__}.records:StudyFile"),
+                  groups="(?!hydra/sweeper).*", writes=True)  # fmt: skip

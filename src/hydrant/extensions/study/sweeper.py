@@ -213,8 +213,7 @@ class StudySweeper(GridSweeper):
         """
         for one, config in zip(contenders, configs, strict=True):
             if configs.count(config) > 1:
-                message = f"{one.name} is the same config as another contender"
-                raise ConfigError(f"{_KEY}.contenders", message)
+                raise ConfigError(f"{_KEY}.contenders", f"{one.name} is the same config as another contender")
         best, asked = configs[0]["best"], self._flags["judge"]
         judge = best
         if asked not in (None, best["metric"]):

@@ -1,7 +1,5 @@
 """A table in CSV files: numbers and categories as inputs; numbers or classes as targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

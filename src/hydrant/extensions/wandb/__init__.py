@@ -10,10 +10,5 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy_exports(__name__)
 
-COMMAND = Command(
-    "sync",
-    "send the offline data of runs to W&B, once",
-    main=f"{__name__}.sync:main",
-    writes=True,
-    runs_own_code=False,
-)
+COMMAND = Command("sync", "send the offline data of runs to W&B, once", main=f"{__name__}.sync:main",
+                  writes=True, runs_own_code=False)  # fmt: skip

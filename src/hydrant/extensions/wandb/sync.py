@@ -10,8 +10,6 @@ A file is a header and protobuf records in the log format of LevelDB: blocks of 
 rows, `completed` adds them from metrics.jsonl.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import math

@@ -1,7 +1,5 @@
 """What the executors of a sweep run: a unit, which is a command and the folders that it fills."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -101,10 +101,7 @@ def test_a_full_or_read_only_disk(trials: Trials, whole: Path, workdir: Path) ->
 
     attacks = {
         f"{room} {what} left before update {moment}": on_small_disk(fill(room), empty, moment)
-        for what, fill, rooms in (
-            ("pages", fill_data, (0, 2, 8)),
-            ("files", fill_files, (0, 2, 8)),
-        )
+        for what, fill, rooms in (("pages", fill_data, (0, 2, 8)), ("files", fill_files, (0, 2, 8)))
         for room, moment in itertools.product(rooms, MOMENTS)
     }
     for moment in MOMENTS:

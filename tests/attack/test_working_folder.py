@@ -67,11 +67,7 @@ LONG = [
     ["train", *TINY, "parallel=ddp", "parallel.num_processes=2", "name=ranks"],
     ["study", "optimizer.lr=0.1,0.01", *TINY, "name=study", "--seeds=2"],
 ]
-OTHERS = [
-    ["tokenize", "run/train.log", "--out=tokens"],
-    ["init", "new_project"],
-    ["trust"],
-]
+OTHERS = [["tokenize", "run/train.log", "--out=tokens"], ["init", "new_project"], ["trust"]]
 CASES = [*READING, *BUILDING, *OTHERS, *LONG]
 
 

@@ -49,13 +49,7 @@ def test_a_top_level_node_ends_with_a_dot_and_a_value_with_an_equals_sign() -> N
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["optimizer=adamw,sgd", "optimizer."],
-        ["hydra.run."],
-        ["optimizer.betas.0"],
-        ["nothing."],
-    ],
+    "words", [["optimizer=adamw,sgd", "optimizer."], ["hydra.run."], ["optimizer.betas.0"], ["nothing."]]
 )
 def test_what_no_file_says_has_no_completions(words: list[str]) -> None:
     assert completions(words) == []

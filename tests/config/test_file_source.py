@@ -142,22 +142,7 @@ def test_an_option_that_is_written_as_a_key_is_answered_with_the_defaults_list(
     assert refused("preview") == expected
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "1.5",
-        "true",
-        "null",
-        *slow(
-            "1",
-            "1e3",
-            "1_0",
-            "off",
-            "nan",
-            "inf",
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["1.5", "true", "null", *slow("1", "1e3", "1_0", "off", "nan", "inf")])
 def test_an_option_may_have_the_name_of_a_number(name: str, theirs: Path, refused: Refused) -> None:
     theirs.with_name(f"{name}.yaml").write_text("# @package _global_\nseed: 7\n")
     assert compose([f"experiment='{name}'"]).seed == 7
@@ -261,21 +246,7 @@ def test_folders_are_listed_as_hydra_lists_them(kind: ObjectType | None, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "1e5",
-        "1_000",
-        "2026-11-25",
-        "007",
-        "0x1F",
-        "on1",
-        *slow(
-            "1.50",
-            "1E5",
-            "inf",
-            "5",
-        ),
-    ],
+    "name", ["1e5", "1_000", "2026-11-25", "007", "0x1F", "on1", *slow("1.50", "1E5", "inf", "5")]
 )
 def test_a_name_is_the_text_that_was_typed(name: str, theirs: Path) -> None:
     """On the command line and in a file."""

@@ -53,8 +53,7 @@ def test_a_key_that_does_not_change_the_result_is_not_a_difference(key: str) -> 
 
 
 @pytest.mark.parametrize(
-    "key",
-    ["seed=1", "optimizer=sgd", "duration=1", "global_batch_size=32", "best.mode=min", "init_from=x"],
+    "key", ["seed=1", "optimizer=sgd", "duration=1", "global_batch_size=32", "best.mode=min", "init_from=x"]
 )
 def test_a_key_that_changes_the_result_is_a_difference(key: str) -> None:
     assert differences(check(compose([])), check(compose([key]))) != {}

@@ -138,10 +138,7 @@ PAIRS = TensorDataset(torch.ones(3, 2), torch.zeros(3))
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        (
-            Forwards(),
-            r"a Forwards has no .*; data=stream reads a training set in its order",
-        ),
+        (Forwards(), r"a Forwards has no .*; data=stream reads a training set in its order"),
         (DataLoader(PAIRS), r"a DataLoader has no .*; give its \.dataset; global_batch_size is the size"),
         (
             (torch.ones(3, 2), torch.zeros(3)),

@@ -110,8 +110,7 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
     split, array = (hydrant.predict(run, inputs)["logits"] for inputs in ("val", torch.from_numpy(values)))
     assert np.array_equal(split, array)
     with pytest.raises(
-        ConfigError,
-        match=f"has numbers of the type {other.rstrip('8')}, but the run needs .*; convert",
+        ConfigError, match=f"has numbers of the type {other.rstrip('8')}, but the run needs .*; convert"
     ):
         hydrant.predict(run, torch.from_numpy(values.astype(other)))
 

@@ -11,14 +11,7 @@ from sources import GLOBAL_BATCH_SIZE, in_memory, joined, spec, update
 from stream_properties import *  # noqa: F403
 from torch import Tensor
 
-from hydrant.data import (
-    InMemorySource,
-    LoaderSource,
-    ShiftFlip,
-    Source,
-    digits,
-    synthetic,
-)
+from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, synthetic
 from hydrant.data.base import check_shapes
 from hydrant.errors import ConfigError
 

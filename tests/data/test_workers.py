@@ -120,13 +120,7 @@ def test_a_full_shared_memory_is_named_also_for_a_collate_function_of_the_user()
     if subprocess.run(["unshare", "-m", "sh", "-c", mounted], check=False, capture_output=True).returncode:
         pytest.skip("only root may mount")
     command = ["unshare", "-m", "sh", "-c", f'{mounted} && exec "$@"', "sh", sys.executable, "-c", LARGE]
-    output = subprocess.run(
-        command,
-        text=True,
-        check=True,
-        capture_output=True,
-        timeout=100,
-    ).stdout
+    output = subprocess.run(command, text=True, check=True, capture_output=True, timeout=100).stdout
     message = "/dev/shm (3 MiB) is full: a batch of 4 samples takes 4 MiB, and each data worker keeps several"
     lines = output.splitlines()
     assert [line[: len(message)] for line in lines] == [message, message]

@@ -13,8 +13,7 @@ ONE = compose(["tracker=wandb"])
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["tracker=[wandb,tensorboard]"], ["tracker=wandb", "+tracker@trackers.tensorboard=tensorboard"]],
+    "words", [["tracker=[wandb,tensorboard]"], ["tracker=wandb", "+tracker@trackers.tensorboard=tensorboard"]]
 )
 def test_each_option_keeps_its_own_keys(words: Sequence[str]) -> None:
     changed = ["tracker.project=study", "trackers.tensorboard.flush_seconds=1.5"]
@@ -50,10 +49,7 @@ def test_a_config_file_may_list_options(tmp_path: Path, monkeypatch: pytest.Monk
             "tracker=[1,local]",
             "tracker: needs one or more options, each once, not [1,local]; write tracker=[wandb,tensorboard]",
         ),
-        (
-            "tracker=[local,local]",
-            "tracker: needs one or more options, each once, not [local,local]",
-        ),
+        ("tracker=[local,local]", "tracker: needs one or more options, each once, not [local,local]"),
         ("optimizer=[adamw,sgd]", "optimizer: no option ['adamw', 'sgd']"),
     ],
 )

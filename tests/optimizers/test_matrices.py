@@ -111,9 +111,7 @@ def test_what_continues_keeps_its_format(option: str, monkeypatch: pytest.Monkey
 
 
 def test_the_record_and_compare_say_the_format(
-    train: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (
         "tracker=local",

@@ -69,10 +69,7 @@ def test_layer_decay_equals_timm(vit: nn.Module, min_scale: float) -> None:
 
 
 def test_a_parameter_belongs_to_the_first_pattern_that_matches(vit: nn.Module) -> None:
-    patterns = {
-        "head": {"match": "head", "lr": 1.0},
-        "rest_of_head": {"match": "head|norm", "lr_scale": 0.5},
-    }
+    patterns = {"head": {"match": "head", "lr": 1.0}, "rest_of_head": {"match": "head|norm", "lr_scale": 0.5}}
     settings = {"patterns": patterns, "layer_decay": 0.5, "no_decay": True}
     groups = {g["name"]: g for g in param_groups(vit, dict(vit.named_parameters()), 0.1, **PLAIN | settings)}
     assert ids(groups["head_decay"]["params"]) == {id(vit.head.weight)}

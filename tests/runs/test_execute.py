@@ -88,17 +88,7 @@ class Exits(Classification):
 """
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        0,
-        "'bad thing'",
-        *slow(
-            1,
-            "wrong",
-        ),
-    ],
-)
+@pytest.mark.parametrize("how", [0, "'bad thing'", *slow(1, "wrong")])
 def test_a_part_that_exits_while_it_trains_fails_the_run(
     how: object, train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -208,10 +208,7 @@ def test_a_folder_that_another_machine_has_is_refused_until_its_owner_is_lost(
         patch.setattr(fcntl, "flock", lambda *_: None)  # those of other machines are not seen here
         with exclusive(tmp_path):
             patch.setattr(lease, "this_machine", lambda: "another")
-            with (
-                pytest.raises(FolderInUse, match="another process is at work"),
-                exclusive(tmp_path),
-            ):
+            with pytest.raises(FolderInUse, match="another process is at work"), exclusive(tmp_path):
                 pass
             check_held(tmp_path)
     assert not (tmp_path / LEASE).exists()
@@ -287,16 +284,7 @@ def test_a_lease_that_a_killed_process_of_this_machine_left_does_not_delay(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "pipe",
-        *slow(
-            "link",
-            "folder",
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["pipe", *slow("link", "folder")])
 def test_a_lease_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
     """A stranger's folder must not make a start overwrite a file of the user, or wait for ever."""
     (victim := tmp_path / "victim").write_text("mine")

@@ -263,8 +263,7 @@ def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str,
     config, folder = checkpointed_run
     (folder / "summary.json").write_text('{"status": "finished"}')
     with pytest.raises(
-        RecordError,
-        match=r"summary\.json is damaged \(Object missing .*`num_updates`\); remove",
+        RecordError, match=r"summary\.json is damaged \(Object missing .*`num_updates`\); remove"
     ):
         starting_point(config, folder)
 
@@ -351,9 +350,7 @@ def test_the_best_evaluation_is_judged_by_the_mode_of_the_checkpoint(
     lines = rows(stopped_run)
     lines[2]["val/accuracy"] = 0.001  # less than at update 4
     (stopped_run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    plan: Any = SimpleNamespace(
-        early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)),
-    )
+    plan: Any = SimpleNamespace(early_stopping=EarlyStopping("val/accuracy", mode, None, Interval(4)))
     checkpoint = SavedCheckpoint(stopped_run / "checkpoints" / "update_00000006")
     monkeypatch.setattr(DataIdentity, "of", lambda _: DataIdentity.saved(checkpoint))
     best = continued_state(plan, Start(RunFolder(stopped_run), checkpoint), checkpoint).best

@@ -106,10 +106,7 @@ def test_no_interpolation_is_resolved_after_the_checks(command: str, refused_exp
 
 
 def test_the_user_must_consent_to_allow_targets_of_a_file(
-    workdir: Path,
-    train: Train,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No file can consent: neither an experiment nor the config or the recorded overrides of a run folder."""
     (workdir / "consented_part.py").write_text(

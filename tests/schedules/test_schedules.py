@@ -509,10 +509,7 @@ def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
         (building("cyclic", 99, step_size_up="0%"), "step_size_up: '0%' is less than one update"),
         (building("sequential", 99, lengths={"a": 5}), "lengths: needs a duration for each of a, b"),
         (building("sequential", 99, lengths={"a": 5, "b": 5}), "lengths: .*exactly one of them null"),
-        (
-            building("sequential", 99, lengths={"a": 99, "b": None}),
-            "lengths: no update of the 99 is left",
-        ),
+        (building("sequential", 99, lengths={"a": 99, "b": None}), "lengths: no update of the 99 is left"),
         (
             building("sequential", 99, schedules={"a": child("wsd", **PLAIN["wsd"]), "b": child("step")}),
             "schedules.a.decay: 20 updates",

@@ -163,8 +163,7 @@ def _line(command: Sequence[str], drawn: Sequence[str], *more: str) -> list[str]
 
 
 COMMAND_LINES = st.builds(
-    ConfigCase,
-    st.builds(_line, _command, st.lists(_mixed((9, _words), (1, _flags)), min_size=1, max_size=2)),
+    ConfigCase, st.builds(_line, _command, st.lists(_mixed((9, _words), (1, _flags)), min_size=1, max_size=2))
 )
 """Command lines of one or two odd words after those of a small run."""
 

@@ -11,9 +11,7 @@ from marks import slow
 from sources import GLOBAL_BATCH_SIZE, joined, same, spec, update
 
 from hydrant.batch import map_tensors
-from hydrant.data import (
-    Source,
-)
+from hydrant.data import Source
 
 
 def test_the_samples_do_not_depend_on_ranks_or_micro_batches(source: Source) -> None:

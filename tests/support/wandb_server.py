@@ -162,11 +162,7 @@ class WandbServer:
             for name in variables["files"]
         ]
         return {
-            "createRunFiles": {
-                "runID": encode("Run", project, run_id),
-                "uploadHeaders": [],
-                "files": uploads,
-            }
+            "createRunFiles": {"runID": encode("Run", project, run_id), "uploadHeaders": [], "files": uploads}
         }
 
     def _upsert_view(self, variables: dict[str, Any]) -> dict[str, Any]:

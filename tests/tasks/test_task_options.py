@@ -155,24 +155,14 @@ def test_a_resume_between_two_log_points_is_exact(
 @pytest.mark.parametrize(
     ("make", "words", "key", "message"),
     [
-        (
-            labels,
-            MLP,
-            "task",
-            r"of shape \[3\] for .* integers of shape \[\]; .*task.multi_label=true",
-        ),
+        (labels, MLP, "task", r"of shape \[3\] for .* integers of shape \[\]; .*task.multi_label=true"),
         (
             from_one,
             (*MLP, "model.num_classes=2"),
             "data.num_classes",
             "; subtract 1 from labels that begin with 1",
         ),
-        (
-            tokens,
-            (*OWN, "model._target_=task_parts.Tokens"),
-            "task",
-            "task.class_dim=1.; class indices",
-        ),
+        (tokens, (*OWN, "model._target_=task_parts.Tokens"), "task", "task.class_dim=1.; class indices"),
         (
             classes,
             (*NUMBERS, "task=classification"),

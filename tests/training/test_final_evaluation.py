@@ -42,14 +42,10 @@ def best_at(monkeypatch: pytest.MonkeyPatch, num_updates: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [(), *slow((("compile=aot_eager",),), (("precision=bf16", "optimizer=sgd"),))],
+    "words", [(), *slow((("compile=aot_eager",),), (("precision=bf16", "optimizer=sgd"),))]
 )
 def test_the_test_is_of_the_best_checkpoint_and_changes_nothing_else(
-    words: tuple[str, ...],
-    train: Train,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     best_at(monkeypatch, 8)
     plain = train(*WORDS, *words, name="plain")

@@ -111,11 +111,7 @@ def test_a_listener_hears_runs_sweeps_and_previews_and_its_errors_end_none(
         ("5", [5, 10]),
         ("50%", [6, 12]),
         ("[8, 25%, 8]", [3, 8]),
-        *slow(
-            ("null", list(range(1, 13))),
-            ("160sa", [5, 10]),
-            ("0.1ep", [5, 9]),
-        ),
+        *slow(("null", list(range(1, 13))), ("160sa", [5, 10]), ("0.1ep", [5, 9])),
     ],
 )
 def test_the_cadence_is_a_duration(every: str, updates: list[int], train: Train) -> None:

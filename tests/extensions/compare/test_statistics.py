@@ -9,11 +9,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from hydrant.extensions.compare.groups import balanced, independent
-from hydrant.extensions.compare.statistics import (
-    estimate,
-    holm,
-    paired,
-)
+from hydrant.extensions.compare.statistics import estimate, holm, paired
 
 
 def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, comparing: Compare) -> None:

@@ -169,15 +169,7 @@ def close(one: Path, other: Path, rel: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("scope", "dropout"),
-    [
-        ("task", 0),
-        *slow(
-            ("task", 0.1),
-            ("blocks", 0),
-            ("blocks", 0.1),
-        ),
-    ],
+    ("scope", "dropout"), [("task", 0), *slow(("task", 0.1), ("blocks", 0), ("blocks", 0.1))]
 )
 def test_compiled_runs_are_the_same_and_do_not_recompile(scope: str, dropout: float, train: Train) -> None:
     write_texts(Path("texts"))

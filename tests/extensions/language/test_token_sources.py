@@ -7,9 +7,7 @@ import pytest
 from stream_properties import *  # noqa: F403
 from token_folders import write_bin
 
-from hydrant.data import (
-    Source,
-)
+from hydrant.data import Source
 from hydrant.extensions.language.token_data import TokenShards, TokenSource
 from hydrant.extensions.language.token_files import token_files
 

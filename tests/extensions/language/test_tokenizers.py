@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hydrant.errors import ConfigError
-from hydrant.extensions.language.tokenizers import (
-    BytesTokenizer,
-    CharTokenizer,
-    TiktokenTokenizer,
-    Tokenizer,
-)
+from hydrant.extensions.language.tokenizers import BytesTokenizer, CharTokenizer, TiktokenTokenizer, Tokenizer
 
 ALPHABET = "ab1A. \n\r\t/'s。é字\u3000"
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {

@@ -183,10 +183,7 @@ def test_lanes_draw_alone_what_is_not_known(
     ids=["a later lane drops everything", "a later call is no multiple of four", "no values", "all dropped"],
 )
 def test_lanes_draw_alone_if_one_call_is_not_known(
-    shapes: Sequence[tuple[int, ...]],
-    ratios: Sequence[float],
-    reason: str,
-    caplog: pytest.LogCaptureFixture,
+    shapes: Sequence[tuple[int, ...]], ratios: Sequence[float], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="hydrant")
     sources = list[tuple[int, list[Draw]]]()

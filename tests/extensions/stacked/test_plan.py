@@ -180,12 +180,7 @@ def test_the_seeds_of_a_study_are_stacks(workdir: Path, capfd: pytest.CaptureFix
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("option", "setting"),
-    [
-        ("local", "num_jobs=2"),
-        ("ray", "num_cpus=0.5"),
-        ("slurm", "cluster=local"),
-    ],
+    ("option", "setting"), [("local", "num_jobs=2"), ("ray", "num_cpus=0.5"), ("slurm", "cluster=local")]
 )
 def test_every_launcher_trains_stacks(
     option: str, setting: str, workdir: Path, capfd: pytest.CaptureFixture[str]

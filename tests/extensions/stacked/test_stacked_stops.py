@@ -24,12 +24,7 @@ from hydrant.training import loop
 LANES = ("seed=0", "seed=1", "seed=2", "seed=3")
 WORDS = ("duration=25", "log_every=10", "eval_every=12", "save_every=8", "histogram_every=null")
 STOPS = ((signal.SIGTERM,), (signal.SIGINT,), (signal.SIGINT, signal.SIGINT))
-MOMENTS = (
-    (Stack, "update"),
-    (Stack, "sync"),
-    (loop, "begin_update"),
-    (loop, "finish_update"),
-)
+MOMENTS = ((Stack, "update"), (Stack, "sync"), (loop, "begin_update"), (loop, "finish_update"))
 NUM_MOMENTS = 80  # at least so many calls of these are made by four lanes
 
 

@@ -254,10 +254,7 @@ def test_a_run_over_a_stream_resumes_exactly(
 
 
 def test_a_stream_without_a_position_trains_but_is_not_resumed(
-    points: tuple[str, ...],
-    train: Train,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    points: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = (*points, "data.train._target_=own_stream.Points")
     with monkeypatch.context() as patch:

@@ -558,9 +558,7 @@ def test_the_metric_of_the_tuning_judges_by_its_own_mode(study: Study) -> None:
     assert (record()["protocol"]["mode"], record()["verdict"]["winner"]) == ("max", "a")
 
 
-def test_the_protocol_says_how_many_seeds_the_budget_pays_for(
-    study: Study,
-) -> None:
+def test_the_protocol_says_how_many_seeds_the_budget_pays_for(study: Study) -> None:
     def noisy(chosen: dict[str, str]) -> float:
         place = [int(chosen["seed"]), len(chosen["optimizer"])]
         return float(np.random.default_rng(place).normal(0.9, 0.01))

@@ -427,11 +427,7 @@ def test_offline_on_request_causes_no_warning(
 @pytest.mark.parametrize(
     ("changes", "environment", "message"),
     [
-        (
-            {"mode": "auto"},
-            "shared",
-            "tracker.mode: unknown WANDB_MODE 'shared'",
-        ),
+        ({"mode": "auto"}, "shared", "tracker.mode: unknown WANDB_MODE 'shared'"),
         (
             {"project": "a/b"},
             "",

@@ -62,10 +62,7 @@ def test_the_last_of_several_runs_leaves_the_process_unchanged(
 
 
 def test_a_run_that_cannot_start_leaves_the_process_unchanged(
-    identity: RunIdentity,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    logged_warnings: Warnings,
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch, logged_warnings: Warnings
 ) -> None:
     import wandb
 
@@ -111,10 +108,7 @@ def test_the_death_of_wandb_core_leaves_the_process_unchanged(
 
 @pytest.mark.parametrize("name", [*SESSION, "WANDB_SERVICE"])
 def test_variables_of_the_user_keep_their_values(
-    name: str,
-    identity: RunIdentity,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = "3-1-unix-/nonexistent/socket" if name == "WANDB_SERVICE" else "True"
     monkeypatch.setenv(name, value)

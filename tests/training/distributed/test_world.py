@@ -91,10 +91,7 @@ def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("MASTER_PORT", port)
         message = f"the 2 ranks did not meet at 127.0.0.1:{port} \\(MASTER_ADDR, MASTER_PORT\\)"
-        with (
-            pytest.raises(RankDied, match=message),
-            World(1, 1, 2, torch.device("cpu")).process_group(1),
-        ):
+        with pytest.raises(RankDied, match=message), World(1, 1, 2, torch.device("cpu")).process_group(1):
             pass
 
 

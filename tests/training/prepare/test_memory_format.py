@@ -101,8 +101,7 @@ def test_only_filters_are_converted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
-    [((), True), (("cudnn_benchmark=false",), False), (("deterministic=true",), False)],
+    ("words", "expected"), [((), True), (("cudnn_benchmark=false",), False), (("deterministic=true",), False)]
 )
 def test_cudnn_times_its_algorithms_unless_runs_are_deterministic(
     words: tuple[str, ...], expected: bool

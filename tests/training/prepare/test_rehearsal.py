@@ -21,13 +21,7 @@ from hydrant.data.augment import MixupCutmix
 from hydrant.data.base import DamagedSamples, Stream
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
-from hydrant.training.prepare.rehearsal import (
-    DryForward,
-    dry_forward,
-    dry_mixing,
-    eval_metrics,
-    read_samples,
-)
+from hydrant.training.prepare.rehearsal import DryForward, dry_forward, dry_mixing, eval_metrics, read_samples
 
 
 @dataclass
@@ -101,8 +95,7 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
     source = OwnSource((2,), num_samples=2)
     settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
     with pytest.raises(
-        ConfigError,
-        match=r"^task: fails in a trial of an evaluation, .* ValueError: no 2 \(at test_reh",
+        ConfigError, match=r"^task: fails in a trial of an evaluation, .* ValueError: no 2 \(at test_reh"
     ):
         dry_forward(trials_of(Classification(nn.Linear(4, 2), **settings), Data(source, source)))
     with pytest.raises(

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Collection, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from deletions import EXTENSIONS, TRAIN, tree_without
+from processes import printed
 from repository import ROOT
 
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -52,10 +52,8 @@ def check_listings(listings: Mapping[str, Any], missing: Collection[str]) -> Non
 
 
 def tried(what: str, folder: Path, **environment: Any) -> Any:
-    words = [sys.executable, str(ROOT / "tests" / "support" / "deletions.py"), what]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, **environment)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    program = ROOT / "tests" / "support" / "deletions.py"
+    return json.loads(printed(sys.executable, program, what, cwd=folder, **environment))
 
 
 def test_each_extension_works_without_the_others_and_the_rest_without_it(workdir: Path) -> None:
@@ -68,15 +66,7 @@ def test_each_extension_works_without_the_others_and_the_rest_without_it(workdir
 )
 def test_a_tree_without_extensions_trains(missing: list[str], tmp_path: Path) -> None:
     environment = tree_without(missing, tree := tmp_path / "tree")
-    done = subprocess.run(
-        [sys.executable, "train.py", *TRAIN],
-        cwd=tree,
-        env=environment,
-        check=False,
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
+    printed(sys.executable, "train.py", *TRAIN, cwd=tree, env=environment)
     (work := tmp_path / "work").mkdir()
     check_listings(tried("core", work, env=environment), missing)
 
@@ -84,13 +74,5 @@ def test_a_tree_without_extensions_trains(missing: list[str], tmp_path: Path) ->
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass_without_extensions(tmp_path: Path) -> None:
     environment = tree_without(EXTENSIONS, tree := tmp_path / "tree")
-    words = ["-q", "-n", "2", "-m", "not slow and not extension", "tests", "src"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=tree,
-        env=environment,
-        check=False,
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout[-20_000:]
+    words = ("-q", "-n", "2", "-m", "not slow and not extension", "tests", "src")
+    printed(sys.executable, "-m", "pytest", *words, cwd=tree, env=environment)

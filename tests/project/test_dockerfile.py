@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import printed
 from repository import ROOT
 
 Instruction = tuple[str, str]
@@ -76,16 +76,7 @@ def test_the_install_commands_work(instructions: list[Instruction], tmp_path: Pa
     environment = bare | {"VIRTUAL_ENV": str(venv), "PATH": f"{venv / 'bin'}:{base}"}
 
     def run(command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", command],
-            cwd=context,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return printed("bash", "-ec", command, cwd=context, env=environment)
 
     for keyword, rest in instructions:
         if keyword == "COPY":

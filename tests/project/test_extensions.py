@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from documentation import blocks, commands, write_files
 from installed import uv
-from processes import wait_for_row
+from processes import printed, wait_for_row
 from repository import ROOT
 
 PAGE = "docs/reference/extensions.md"
@@ -41,12 +41,6 @@ def call(command: str, *further: str) -> list[str]:
     return [sys.executable, *programs[program], *further]
 
 
-def printed(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sweep ends as an undisturbed one after the sweep was killed and its unit was cancelled."""
     write_files(PAGE, source := workdir / "source")
@@ -57,23 +51,17 @@ def test_it_trains_sweeps_is_cancelled_and_counts(workdir: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(workdir / "installed"))
 
     _, _, tally, sweep, stop = commands(PAGE)
-    sweep_call = call(
-        sweep,
-        "duration=3000",
-        "log_every=20",
-        "save_every=3000",
-        "tracker=local",
-        "hydra.sweep.subdir=${hydra:job.num}",
-    )
+    words = ("duration=3000", "log_every=20", "save_every=3000", "tracker=local")
+    sweep_call = call(sweep, *words, "hydra.sweep.subdir=${hydra:job.num}")
     with subprocess.Popen(sweep_call, stdout=subprocess.DEVNULL) as process:
         wait_for_row(workdir / "multirun" / "pair" / "0", 20, process)
         process.kill()
-    assert re.search(r"multirun/pair: cancelled process \d+;", printed(call(stop)))
-    assert json.loads(printed(call(tally)))["statuses"] == {"preempted": 1}
-    printed(sweep_call)
-    answer = json.loads(printed(call(tally)))
+    assert re.search(r"multirun/pair: cancelled process \d+;", printed(*call(stop)))
+    assert json.loads(printed(*call(tally)))["statuses"] == {"preempted": 1}
+    printed(*sweep_call)
+    answer = json.loads(printed(*call(tally)))
     assert answer == {"version": 1, "command": "tally", "statuses": {"finished": 2}}
     assert (workdir / "diary.txt").read_text() == "3000\n" * 2
-    help_page = printed(call(tally, "--help"))
+    help_page = printed(*call(tally, "--help"))
     assert help_page.startswith(text.splitlines()[0])
-    assert "  tally  " in printed(call("hydrant --help"))
+    assert "  tally  " in printed(*call("hydrant --help"))

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from documentation import commands, write_files
-from installed import environment
+from installed import environment, uv
+from processes import printed
 from repository import ROOT, conf_files
 
 SHORT = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "limit_val_samples=32")
-UV = [sys.executable, "-m", "uv"]
 OWN_OPTIMIZER = """
 import torch
 
@@ -31,7 +30,7 @@ class Backwards(torch.optim.SGD):
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist, and the wheel made from it."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([*UV, "build", "--quiet", "--out-dir", str(folder), str(ROOT)], check=True)
+    uv("build", "--quiet", "--out-dir", str(folder), str(ROOT))
     return folder
 
 
@@ -39,12 +38,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hydrant(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The console script of an environment with the wheel, and the packages that it requires."""
     home = tmp_path_factory.mktemp("installed")
-    subprocess.run([*UV, "venv", "--quiet", "--python", sys.executable, str(home)], check=True)
+    uv("venv", "--quiet", "--python", sys.executable, str(home))
     wheel = next(built.glob("*.whl"))
     python = home / "bin" / "python"
-    subprocess.run(
-        [*UV, "pip", "install", "--quiet", "--no-deps", "--python", str(python), str(wheel)], check=True
-    )
+    uv("pip", "install", "--quiet", "--no-deps", "--python", str(python), str(wheel))
     packages = next((home / "lib").glob("python*/site-packages"))
     required = next(environment().parent.glob("lib/python*/site-packages"))
     (packages / "required.pth").write_text(str(required))  # the .pth files there are not read
@@ -53,9 +50,7 @@ def hydrant(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(*command: str | Path, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return printed(*command, cwd=cwd, env=environment)
 
 
 def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
@@ -82,8 +77,7 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
 
 
 def test_a_wheel_records_its_commit_and_where_extras_come_from(hydrant: Path, tmp_path: Path) -> None:
-    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    commit = printed("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     assert f"(commit {commit[:12]}" in run(hydrant, "--version", cwd=tmp_path)
     code = "from hydrant.installation import install_command; print(install_command('onnx'))"
     command = run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)

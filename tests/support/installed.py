@@ -4,13 +4,13 @@ import fcntl
 import json
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
 
+from processes import printed
 from repository import ROOT
 
 _UV = [sys.executable, "-m", "uv"]
@@ -68,8 +68,7 @@ def _copy_compiled(home: Path) -> None:
 
 def uv(*words: str) -> None:
     """Run a command of uv."""
-    done = subprocess.run([*_UV, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    printed(*_UV, *words)
 
 
 def _versions() -> list[str]:

@@ -4,6 +4,8 @@ import contextlib
 import gc
 import json
 import os
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -39,6 +41,19 @@ def fork(function: Callable[[], int | None]) -> int:
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
+
+
+def printed(*command: str | Path, **options: Any) -> str:
+    """Run a command, which must succeed; return its stdout."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the modules that a process has imported after running this code."""
+    *_, names = printed(sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)").splitlines()
+    return set(names.split())
 
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:

@@ -34,10 +34,18 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     return {point.name: point for point in sorted(_installed().select(group=group))}
 
 
+def named_packages(group: str) -> list[str]:
+    """Return the packages that entry points of a group name, under whatever names."""
+    return sorted({point.value for point in _installed().select(group=group)})
+
+
 def listeners() -> dict[str, Any]:
     """Return what installed packages let listen to a run, a sweep or a preview, by name: of a class, a new object."""
-    points = entry_points("hydrant.listeners").items()
-    return {name: one() if isinstance(one := point.load(), type) else one for name, point in points}
+    made = dict[str, Any]()
+    for name, point in entry_points("hydrant.listeners").items():
+        with log_errors(f"the listener {name} is left out"):
+            made[name] = one() if isinstance(one := point.load(), type) else one
+    return made
 
 
 def tell_listeners(event: str, *arguments: Any) -> None:
@@ -52,7 +60,7 @@ def require_extra(extra: str, modules: Sequence[str], key: str, user: str) -> No
     """Check that the modules of an extra are installed.
 
     Args:
-        what: the option that needs them, for the message.
+        user: what needs them, for the message.
 
     Raises:
         ConfigError: one is missing; names the command that installs it.

@@ -76,11 +76,9 @@ _COMMANDS = (
 @cache
 def commands() -> dict[str, Command]:
     """Return the commands by name: those of the core, then those of installed packages."""
-    added = (
-        (point.load(), f"{point.module}.command:main") for point in entry_points("hydrant.commands").values()
-    )
-    of_packages = (replace(command, main=command.main or usual) for command, usual in added)
-    return {command.name: command for command in (*_COMMANDS, *of_packages)}
+    points = entry_points("hydrant.commands").values()
+    added = (replace(one := p.load(), main=one.main or f"{p.module}.command:main") for p in points)
+    return {one.name: one for one in (*_COMMANDS, *added, *_COMMANDS)}  # none replaces the core's
 
 
 def schemas() -> dict[str, dict[str, Any]]:

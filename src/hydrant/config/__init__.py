@@ -1,1 +1,1 @@
-"""Hydra configs: compose, check, instantiate, explain. Imports neither torch nor W&B."""
+"""Hydra configs: compose, check, instantiate. Imports neither torch nor W&B."""

@@ -17,7 +17,7 @@ from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
 from hydrant.files.read_file import load_config, reason_of
 from hydrant.files.user_files import read_marked
-from hydrant.installation import entry_points
+from hydrant.installation import named_packages
 
 
 def conf_dir() -> Path:
@@ -49,7 +49,7 @@ def hydrants_dirs() -> list[Path]:
 
     An extension names its package by an entry point of the group `hydrant.conf`; its options are in `conf` there.
     """
-    specs = [find_spec(point.value) for point in entry_points("hydrant.conf").values()]
+    specs = map(find_spec, named_packages("hydrant.conf"))
     packages = [folder for spec in specs if spec for folder in spec.submodule_search_locations or ()]
     return [conf_dir(), *(Path(package, "conf") for package in packages)]
 

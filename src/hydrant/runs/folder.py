@@ -1,7 +1,7 @@
 """The run folder: the names of its files, their content, and the status of its run. Imports no torch.
 
 The names are constants here. A name that a lower package uses itself is a constant there: `checkpoints/` in
-`training.checkpoint.folder`, `wandb/` and `tensorboard/` in `trackers`.
+`training.checkpoint.folder`, and those of trackers in their extensions.
 """
 
 import os

@@ -19,7 +19,7 @@ from typing import Any
 from hydrant.errors import ConfigError, nearest, shown, typed_line
 from hydrant.files.plain_values import children
 from hydrant.imports import paused_gc
-from hydrant.installation import entry_points, extra_of, install_command
+from hydrant.installation import extra_of, install_command, named_packages
 from hydrant.safety.trust import NO_PROJECT, Project, consented_packages, could_be_trusted, working_project
 
 _LOADED = re.compile(
@@ -68,7 +68,7 @@ _named = set[str]()
 
 def exporting_packages() -> list[str]:
     """Return the packages in which only what they export is a part: also those of the entry points `hydrant.parts`."""
-    return [_TRAINING, *(point.value for point in entry_points("hydrant.parts").values())]
+    return [_TRAINING, *named_packages("hydrant.parts")]
 
 
 def check_targets(config: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from hydrant.clock import Clock, Interval, Updates
 from hydrant.errors import log_errors
@@ -35,9 +35,9 @@ Draw = Callable[[Path], None]
 
 
 class Hooks:
-    """The hooks of a run by name, in the order of the config; then its listeners, whose errors are logged only.
+    """The hooks of a run by name, in the order of the config; then its listeners (docs/reference/extensions.md).
 
-    Listeners have no state in checkpoints (docs/reference/extensions.md).
+    Listeners have no state in checkpoints. Their errors are logged only, except on several ranks, which may wait.
     """
 
     def __init__(self, hooks: Mapping[str, Any], listeners: Mapping[str, Any] = {}) -> None:
@@ -52,7 +52,8 @@ class Hooks:
         """Call the method `event` of all hooks and listeners that have it, or of those in `names`."""
         for name in self._all if names is None else names:
             if method := getattr(self._all[name], event, None):
-                with nullcontext() if name in self._hooks else log_errors(f"{name}.{event}"):
+                is_alone = not distributed.is_initialized() or distributed.get_world_size() == 1
+                with log_errors(f"{name}.{event}") if is_alone and name not in self._hooks else nullcontext():
                     method(*arguments)
 
     def listens(self, event: str) -> bool:

@@ -398,12 +398,7 @@ def read_answer(folder: Path) -> SweepVerdict | None:
         if any(fresh.values()) and name not in without
     }
     rule = Rule(
-        protocol.metric,
-        protocol.mode,
-        protocol.alpha,
-        protocol.power,
-        protocol.min_difference,
-        len(fresh),
+        protocol.metric, protocol.mode, protocol.alpha, protocol.power, protocol.min_difference, len(fresh)
     )
     standing, limits = judge(results, rule), dict[str, float](protocol.budget.items())
     why_ended = why_it_ended(

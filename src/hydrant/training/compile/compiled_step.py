@@ -253,7 +253,10 @@ class CompiledStep(EagerStep):
             super().__call__()
             return
         is_first, self._is_first = self._is_first, False
-        if is_first or (not self._optimizer.state and _has_state(self._optimizer)):
+        has_state = any(
+            group.get("momentum", 1) for group in self._optimizer.param_groups
+        )  # plain SGD has none
+        if is_first or (not self._optimizer.state and has_state):
             super().__call__()
         else:
             self._use_tensors()
@@ -366,11 +369,6 @@ def _unwrapped_step(optimizer: Optimizer, decay: CompiledWeightDecay) -> Callabl
 
 
 _numbers = itertools.count()
-
-
-def _has_state(optimizer: Optimizer) -> bool:
-    """Return whether the optimizer keeps state. Plain SGD does not."""
-    return any(group.get("momentum", 1) != 0 for group in optimizer.param_groups)
 
 
 def _is_number(value: Any) -> bool:

@@ -112,8 +112,8 @@ NO_OUTPUT = {
     ("words", "folder"),
     [
         ((), "outputs/run"),
-        pytest.param(("parallel.num_processes=2",), "outputs/run", marks=pytest.mark.slow),
-        pytest.param(("--multirun", "hydra.sweep.subdir=job"), "multirun/run/job", marks=pytest.mark.slow),
+        (("parallel.num_processes=2",), "outputs/run"),
+        (("--multirun", "hydra.sweep.subdir=job"), "multirun/run/job"),
     ],
 )
 def test_a_run_does_not_need_its_output(how: str, words: tuple[str, ...], folder: str, workdir: Path) -> None:

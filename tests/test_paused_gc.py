@@ -32,10 +32,10 @@ def test_restores_the_collector(was_enabled: bool) -> None:
     "words",
     [
         (),
-        pytest.param(("--multirun", "seed=0"), marks=pytest.mark.slow),
-        pytest.param(("compile=default", "compile.backend=aot_eager"), marks=pytest.mark.slow),
-        pytest.param(("compile=default",), marks=pytest.mark.slow),
-        pytest.param(("parallel.num_processes=2",), marks=pytest.mark.slow),
+        ("--multirun", "seed=0"),
+        ("compile=default", "compile.backend=aot_eager"),
+        ("compile=default",),
+        ("parallel.num_processes=2",),
     ],
 )
 def test_no_library_reports_leaks_at_exit(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from answers import check
+from environments import forked
 from marks import of_extension
 from repository import ROOT
 from run_folders import summary
@@ -207,11 +208,15 @@ def test_stdout_has_the_answer_alone(workdir: Path) -> None:
         "    from hydrant.schedules import cosine as real\n"
         "    return real(*args, **kwargs)\n"
     )
-    loud = ("allow_targets=[loud]", "scheduler._target_=loud.cosine")
-    done = subprocess.run([HYDRANT, "preview", "--json", *loud], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert check(done.stdout)["command"] == "preview"
-    assert {"python", "c", "child"} <= set(done.stderr.split())
+
+    def preview() -> int:
+        os.dup2(os.open("answer", os.O_CREAT | os.O_WRONLY), 1)
+        return cli.main(["preview", "--json", "allow_targets=[loud]", "scheduler._target_=loud.cosine"])
+
+    ended = forked(preview)
+    assert ended.status == 0, ended.output
+    assert check(Path("answer").read_text())["command"] == "preview"
+    assert {"python", "c", "child"} <= set(ended.output.split())
 
 
 def test_a_closed_pipe_ends_an_answer_like_a_signal() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from environments import enter_namespace, forked, mount_small_disk
 from marks import slow
 from run_folders import summary
 from sources import as_input
-from training_runs import Train, run_command
+from training_runs import Train, UserModule
 
 from hydrant.batch import Batch, Outcome
 from hydrant.clock import Steps
-from hydrant.data import LoaderSource, StreamSpec
+from hydrant.data import LoaderSource, StreamSpec, dataset_source
+from hydrant.data.base import ON_HOST
 from hydrant.data.loader import Transform
 from hydrant.data.workers import WorkerLoader, start_method
-from hydrant.errors import ConfigError, DataError
+from hydrant.errors import ConfigError, DataError, OutOfMemory
 from hydrant.tasks import Classification
 from hydrant.training import loop
 
@@ -90,39 +91,37 @@ def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
     assert signal.getsignal(signal.SIGCHLD) is handler
 
 
-LARGE = """
-import torch
-from hydrant.data import dataset_source
-from hydrant.data.base import ON_HOST
-from hydrant.errors import OutOfMemory
+class Large(Samples):
+    """Each sample takes 1 MiB."""
 
-class Large:
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return torch.zeros(2**18), index
-
-def own(samples):
-    return torch.stack([inputs for inputs, _ in samples]), torch.zeros(len(samples))
-
-for collate in (None, own):
-    try:
-        next(iter(dataset_source(Large(), collate=collate, num_workers=1).batches(ON_HOST, 4)))
-    except OutOfMemory as error:
-        print(error)
-"""
 
 
 def test_a_full_shared_memory_is_named_also_for_a_collate_function_of_the_user() -> None:
     """As in a container of Docker, which has 64 MiB."""
-    mounted = "mount -t tmpfs -o size=3m tmpfs /dev/shm"
-    if subprocess.run(["unshare", "-m", "sh", "-c", mounted], check=False, capture_output=True).returncode:
-        pytest.skip("only root may mount")
-    command = ["unshare", "-m", "sh", "-c", f'{mounted} && exec "$@"', "sh", sys.executable, "-c", LARGE]
-    output = subprocess.run(command, text=True, check=True, capture_output=True, timeout=100).stdout
+
+    def own(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.stack([inputs for inputs, _ in samples]), torch.zeros(len(samples))
+
+    def read() -> int:
+        try:
+            enter_namespace()
+        except OSError:
+            return 9
+        mount_small_disk(Path("/dev/shm"), num_pages=768)
+        for collate in (None, own):
+            with pytest.raises(OutOfMemory) as full:
+                next(iter(dataset_source(Large(), collate=collate, num_workers=1).batches(ON_HOST, 4)))
+            print(full.value)
+        return 0
+
+    ended = forked(read)
+    if ended.status == 9:
+        pytest.skip("this machine does not let a user make namespaces")
+    assert ended.status == 0, ended.output
     message = "/dev/shm (3 MiB) is full: a batch of 4 samples takes 4 MiB, and each data worker keeps several"
-    lines = output.splitlines()
+    lines = ended.output.splitlines()
     assert [line[: len(message)] for line in lines] == [message, message]
     assert all("docker run --shm-size=8g" in line for line in lines)
 
@@ -251,16 +250,15 @@ class Rows:
 """
 
 
-def test_workers_import_nothing_and_training_keeps_its_own(workdir: Path) -> None:
+def test_workers_import_nothing_and_training_keeps_its_own(
+    train: Train, user_module: UserModule, workdir: Path
+) -> None:
     """Over all epochs and evaluations, on every Python."""
-    (workdir / "own_rows.py").write_text(ROWS)
+    user_module("own_rows", ROWS)
     sets = [f"data.{kind}._target_=own_rows.Rows +data.{kind}.kind={kind}" for kind in ("train", "val")]
     words = "data=dataset data.input_shape=[3] data.num_classes=3 allow_targets=[own_rows] model.hidden=[4] "
-    words += (
-        "tracker=local global_batch_size=2 eval_batch_size=3 duration=4ep eval_every=1ep data.num_workers=2"
-    )
-    done = run_command(*" ".join((*sets, words)).split(), cwd=workdir)
-    assert done.returncode == 0, done.stderr
+    words += "global_batch_size=2 eval_batch_size=3 duration=4ep eval_every=1ep data.num_workers=2"
+    train("tracker=local", *" ".join((*sets, words)).split())
     readers = {kind: set((workdir / f"{kind}_readers").read_text().split()) for kind in ("train", "val")}
     assert (workdir / "imports").read_text().split() == ["imported"]
     assert len(readers["train"]) == 2 + 1  # the workers, and that of the rehearsal

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from marks import slow
 from processes import wait_for, wait_for_row
 from run_folders import summary
 from training_runs import command
@@ -71,7 +70,7 @@ class Hanging(Dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, *slow(1)])
+@pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_second_sigterm_ends_a_run_that_waits_for_a_drive(num_workers: int, workdir: Path) -> None:
     (workdir / "hanging.py").write_text(HANGING)
     os.mkfifo(workdir / "pipe")

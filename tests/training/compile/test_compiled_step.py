@@ -412,9 +412,7 @@ NUMBERS = (*ADAM, *COMPILE, "compile.hyperparameters=numbers")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("specializes", "recompiles", "limits"), [(False, 1, 0), pytest.param(True, 7, 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("specializes", "recompiles", "limits"), [(False, 1, 0), (True, 7, 1)])
 def test_numbers_recompile_up_to_torch_s_limit(
     specializes: bool, recompiles: int, limits: int, train: Train
 ) -> None:

@@ -32,7 +32,7 @@ def script() -> ModuleType:
         ("src/hydrant/extensions/compare/statistics.py", "extensions/compare/test_statistics.py",
          "extensions/compare/test_groups.py", "data/test_loader.py"),
         ("src/hydrant/cli.py", "test_cli.py", "interface/test_own_objects.py", "test_clock.py"),
-        ("tests/data/test_idx.py", "data/test_idx.py", "data/test_idx.py", "data/test_loader.py"),
+        ("tests/data/test_workers.py", "data/test_workers.py", "data/test_workers.py", "data/test_loader.py"),
         ("conf/optimizer/sgd.yaml", "config/test_best.py", "config/test_options.py", "data/test_loader.py"),
     ],
 )  # fmt: skip

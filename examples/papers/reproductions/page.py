@@ -176,7 +176,8 @@ def _measured(content: Mapping[str, Any]) -> Iterator[str]:
 
 def experiment_file(name: str) -> Path:
     """Return the file of an experiment of this project, of Hydrant, or of another example."""
-    folders = [runner.PROJECT / "conf", runner.ROOT / "conf", *runner.PROJECT.parent.glob("*/conf")]
+    projects = [*runner.PROJECT.parent.glob("*/conf"), *runner.ROOT.glob("src/hydrant/extensions/*/conf")]
+    folders = [runner.PROJECT / "conf", runner.ROOT / "conf", *projects]
     return next(file for folder in folders if (file := folder / "experiment" / f"{name}.yaml").is_file())
 
 

@@ -17,7 +17,7 @@ from hydrant.files.read_file import PlainLoader
 FILES = {
     name: path
     for name, path in conf_files().items()
-    if path.parent.name != "wandb_sweep" and path.name != "_sweeper.yaml"
+    if path.parent.name != "wandb_sweep" and path.name not in ("_sweeper.yaml", "config_keys.yaml")
 }
 
 

@@ -50,7 +50,7 @@ def test_a_study_locks_its_folder_before_it_reads_it(
     monkeypatch.setattr("sys.argv", ["hydrant"])
     monkeypatch.setattr(
         "hydrant.sweeps.preflight.call_isolated",
-        lambda function, arguments, **_: CallResult(function(*arguments), None),
+        lambda function, arguments, *_, **__: CallResult(function(*arguments), None),
     )
     folder, was_held = workdir / "multirun" / "study", list[bool]()
     monkeypatch.setattr(

@@ -60,11 +60,10 @@ class Stacked(Executor):
     """Lets jobs of the same program train together, where another launcher runs them.
 
     Jobs stack if their configs are the same program. Whether torch can map it over lanes is tried with two of them, in
-    a process of its own.
+    a process of its own. `executor`, a node such as `hydra.launcher`, runs the stacks.
 
     Args:
         lanes: the most lanes of a stack; auto: as many as fit into memory, spread over what runs at once.
-        executor: runs the stacks: a node such as `hydra.launcher`.
     """
 
     unit = Stack

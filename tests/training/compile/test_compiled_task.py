@@ -51,23 +51,11 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
     ("words", "tolerance"),
     [
         (("micro_batch_size=4",), 1e-4),
-        pytest.param(("precision=bf16",), 0.02, marks=pytest.mark.slow),
-        pytest.param(
-            ("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"),
-            0.02,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4, marks=pytest.mark.slow),
-        pytest.param(
-            ("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"),
-            1e-4,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"),
-            1e-4,
-            marks=pytest.mark.slow,
-        ),
+        (("precision=bf16",), 0.02),
+        (("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"), 0.02),
+        (("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4),
+        (("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"), 1e-4),
+        (("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"), 1e-4),
     ],
 )
 def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance: float, train: Train) -> None:

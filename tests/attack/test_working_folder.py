@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from attacks import Trials
-from data_files import write_images
 from tiny_runs import TINY, tiny_job, train
 
 from hydrant.commands.registry import commands
 from hydrant.safety import trust
 
+pytestmark = pytest.mark.extension  # the commands of all
 HYDRANT = Path(sys.executable).with_name("hydrant")
 NAMES = sorted({*sys.stdlib_module_names, *filter(str.isidentifier, packages_distributions())} - {"__main__"})
 PLANTED = (
@@ -110,6 +110,8 @@ def ran(folder: Path) -> list[str]:
 @pytest.fixture
 def folder(workdir: Path) -> Path:
     """A working folder with a run, and a planted file for each name."""
+    from data_files import write_images
+
     folder = workdir / "folder"
     assert train(tiny_job(folder / "run")) == 0
     for split, num_images in (("train", 8), ("val", 2)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import of_extension
 from training_runs import Train
 
 from hydrant import cli
@@ -76,11 +77,11 @@ def test_overrides_change_the_config_of_the_run(train: Train, capsys: pytest.Cap
         assert f"{num_samples} samples" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"a: ${", b"[" * 100_000, b"x: &x [*x]"])
-def test_a_damaged_config_is_named(content: bytes, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (trained / "config.yaml").write_bytes(content)
+@pytest.mark.parametrize("command", ["evaluate", *of_extension("export")])
+def test_a_damaged_config_is_named(command: str, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    for command in ("evaluate", "export"):
+    for content in (b"\xff", b"a: ${", b"[" * 100_000, b"x: &x [*x]"):
+        (trained / "config.yaml").write_bytes(content)
         assert cli.main([command, str(trained)]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""

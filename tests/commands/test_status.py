@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from marks import of_extension
 from processes import modules_after
 from run_states import sweep_in_all_states
 
@@ -88,8 +89,9 @@ def test_a_folder_of_sweeps_shows_all_of_them(
     assert "no runs in src" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["status", "evaluate", *of_extension("compare", "export")])
 def test_the_newest_folders_are_named_if_none_is_given(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
+    command: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = [Path("outputs", "first"), Path("multirun", "study"), Path("outputs", "2025-01-01", "last")]
     for age, folder in enumerate(reversed(folders)):
@@ -99,13 +101,10 @@ def test_the_newest_folders_are_named_if_none_is_given(
     (sweep := Path("multirun", "older")).mkdir()
     (sweep / "sweep.json").touch()
     os.utime(sweep, (0, 0))
-    of_many = dict.fromkeys(("status", "compare"), ", multirun/older")
-    for command, rest in (of_many | {"evaluate": "", "export": ""}).items():
-        assert cli.main([command]) == 2
-        message = (
-            f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first{rest}\n"
-        )
-        assert capsys.readouterr().err.endswith(message)
+    rest = ", multirun/older" if command in ("status", "compare") else ""
+    assert cli.main([command]) == 2
+    message = f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first{rest}\n"
+    assert capsys.readouterr().err.endswith(message)
 
 
 def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,12 +160,13 @@ def test_a_damaged_plan_hides_no_run(sweep: Path, capsys: pytest.CaptureFixture[
     assert "sweep.json is damaged (Expected `object`, got `int` - at `$.jobs[0]`)" in printed.err
 
 
-def test_links_to_themselves_in_a_sweep_hide_no_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("command", "runs"), [("status", "8 runs: "), *of_extension(("log", ""))])
+def test_links_to_themselves_hide_no_run(
+    command: str, runs: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("link", "waiting"):  # a stranger's, and in place of the folder of a job
         (sweep / name).symlink_to(sweep / name)
-    assert cli.main(["status", str(sweep)]) == 0
-    assert "8 runs: 1 finished" in capsys.readouterr().out
-    assert cli.main(["log", str(sweep)]) == 0
-    assert "1 finished" in capsys.readouterr().out
+    assert cli.main([command, str(sweep)]) == 0
+    assert f"{runs}1 finished" in capsys.readouterr().out
     assert cli.main(["stop", str(sweep)]) in (0, 1), "a run of it is elsewhere"
     assert "Traceback" not in capsys.readouterr().err

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hydra.types import RunMode
+from marks import of_extension
 from omegaconf import OmegaConf
 from processes import modules_after
 
@@ -125,21 +126,16 @@ def test_a_name_can_be_a_number() -> None:
     assert run_folder("outputs", "1") == "outputs/1"
 
 
-def test_composing_imports_nothing_slow() -> None:
-    modules = [
-        "cli",
-        "commands.train",
-        "config",
-        "config.command_line",
-        "config.check",
-        "training",
-        "trackers",
-    ]
-    plugins = "hydra_plugins.hydrant_searchpath, hydrant.extensions.optuna.sweeper, hydrant.extensions.study.sweeper"
+@pytest.mark.parametrize(
+    ("sweepers", "tracker"),
+    [("", "local"), *of_extension(("extensions.optuna.sweeper extensions.study.sweeper", "wandb"))],
+)
+def test_composing_imports_nothing_slow(sweepers: str, tracker: str) -> None:
+    modules = f"cli commands.train config.command_line config.check training trackers {sweepers}".split()
     code = (
-        f"import {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
+        f"import {', '.join(f'hydrant.{module}' for module in modules)}, hydra_plugins.hydrant_searchpath\n"
         "from hydrant.config.compose import compose\n"
-        "compose(['optimizer=timm', 'model=timm', 'tracker=wandb'])"
+        f"compose(['optimizer=timm', 'model=timm', 'tracker={tracker}'])"
     )
     slow = {"torch", "torchvision", "timm", "wandb", "matplotlib", "optuna", "sklearn"}
     assert slow.isdisjoint(modules_after(code))

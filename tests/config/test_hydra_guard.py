@@ -129,6 +129,7 @@ def test_a_config_file_does_not_choose_who_receives_the_results(
     assert message.startswith(f"{key}: a config file sends the results to ")
 
 
+@pytest.mark.extension
 def test_the_user_chooses_who_receives_the_results(
     workdir: Path, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import of_extension
 from repository import conf_files
 from training_runs import Train, UserModule
 
@@ -48,30 +49,12 @@ NEEDS = {
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 WITH_SHAPE = ("data/digits",)
 """Data sets whose samples have one shape."""
-FROM_FILES = (
-    "data/mnist",
-    "data/fashion_mnist",
-    "data/kmnist",
-    "data/emnist",
-    "data/cifar10",
-    "data/cifar100",
-    "data/image_folder",
-)  # tested in tests/data
-OWN_DATA = (
-    "data/csv",
-    "data/dataset",
-    "data/hugging_face",
-    "data/memmap",
-    "data/stream",
-    "data/tensors",
-    "data/tokens",
-)  # tests/data
-OF_TEXT = (
-    "experiment/autoresearch",
-    "hook/text_samples",
-    "model/gpt",
-    "task/language_modeling",
-)  # tests/data, tests/models, tests/tasks, tests/hooks
+FROM_FILES = ("data/mnist", "data/fashion_mnist", "data/kmnist", "data/emnist", "data/cifar10", "data/cifar100",
+              "data/image_folder")  # fmt: skip
+OWN_DATA = ("data/csv", "data/dataset", "data/hugging_face", "data/memmap", "data/stream", "data/tensors",
+            "data/tokens")  # fmt: skip
+OF_TEXT = ("experiment/autoresearch", "hook/text_samples", "model/gpt", "task/language_modeling")
+"""Three lists of options that the tests of their parts try."""
 
 PIXEL_BAG = '''
 import torch
@@ -95,21 +78,12 @@ class PixelBag(nn.Module):
 
 
 LONG = (
-    "compile/blocks",
-    "compile/default",
-    "compile/max_autotune",
-    "compile/max_autotune_no_cudagraphs",
-    "experiment/all_reduce_net",
-    "experiment/compiled_optimizer",
-    "experiment/distill_vit",
-    "experiment/gpt_tiny",
-    "experiment/mup_lr",
-    "experiment/vit_fake",
-    "experiment/vit_tiny_fake",
-    "optimizer/kron",
-    "profiler/torch",
+    "compile/blocks", "compile/default", "compile/max_autotune", "compile/max_autotune_no_cudagraphs",
+    "experiment/all_reduce_net", "experiment/compiled_optimizer", "experiment/distill_vit", "experiment/gpt_tiny",
+    "experiment/mup_lr", "experiment/vit_fake", "experiment/vit_tiny_fake", "optimizer/kron", "profiler/torch",
     "tracker/mlflow",
-)  # these compile, read a corpus or start slowly, for longer than they train
+)  # fmt: skip
+"""These compile, read a corpus or start slowly, for longer than they train."""
 
 
 def options() -> list[str]:
@@ -158,7 +132,7 @@ def test_trains_two_updates(
         assert summary["compile"]["recompiles"] == summary["compile"]["graph_breaks"] == 0
 
 
-@pytest.mark.parametrize("option", FROM_FILES)
+@pytest.mark.parametrize("option", of_extension(*FROM_FILES))
 def test_data_from_files_composes(option: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = option.partition("/")[2]
     (workdir / "images" / "train" / "cat").mkdir(parents=True)

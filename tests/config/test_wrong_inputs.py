@@ -229,7 +229,7 @@ def test_a_run_folder_without_its_config_is_refused(workdir: Path, finished: Pat
     assert matches(error, refused("evaluate", "run"))
     assert matches(f"resume: {error}", refused("train", *TINY, "resume=run"))
     (workdir / "run" / "config.yaml").write_text("a: [")
-    assert matches("...config.yaml is damaged (line ...", refused("export", "run"))
+    assert matches("...config.yaml is damaged (line ...", refused("evaluate", "run"))
 
 
 def test_a_damaged_checkpoint_is_named(
@@ -275,6 +275,7 @@ def test_a_launcher_error_names_the_missing_package(
     assert message == f"hydra/launcher: {launcher} needs {package}: {install_command(launcher)}"
 
 
+@pytest.mark.extension
 def test_a_search_names_the_missing_package(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     message = refused("train", "-m", *TINY, "sweep=optuna")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from data_files import write_images
 from faulty_model import TWO_RANKS, fault, provide_faulty_model
 from marks import slow
 from repository import ROOT
@@ -77,7 +76,10 @@ def test_models(name: str, train: Train, on_cpu: Train) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cuda(stub=True)
+@pytest.mark.extension
 def test_images_that_workers_read(train: Train, on_cpu: Train, tmp_path: Path) -> None:
+    from data_files import write_images
+
     for split, count in (("train", 20), ("val", 8)):
         for number, label in enumerate(("cat", "dog")):
             write_images(tmp_path / "images" / split / label, count, seed=number)

@@ -289,6 +289,7 @@ def of_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
 
 
+@pytest.mark.extension
 def test_a_loss_of_a_whole_batch_has_one_size(capsys: pytest.CaptureFixture[str]) -> None:
     task = partial(Supervised, loss=of_pairs, metrics={}, loss_of_batch=True)
     sizes = {5: "small", 20: "large"}

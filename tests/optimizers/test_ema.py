@@ -10,6 +10,7 @@ import pytest
 import torch
 from marks import slow
 from run_folders import assert_same_state, rows, summary, weights
+from safetensors.torch import load_file
 from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -107,9 +108,11 @@ def test_the_average_is_evaluated_too_and_may_choose_the_best_checkpoint(
         assert cli.main(["evaluate", str(folder), "--weights", which, "--json"]) == 0
         shown = json.loads(capsys.readouterr().out)
         assert shown["val/loss"] == evaluations[9][f"{split}/loss"]
-    assert cli.main(["export", str(folder), "--weights", "ema", "--output", "ema.safetensors"]) == 0
-    from safetensors.torch import load_file
 
+
+def test_the_average_is_exported(train: Train) -> None:
+    folder = train(*SHORT)
+    assert cli.main(["export", str(folder), "--weights", "ema", "--output", "ema.safetensors"]) == 0
     assert_same_state(load_file("ema.safetensors"), averaged(folder))
 
 

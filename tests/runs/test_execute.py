@@ -242,6 +242,7 @@ def test_rows_are_in_order_although_the_clock_is_set_back(
     assert all(1.9e9 < time < 2e9 + 1 for time in logged)
 
 
+@pytest.mark.extension
 def test_a_refused_config_leaves_no_folder_although_the_data_were_warned_of(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 from training_runs import Train
 
-from hydrant.installation import commit, version
+from hydrant.installation import commit, entry_points, version
 
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 
@@ -113,7 +113,7 @@ def test_a_failed_run_is_reported_in_every_file(train: Train, capsys: pytest.Cap
     assert last.startswith("error: train/loss became NaN or infinite")
     assert summary["error"]["message"] in last
     assert "Traceback" in (folder / "train.log").read_text()
-    assert (folder / "schedule.png").exists()
+    assert (folder / "schedule.png").exists() == ("pictures" in entry_points("hydrant.listeners"))
 
 
 def test_a_failed_run_can_be_repeated(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
     return [real, linked]
 
 
+@pytest.mark.extension
 def test_runs_behind_links_are_known_by_one_name(
     places: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -40,16 +41,8 @@ WORDS = [
 
 def run(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | VARIABLES
-    return subprocess.run(
-        command(*words),
-        cwd=cwd,
-        env=environment,
-        umask=0o077,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    how: Any = {"env": environment, "umask": 0o077, "timeout": 200, "check": False}
+    return subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, **how)
 
 
 def assert_hidden(folder: Path, output: str) -> None:
@@ -91,6 +84,7 @@ def test_the_files_of_a_sweep_contain_no_secret(words: list[str], tmp_path: Path
         assert "already finished" in run(WORDS, tmp_path).stdout  # hidden values count as equal
 
 
+@pytest.mark.extension
 def test_the_files_of_a_run_contain_no_secret(
     train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

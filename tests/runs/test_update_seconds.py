@@ -88,6 +88,7 @@ def test_preview_measures_nothing_and_says_so(
     assert timed == []
 
 
+@pytest.mark.extension
 def test_a_stream_whose_batches_grow_is_refused(
     train: Train, capsys: pytest.CaptureFixture[str], user_module: UserModule
 ) -> None:

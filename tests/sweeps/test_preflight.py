@@ -128,6 +128,7 @@ def write_run(folder: Path, *words: str, **summary: Any) -> Path:
     return folder
 
 
+@pytest.mark.extension
 def test_keys_that_change_no_result_do_not_rename_runs(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_setting_has_all_of_its_repetitions() -> None:
     assert labels == ["optimizer=a"] * 2 + ["optimizer=b"] * 2
 
 
+@pytest.mark.extension
 def test_the_end_of_a_sweep_names_its_best_run(tmp_path: Path) -> None:
     runs = [*(ended(seed, seed / 10) for seed in (3, 1, 2)), ended(4, 0.0, "failed", "loss became NaN")]
     (tmp_path / "sweep.png").touch()

@@ -96,6 +96,7 @@ def test_a_tracker_that_fails_gets_nothing_more(
     )
 
 
+@pytest.mark.extension
 def test_settings_that_a_tracker_rejects_end_the_others(identity: RunIdentity, seen: Seen) -> None:
     wandb = OmegaConf.to_container(compose(["tracker=wandb"]).tracker)
     wrong = config(third={**wandb, "project": "a/b"})
@@ -106,6 +107,7 @@ def test_settings_that_a_tracker_rejects_end_the_others(identity: RunIdentity, s
     ]
 
 
+@pytest.mark.extension
 def test_a_run_has_the_files_of_all_its_trackers(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder = train("tracker=[wandb,tensorboard]", "duration=2", "eval_every=null", "save_every=null", "log_every=1",

@@ -51,8 +51,8 @@ def page(text: str) -> str:
 def flags_of(command: str) -> list[str]:
     """Return the flags that the help page of a command explains.
 
-    >>> flags_of("sync")
-    ['--dry-run', '--help', '--jobs', '--json', '--timeout']
+    >>> flags_of("status")
+    ['--all', '--help', '--json']
     """
     rows = re.findall(r"^  (--.+?)(?:  |$)", _text_of(command), flags=re.M)
     return sorted({flag for row in rows for flag in re.findall(r"--[a-z-]+", row)} | {"--help", FLAG})

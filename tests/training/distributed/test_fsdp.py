@@ -105,7 +105,7 @@ def assert_alike(one: Path, other: Path) -> None:
 def test_sharded_ranks_make_the_run_of_one_rank(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also FSDP on one rank. Their checkpoints are continued, evaluated and exported on one rank."""
+    """Also FSDP on one rank. Their checkpoints are continued and evaluated on one rank."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "shard_parts")
@@ -121,6 +121,14 @@ def test_sharded_ranks_make_the_run_of_one_rank(
     assert cli.main(["evaluate", "outputs/fsdp", "--json"]) == 0
     evaluated = json.loads(capsys.readouterr().out)
     assert evaluated["val/loss"] == pytest.approx(rows(outputs / "fsdp")[-1]["val/loss"], rel=1e-6)
+
+
+def test_a_sharded_checkpoint_is_exported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "shard_parts")
     assert cli.main(["export", "outputs/fsdp", "--weights", "ema"]) == 0
     assert "all is equal" in capsys.readouterr().out
 

@@ -213,7 +213,7 @@ def best_run(runs: Sequence[RunProgress], mode: str) -> RunProgress | None:
     values = [run for run in runs if run.best is not None and run.state == RunStatus.FINISHED]
     metrics = {run.metric for run in values if run.metric is not None}
     keys = {key for run in runs for key in run.choices}  # a later command may have added one
-    choices = [dict.fromkeys(keys) | run.choices for run in runs]
+    choices = [{**dict.fromkeys(keys), **run.choices} for run in runs]
     if not mode or any(differing_definitions(metric, choices) for metric in metrics):
         return None
     return (min if mode == "min" else max)(values, key=lambda run: run.best or 0.0, default=None)

@@ -48,16 +48,16 @@ class SharingComposer(Composer):
             return super().load(words, mode)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ConfigRepository, "load_config", _read_once)
-            # Made for each entry of each defaults list, and needed for interpolations there: we have none.
-            patch.setattr(defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create())
+            # Hydra 1.3 makes it for each entry of each defaults list, for interpolations there: we have none.
+            patch.setattr(
+                defaults_list, "_create_interpolation_map", lambda *_: OmegaConf.create(), raising=False
+            )
             return super().load(words, mode)
 
     def _has_hydrants_files(self) -> bool:
         return {element.path for element in self.loader.get_search_path().get_path()} == _HYDRANTS
 
-    def compose(
-        self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, *, sends_results: bool = True
-    ) -> DictConfig:
+    def compose(self, overrides: Iterable[str], mode: RunMode = RunMode.RUN, **options: bool) -> DictConfig:
         words = list(overrides)
         is_run = mode == RunMode.RUN and self.name == ENTRY
         if is_run and self._has_hydrants_files() and not any("hydra" in word for word in words):
@@ -65,7 +65,7 @@ class SharingComposer(Composer):
                 return self._compose_shared(words)
             except Exception:  # what is wrong is said below
                 pass
-        return super().compose(words, mode, sends_results=sends_results)
+        return super().compose(words, mode, **options)
 
     def _compose_shared(self, words: list[str]) -> DictConfig:
         if not _jobs:

@@ -25,18 +25,20 @@ def lazy_exports(package: str, group: str = "") -> tuple[Callable[[str], Any], C
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name in exports:
             return getattr(importlib.import_module(exports[name]), name)
-        from importlib import metadata  # slow
-
-        for point in metadata.entry_points(group=group, name=name):
+        if group and (point := _entry_points(group).get(name)):
             return point.load()
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:  # noqa: N807
-        from importlib import metadata
-
-        return [*vars(sys.modules[package]), *exports, *metadata.entry_points(group=group).names]
+        return [*vars(sys.modules[package]), *exports, *(_entry_points(group) if group else ())]
 
     return __getattr__, __dir__
+
+
+def _entry_points(group: str) -> Any:
+    from hydrant.installation import entry_points  # slow
+
+    return entry_points(group)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from repository import ROOT
 EXTENSIONS = sorted(path.parent.name for path in ROOT.glob("src/hydrant/extensions/*/__init__.py"))
 _PROJECT = (ROOT / "pyproject.toml").read_text()
 IMPORTED = re.findall(r'"hydrant\.extensions\.(\w+)\S* -> hydrant\.extensions\.(\w+)', _PROJECT)
-"""(extension, the one that it may import)."""
+"""Each extension that may import another one, and that one."""
 
 HOOK = """
 import os

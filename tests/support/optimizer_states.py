@@ -22,7 +22,7 @@ def some_fast(names: Sequence[str]) -> list[Any]:
 
 
 def check_continues(make_optimizer: Callable[..., torch.optim.Optimizer], name: str) -> None:
-    """Check that an optimizer with a loaded state makes the updates of the one that was saved."""
+    """Check that a loaded optimizer makes the same updates as the saved one."""
     models = [nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10)) for _ in range(2)]
     optimizers = [make_optimizer([{"params": list(m.parameters())}], name=name, lr=1e-2) for m in models]
 

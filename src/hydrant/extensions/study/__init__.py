@@ -11,7 +11,7 @@ a kill, and ends with the same answer.
 | `rounds.py` | the jobs, trained within the budget, and their results; the tuning, and the rounds of fresh seeds |
 | `verdict.py` | who is beaten, when the study is decided, and the sentence |
 | `sweeper.py` | the order of all this: a sweep like any other, which `status` and `compare` read |
-| `record.py` | study.json and study.md |
+| `records.py`, `record.py` | the types of study.json; what writes it and study.md |
 """
 
 from hydrant.commands.registry import Command

@@ -126,10 +126,8 @@ class Unit:
             is_silent: discard its stdout, because others run at the same time.
         """
         first, jobs = self.jobs[0], [job.job for job in self.jobs]
-        variables, preload = (
-            {**first.environment, **(environment or {})},
-            self.paths_to_preload([first.config]),
-        )
+        variables = {**first.environment, **(environment or {})}
+        preload = self.paths_to_preload([first.config])
         arguments = (self.execute, jobs, is_silent or len(jobs) > 1)
         call = call_isolated(execute_jobs, arguments, preload, variables)
         if not isinstance(call.result, ProcessDied):
@@ -159,9 +157,11 @@ class Unit:
 class Executor(ABC):
     """Where units of a sweep run: `hydra.launcher` names a class that extends this one.
 
-    `is_remote`: they may run on other machines, so preflight does not check what this one has. `num_jobs`: how many
-    units run at once; None: as many as there is room for. `max_jobs`: the
-    most jobs of a unit; None: as many as fit. `unit`: the class of the units.
+    Attributes:
+        is_remote: they may run on other machines, so preflight does not check what this one has.
+        num_jobs: how many units run at once; None: as many as there is room for.
+        max_jobs: the most jobs of a unit; None: as many as fit.
+        unit: the class of the units.
 
     A class whose units go on after the command has ended has a static method `cancel` (folder: Path) -> list[str]. It
     cancels what its queue has of a sweep, or of one run of it, and returns what that was, such as "SLURM job 7".

@@ -89,7 +89,7 @@ def test_what_comes_twice_at_once_or_is_another_signal_ends_nothing(second: sign
 
 def test_a_signal_that_is_sent_on_and_on_is_one_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep sends it to jobs of submitit until they end, because submitit ignores signals while it starts."""
-    clock = SimpleNamespace(monotonic=iter([0.0, 0.6, 1.2, 1.8, 2.4, 3.5]).__next__)
+    clock = SimpleNamespace(monotonic=iter([0.0, 0.6, 1.2, 1.8, 2.4, 3.5]).__next__, sleep=time.sleep)
     monkeypatch.setattr(signals, "time", clock)
     came = signals._Signals()
     assert [came.add(signal.SIGTERM) for _ in range(6)] == [False] * 5 + [True]

@@ -117,8 +117,8 @@ def test_a_sweep_answers_with_its_states_and_its_best_run(ask: Ask, workdir: Pat
     assert (sweep["folder"], sweep["states"], sweep["errors"]) == ("multirun/sweep", {"finished": 2}, [])
     runs = ask("status", "multirun/sweep")["folders"]["multirun/sweep"]
     assert sweep["best"] == max(runs, key=lambda run: run["best"])
-    failed = ask("train", "name=failed", *TINY, "hook=stop_at", "hooks.stop_at.target=val/los>1", status=2)
-    assert (failed["key"], failed["exit_status"]) == ("hooks.stop_at.target", 2)
+    failed = ask("train", "name=failed", *TINY, "model.hiden=[8]", status=2)
+    assert (failed["key"], failed["exit_status"]) == ("model.hiden", 2)
 
 
 def test_a_run_that_fails_has_an_answer_and_an_error(

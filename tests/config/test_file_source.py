@@ -116,8 +116,8 @@ def test_an_experiment_sets_the_keys_of_a_run_without_a_line_that_says_so(
 def test_a_hook_lies_at_its_name_without_a_line_that_says_so(workdir: Path) -> None:
     file = workdir / "conf" / "hook" / "mine.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text("_target_: hydrant.hooks.Hook\n")
-    assert compose(["hook=mine"]).hooks == {"mine": {"_target_": "hydrant.hooks.Hook"}}
+    file.write_text("_target_: hydrant.parts.Hook\n")
+    assert compose(["hook=mine"]).hooks == {"mine": {"_target_": "hydrant.parts.Hook"}}
 
 
 IN_DEFAULTS = ", or in the defaults list of a config file: override /"

@@ -154,15 +154,6 @@ def test_a_kill_after_the_config_is_written_loses_no_stretch(
     assert summary(folder)["stretches"] == TWO
 
 
-def test_the_reason_of_a_hook_that_no_longer_holds_is_removed(train: Train) -> None:
-    hook = ("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'")
-    folder = train(*SHORT, *hook, "duration=4")
-    assert summary(folder)["end_reason"]
-    train(*SHORT, "hook=stop_at", "hooks.stop_at.metric='val/loss<=0'", "duration=4", "resume_strict=false")
-    assert summary(folder)["num_updates"] == 4
-    assert summary(folder)["end_reason"] is None
-
-
 @pytest.mark.parametrize("launcher", [*slow("basic"), "stacked"])
 def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_recorded(
     launcher: str, workdir: Path, capsys: pytest.CaptureFixture[str]

@@ -95,7 +95,7 @@ def test_a_finished_run_is_tested_later(train: Train) -> None:
     ("words", "num_updates", "tested"),
     [
         (("patience=1",), 12, 8),  # it ends early
-        (("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4),
+        pytest.param(("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4, id="hook=stop_at"),
         (("eval_every=null", "best.metric=val/loss", "best.mode=min"), 12, 12),  # nothing is the best
         (("save_every=null",), 12, 12),  # the best one is not saved
     ],

@@ -223,7 +223,7 @@ def test_no_hook_costs_no_call() -> None:
     assert len(calls) > 10
     assert not [call for call in calls if call.startswith(hooks.__file__)]
     assert calls_of_an_update(hook("Recorder", every=6)) == calls  # nor does one that is not due
-    assert calls_of_an_update("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: 6}]") == calls
+    assert calls_of_an_update(hook("Recorder", every="[6]")) == calls
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_no_hook_costs_no_call() -> None:
         ((hook("Unwilling", size=2),), "hooks.unwilling.size: my_hooks.Unwilling refuses it: size is too large"),
         ((hook("Recorder", every="often"),), "hooks.recorder.every: 'often' is not a duration"),
         (("hooks=[freeze]",), "hooks: needs a mapping of keys to values, not a list"),
-        (("hook=[freezing]",), "hook: no option 'freezing'; did you mean 'freeze'"),
+        (("hook=[freezing]",), "hook: no option 'freezing'"),
         *slow(
             ((hook("NoHook"),), "hooks.nohook._target_: NoHook is no hook: it has none of the methods check, on_start"),
             ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),

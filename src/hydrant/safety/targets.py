@@ -40,7 +40,7 @@ def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key}.{name}", message, remedy="to load weights, use init_from")
 
 
-_OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
+_OPEN_PACKAGES = ("hydrant.data", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
                   "hydrant.tasks", "hydrant.trackers", "hydrant.training.precision")  # fmt: skip
 """The packages and modules to which new parts are added. Their classes and functions are parts, also if the package
 does not export them (CONTRIBUTING.md)."""
@@ -221,10 +221,6 @@ def import_targets(config: Mapping[str, Any]) -> None:
             importlib.import_module(name)
 
 
-_MOVED = dict(AlternatingFlip="airbench", Lookahead="airbench", GradientNoise="papers", Sharpness="papers")
-"""Classes of earlier versions that configs may name, and the folder in examples/ that has them now."""
-
-
 def locate(path: str, key: str) -> Any:
     """Import and return the callable that a dotted path names.
 
@@ -244,8 +240,7 @@ def locate(path: str, key: str) -> Any:
             target = _import(f"{name}.{part}", key)
         if target is None:
             close = nearest(part, dir(owner))
-            otherwise = f"it is in examples/{_MOVED[part]} now" if part in _MOVED else "is it spelt right?"
-            remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
+            remedy = f"did you mean {' or '.join(map(repr, close))}?" if close else "is it spelt right?"
             raise ConfigError(key, f"{name} has no {part!r}", remedy=remedy)
     if not callable(target):
         raise ConfigError(key, f"{path} is a {type(target).__name__}, not a class or a function")

@@ -129,7 +129,7 @@ _CHANGE_TOLERANCE = 0.5
 amplify rounding: an update by the sign of a gradient near 0 may have the other sign."""
 
 
-_WITHOUT_STATE = {"hydrant.hooks.StopIf"}
+_WITHOUT_STATE = {"hydrant.extensions.hooks.StopIf"}
 """Hooks that look at the evaluations of the run that they are called with, and at nothing else."""
 
 

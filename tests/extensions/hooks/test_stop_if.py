@@ -9,7 +9,7 @@ import pytest
 from marks import slow
 from training_runs import DIGITS, Train
 
-from hydrant.hooks import StopIf
+from hydrant.extensions.hooks import StopIf
 from hydrant.training.early_stopping import STOPPED_BY_RULE
 
 RUN = (*DIGITS, "duration=20", "log_every=4", "eval_every=4", "optimizer=sgd", "hook=stop_if")

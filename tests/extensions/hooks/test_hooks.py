@@ -12,8 +12,7 @@ from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, summary, training, weights
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
-from hydrant.hooks import StopAt
-from hydrant.hooks.stop import steepest_lr
+from hydrant.extensions.hooks import StopAt, steepest_lr
 from hydrant.training.checkpoint.weights import find_weights
 
 RUN = (*DIGITS, "duration=6", "log_every=1", "eval_every=2", "save_every=1", "keep_last=9", "model.hidden=[16,8]",
@@ -117,6 +116,15 @@ def test_a_time_ends_the_run(train: Train) -> None:
         3,
         "stop_at: 0s of training are over",
     )
+
+
+def test_the_reason_of_a_hook_that_no_longer_holds_is_removed(train: Train) -> None:
+    hook = ("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'")
+    folder = train(*RUN, *hook, "duration=4")
+    assert summary(folder)["end_reason"]
+    train(*RUN, "hook=stop_at", "hooks.stop_at.metric='val/loss<=0'", "duration=4", "resume_strict=false")
+    assert summary(folder)["num_updates"] == 4
+    assert summary(folder)["end_reason"] is None
 
 
 def test_diagnostics_are_those_of_the_checkpoints(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Hooks that end a run early: at a value of a metric, and when an lr range test is done."""
+"""Hooks: freezing weights, diagnostics of updates, samples of a model, and the early end of a run.
+
+docs/guides/hooks.md describes the methods of a hook.
+"""
 
 import contextlib
 import itertools
@@ -6,21 +9,226 @@ import math
 import operator
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hydrant.batch import Outcome
+from hydrant import seeding
+from hydrant.batch import Outcome, as_real
 from hydrant.clock import Duration
-from hydrant.errors import ConfigError, log, shown
+from hydrant.errors import ConfigError, first_line, log, shown, suggestion
 from hydrant.files.plain_values import AboveOne, RatioBelowOne
+from hydrant.optimizers.clipping import is_sharded, local_tensors
 from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.early_stopping import STOPPED_BY_RULE, Target, parse_target
+from hydrant.training.reports import eager_evaluation
 from hydrant.training.trainer import Plan, Trainer
+
+
+@dataclass(frozen=True)
+class _Stage:
+    match: str
+    until: Any = None
+
+    def __post_init__(self) -> None:
+        re.compile(self.match)
+        if self.until is not None:
+            Duration.parse(self.until, "stages")
+
+
+class Freeze:
+    """Keeps weights as they are until an update, or for the whole run.
+
+    A frozen weight has no gradient, so no optimizer changes it, not even by weight decay, and its optimizer state
+    begins when it trains. What is frozen depends on the number of updates only, so a resumed run continues exactly.
+    Running statistics of batch norm are not weights and continue to be updated. A run has at most one such hook.
+
+    Args:
+        stages: each has `match`, a regular expression for the beginning of names, and maybe `until`, a duration.
+            Without `until` it holds for the whole run. A weight is frozen as long as any stage freezes it.
+
+    Raises:
+        ConfigError: a stage has another form.
+    """
+
+    def __init__(self, *, stages: Sequence[Any]) -> None:
+        self._stages = list[_Stage]()
+        for stage in stages:
+            try:
+                self._stages.append(_Stage(**stage))
+            except (TypeError, re.error) as error:
+                message = f"{shown(stage)} is not a stage: {first_line(error)}"
+                raise ConfigError("stages", message, remedy="write {match: backbone, until: 2ep}") from error
+        self.every = [stage.until for stage in self._stages if stage.until is not None]
+        self._ends: list[float] = []  # the first update that trains the weights of each stage
+        self._trainable: list[str] = []  # the parameters that the model itself trains
+
+    def check(self, plan: Plan) -> None:
+        """Check that the stages fit the model and the run.
+
+        Raises:
+            ConfigError: a pattern matches nothing, the weights cannot be frozen, or another hook freezes weights too.
+        """
+        if len(hooks := plan.hooks.of(Freeze)) > 1:
+            message = f"the hooks {' and '.join(hooks)} all freeze weights"
+            raise ConfigError("stages", message, remedy="put all stages into one hook")
+        if plan.optimizers.retains_graph:
+            message = "weights cannot be frozen if optimizers follow single losses"
+            raise ConfigError("stages", message, remedy="leave losses out")
+        self._ends = [
+            math.inf if stage.until is None else plan.clock.updates(stage.until, "stages")
+            for stage in self._stages
+        ]
+        names = [name for name, p in plan.task.model.named_parameters() if p.requires_grad]
+        for stage in self._stages:
+            if not any(re.match(stage.match, name) for name in names):
+                hint = suggestion(stage.match, names, "Weights")
+                raise ConfigError("stages", f"{shown(stage.match)} matches no trained weight", remedy=hint)
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Freeze the weights that are frozen at the update where the run starts or resumes."""
+        self._trainable = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
+        self._apply(trainer, trainer.state.num_updates)
+
+    def after_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Unfreeze the weights whose stages end at this update."""
+        self._apply(trainer, num_updates)
+
+    def _apply(self, trainer: Trainer, num_updates: int) -> None:
+        parameters = dict(trainer.model.named_parameters())
+        stages = [s for s, end in zip(self._stages, self._ends, strict=True) if num_updates < end]
+        for name in self._trainable:
+            parameters[name].requires_grad_(not any(re.match(stage.match, name) for stage in stages))
+        # DDP reduces only those gradients that were needed when it was made.
+        trainer.trained = trainer.plan.parallel.wrap_again(trainer.task)
+        total = sum(parameters[name].numel() for name in self._trainable)
+        num_frozen = sum(parameters[n].numel() for n in self._trainable if not parameters[n].requires_grad)
+        log.info(
+            "from update %d: %s of %s weights are frozen", num_updates + 1, f"{num_frozen:,}", f"{total:,}"
+        )
+
+
+_EPS = 1e-30  # instead of a division by 0
+
+
+class Diagnostics:
+    """Logs, for each layer with weights that train, every `every`:
+
+    - `update_ratio/<layer>`: the 2-norm of the update over that of the weights before it. 1e-3 is usual.
+    - `weight_rms/<layer>`, `gradient_rms/<layer>`: root mean squares; of the gradient after clipping.
+    - `gradient_cosine/<layer>`: the cosine of the angle between this gradient and the last logged one.
+      Near 1 the gradients agree, so a larger lr may do; below 0 the updates go back and forth.
+
+    It copies the weights during an update that is logged, and keeps a copy of the gradients until the next such update,
+    also in checkpoints. Of sharded weights, each rank copies its shard. Other updates cost nothing.
+
+    Args:
+        every: a duration; None: each update.
+    """
+
+    def __init__(self, *, every: Any) -> None:
+        self.every = every
+        self._weights: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}  # of the update that was logged last
+
+    def before_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Copy the weights."""
+        del num_updates
+        self._weights = {
+            n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad
+        }
+
+    @torch.no_grad()
+    def after_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Log the numbers, with one transfer from the device."""
+        del num_updates
+        sums: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
+        for name, parameter in trainer.model.named_parameters():
+            if name not in self._weights or parameter.grad is None:
+                continue
+            gradient = parameter.grad.detach()
+            gradient = gradient.clone() if is_sharded(gradient) else gradient.to_dense().clone()
+            before = self._gradients.get(name, torch.zeros_like(gradient)).to(gradient.device)
+            layer = name.rpartition(".")[0] or name
+            values = _sums(*local_tensors([self._weights[name], parameter, gradient, before]))
+            sums[layer] = sums[layer] + values if layer in sums else values
+            gradients[name] = gradient
+        self._gradients, self._weights = gradients, {}
+        if not sums:
+            return
+        totals, parallel = torch.stack(list(sums.values())), trainer.plan.parallel
+        # A shard on several ranks counts several times in every sum, but not in ratios of sums.
+        if parallel.is_sharded:
+            totals = parallel.all_reduce(totals.to(trainer.plan.world.device))
+        rows: list[list[float]] = totals.tolist()
+        for layer, row in zip(sums, rows, strict=True):
+            trainer.log.row(_metrics(layer, *row))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"gradients": self._gradients}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._gradients = dict(state["gradients"])
+
+
+def _sums(old: Tensor, new: Tensor, gradient: Tensor, before: Tensor) -> Tensor:
+    """Return the count and the sums of squares and products that the numbers of a layer are made of, (6,) float64."""
+    old, new, gradient, before = (as_real(t).double() for t in (old, new, gradient, before))
+    change = new - old
+    products = [old * old, change * change, gradient * gradient, before * before, gradient * before]
+    return torch.stack([old.new_tensor(old.numel()), *(product.sum() for product in products)])
+
+
+def _metrics(
+    layer: str, count: float, weights: float, changes: float, gradients: float, before: float, product: float
+) -> dict[str, float]:
+    metrics = {
+        f"update_ratio/{layer}": (changes / max(weights, _EPS)) ** 0.5,
+        f"weight_rms/{layer}": (weights / count) ** 0.5,
+        f"gradient_rms/{layer}": (gradients / count) ** 0.5,
+    }
+    if before and gradients:  # there is an earlier gradient, and the angle exists
+        metrics[f"gradient_cosine/{layer}"] = product / (gradients * before) ** 0.5
+    return metrics
+
+
+class Samples:
+    """Calls `function(model)` after each evaluation, and logs the pictures and texts that it returns.
+
+    The model is eager and as in the evaluation: in evaluation mode, without gradients, in the precision of the run. The
+    random numbers of torch are the same each time, so the samples of two updates can be compared.
+
+    Args:
+        function: called with the model; returns pictures and texts by name. A picture is what `trainer.log.picture`
+            takes.
+    """
+
+    def __init__(self, *, function: Callable[[nn.Module], Mapping[str, Any]]) -> None:
+        self._function = function
+
+    def check(self, plan: Plan) -> None:
+        """Check that the run is evaluated.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        plan.check_evaluates("samples are made after evaluations")
+
+    def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        """Make the samples and log them."""
+        del row
+        plan = trainer.plan
+        seeding.seed_evaluation(plan.world.rank, plan.world.device)
+        with eager_evaluation(trainer):
+            samples = self._function(trainer.model)
+        for name, sample in samples.items():
+            (trainer.log.text if isinstance(sample, str) else trainer.log.picture)(name, sample)
 
 
 class StopAt:

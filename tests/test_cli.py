@@ -241,9 +241,9 @@ def test_help_explains_every_flag(command: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_headings_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\nOptions:\n" in cli.help_of("stop")
+    assert "\nOptions:\n" in cli.help_of("status")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\n\033[1mOptions:\033[0m\n" in cli.help_of("stop")
+    assert "\n\033[1mOptions:\033[0m\n" in cli.help_of("status")
 
 
 @pytest.mark.parametrize("words", ["-sc", "-sc uninstall=fish", "-sc install=other", "train -sc"])

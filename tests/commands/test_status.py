@@ -168,5 +168,3 @@ def test_links_to_themselves_hide_no_run(
         (sweep / name).symlink_to(sweep / name)
     assert cli.main([command, str(sweep)]) == 0
     assert f"{runs}1 finished" in capsys.readouterr().out
-    assert cli.main(["stop", str(sweep)]) in (0, 1), "a run of it is elsewhere"
-    assert "Traceback" not in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert {f"hydrant/{name}" for name in pages} <= wheel
     assert pages <= sdist
-    assert "hydrant/commands/stop.txt" in wheel
+    assert "hydrant/commands/status.txt" in wheel
     assert "hydrant/config/foreign_words.yaml" in wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too

@@ -65,7 +65,6 @@ _COMMANDS = (
     Command("preview", "show the schedules, groups and size of a config without training", section="Start",
             groups=ONE_RUN),
     Command("status", "show the progress of a sweep's runs", section="Look", runs_own_code=False),
-    Command("stop", "ask a run or a sweep to save and end", section="Look", writes=True, runs_own_code=False),
     Command("evaluate", "evaluate a run or a checkpoint", section="Use", groups=SAVED_RUN),
     Command("trust", "let configs name the packages of a project of yours", runs_own_code=False),
     Command("list", "list the config groups with their options, or the compile backends", runs_own_code=False),

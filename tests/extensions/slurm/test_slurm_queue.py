@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydrant import cli
-from hydrant.extensions.slurm import queued, queued_in
+from hydrant.extensions.slurm import CannotStop, Slurm, queued
 from hydrant.records.files import Plan
 from hydrant.sweeps.plan import write_plan
 
@@ -31,10 +31,13 @@ def test_it_is_said_once_why_the_queue_is_not_known(
         (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert queued_in(tmp_path / "no_sweep_of_slurm") == []
+    assert Slurm.cancel(tmp_path / "no_sweep_of_slurm") == []
     assert capsys.readouterr().err == ""
     assert (queued(), queued()) == (None, None)
     assert capsys.readouterr().err == f"warning: {reason}, so it is not known which SLURM jobs wait or run\n"
+    (tmp_path / ".submitit").mkdir()
+    with pytest.raises(CannotStop):  # it is not idle
+        Slurm.cancel(tmp_path)
 
 
 def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
@@ -71,4 +74,8 @@ def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
     assert "runs on node17" in answers[0]
     assert "cancelled SLURM job 12_1; the same command continues" in answers[1]
     assert "cancelled SLURM job 12_0, SLURM job 12_1;" in answers[2]
+    assert (tools / "cancelled").read_text() == "12_1\n12_0 12_1\n"
+    (runs[1] / "summary.json").write_text((runs[0] / "summary.json").read_text())  # both train in one job
+    assert cli.main(["stop", str(runs[0])]) == 2
+    assert "seed-0 is one of 2 runs that train in one SLURM job" in capsys.readouterr().err
     assert (tools / "cancelled").read_text() == "12_1\n12_0 12_1\n"

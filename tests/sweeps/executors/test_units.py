@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from answers import check
 from run_folders import summary
 from sweeps import SHORT
@@ -52,6 +53,7 @@ def install(site: Path) -> None:
     (record / "entry_points.txt").write_text(points)
 
 
+@pytest.mark.extension  # `stop` is one
 def test_a_launcher_of_another_package_groups_jobs_and_cancels(workdir: Path) -> None:
     def hydrant(*words: str | Path) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(workdir / "site")}

@@ -3,6 +3,7 @@
 submitit requeues a job that SLURM preempts or that runs out of time.
 """
 
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,11 +19,10 @@ from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt
 from hydrant.installation import require_extra
-from hydrant.runs.folder import RunFolder, is_run_folder
-from hydrant.runs.lock import CannotStop
+from hydrant.runs.folder import RunFolder, is_run_folder, runs_of_sweep
 from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
-from hydrant.sweeps.executors.base import Ended, Executor, StopSignal, Unit, UnitsEnded
+from hydrant.sweeps.executors.base import CannotStop, Ended, Executor, StopSignal, Unit, UnitsEnded
 from hydrant.terminal.console import notice, relative, say
 
 _SUBMITTED = ".submitit"
@@ -49,12 +49,9 @@ def _unknown(reason: str) -> None:
     notice(f"warning: {reason}, so it is not known which SLURM jobs wait or run")
 
 
-def queued_in(sweep: Path) -> list[str]:
-    """Return the ids of the jobs that a sweep has submitted: SLURM knows their scripts, which are in its folder."""
-    folder = (sweep / _SUBMITTED).resolve()
-    if not folder.is_dir():
-        return []
-    return [number for number, script in (queued() or {}).items() if Path(script).parent == folder]
+def _job_of(run: RunFolder) -> str:
+    """Return the id of the job that trains a run, by its summary."""
+    return str((run.summary.get("environment") or {}).get("slurm_job"))
 
 
 _POLL_SECONDS = 0.5
@@ -101,13 +98,23 @@ class Slurm(Executor):
         It sends SIGTERM, by which they save, and ends them half a minute later.
 
         Raises:
-            CannotStop: scancel fails.
+            ConfigError: the job trains other runs too.
+            CannotStop: squeue or scancel fails.
         """
-        if is_run_folder(folder):  # the queue knows where a job comes from, not the summary
-            recorded = str((RunFolder(folder).summary.get("environment") or {}).get("slurm_job"))
-            jobs = [job for job in queued_in(folder.parent) if job == recorded]
-        else:
-            jobs = sorted(queued_in(folder))
+        # The queue knows where a job comes from, not the summary.
+        submitted = ((folder.parent if is_run_folder(folder) else folder) / _SUBMITTED).resolve()
+        if not submitted.is_dir():
+            return []
+        if (known := queued()) is None:
+            raise CannotStop("SLURM does not say which jobs wait or run; try it again")
+        jobs = sorted(number for number, script in known.items() if Path(script).parent == submitted)
+        if is_run_folder(folder):
+            jobs = [job for job in jobs if job == _job_of(RunFolder(folder))]
+            together = [run for run in runs_of_sweep(folder.parent) if _job_of(run) in jobs]
+            if len(together) > 1:
+                message = f"{relative(folder)} is one of {len(together)} runs that train in one SLURM job"
+                sweep = shlex.quote(relative(folder.parent))
+                raise ConfigError("FOLDER", message, remedy=f"stop them together: hydrant stop {sweep}")
         if jobs:
             done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
             if done.returncode:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from hydrant.errors import ConfigError, FolderInUse
+from hydrant.errors import ConfigError, FolderInUse, HydrantError
 from hydrant.installation import entry_points
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult
@@ -152,6 +152,10 @@ class Unit:
         """
         listeners = (point.value.replace(":", ".") for point in entry_points("hydrant.listeners").values())
         return ["hydrant.cli", __name__, *cls.preload, *listeners, *preload_paths(configs)]
+
+
+class CannotStop(HydrantError):
+    """A process or a queue cannot be asked to stop from here."""
 
 
 class Executor(ABC):

@@ -16,8 +16,9 @@ from answers import check
 from run_folders import summary
 
 from hydrant import cli
+from hydrant.extensions.stop.command import ASKED, ask_to_stop
 from hydrant.runs import lock
-from hydrant.runs.lock import ASKED, LEASE, ask_to_stop, exclusive, this_machine
+from hydrant.runs.lock import LEASE, exclusive, this_machine
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 
@@ -233,6 +234,7 @@ def test_a_plan_or_a_link_of_a_stranger_stops_no_run_elsewhere(
     bystander = work("run", make_run(tmp_path / "mine", "running"))
     make_run(tmp_path / "theirs" / "seed-0", "finished")
     (tmp_path / "theirs" / "linked").symlink_to(tmp_path / "mine")
+    (tmp_path / "theirs" / "itself").symlink_to(tmp_path / "theirs" / "itself")
     job = {"run": "../mine", "overrides": [], "refused": None}
     command = {"pid": bystander.pid, "machine": this_machine()}
     plan = {"began": 0, "commands": [command], "machine": this_machine(), "host": "x", "jobs": [job]}

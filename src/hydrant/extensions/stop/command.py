@@ -1,19 +1,30 @@
-"""`stop`: ask runs and sweeps to save and end. Imports no torch, and nothing of the folders is run."""
+"""`stop`: ask runs and sweeps to save and end. Imports no torch, and nothing of the folders is run.
+
+Ask the process that holds a lock to stop, and never another process. The lease names it, but anybody may have written
+that, and process ids are used again. So a handle of the process is opened (a pidfd), then the kernel is asked whether
+that process holds the lock, and the signal goes to the handle. A second request sends no second signal, because a run
+takes that for "at once": a file in the folder such as `.stop.1234.56789` says that this process was asked.
+"""
 
 import os
+import select
 import shlex
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hydrant.config.command_line import Flags, named_folder
-from hydrant.errors import ConfigError
+from hydrant.config.hydra_guard import class_of
+from hydrant.errors import ConfigError, shown
 from hydrant.records.answers import Answer
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_folders, runs_of_sweep
-from hydrant.runs.lock import CannotStop, ask_to_stop, is_in_use, leasing_process, locking_process
-from hydrant.sweeps.executors import cancel
+from hydrant.runs.lock import is_in_use, leasing_process, locking_process, locks
+from hydrant.safety.targets import exporting_packages, lies_under
+from hydrant.sweeps.executors.base import CannotStop
 from hydrant.sweeps.plan import at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
@@ -142,3 +153,90 @@ def _text(entry: Stopped) -> str:
             return f"{entry.folder}: process {processes} was asked to stop and still saves{state}"
         case _:
             return f"{entry.folder}: stopped{state}; the same command continues"
+
+
+ASKED = ".stop"
+_BETWEEN_SECONDS = 0.5  # in which a process takes the first signal
+
+
+def ask_to_stop(folder: Path, pid: int, *, now: bool, seconds: float) -> bool | None:
+    """Ask a process that has locked a folder to save and end, and wait; return whether it has ended.
+
+    Returns None if that process does not lock the folder, any more or at all: nothing is sent.
+
+    Args:
+        now: it ends at once, without saving.
+        seconds: how long to wait.
+
+    Raises:
+        CannotStop: this machine or the user may not signal the process.
+        OSError: the folder cannot be written.
+    """
+    is_first = False
+    with _handle(pid) as handle:
+        if handle is None or pid == os.getpid() or not locks(pid, folder):
+            return None
+        asked = folder / f"{ASKED}.{pid}.{_started(pid)}"
+        with suppress(FileExistsError):
+            asked.touch(exist_ok=False)
+            is_first = True
+        try:
+            if is_first:
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
+            # Of signals that are pending together the lower number comes first, and only a later SIGINT is urgent.
+            if now and not (is_first and _has_ended(handle, _BETWEEN_SECONDS)):
+                signal.pidfd_send_signal(handle, signal.SIGINT)
+            has_ended = _has_ended(handle, seconds)
+        except ProcessLookupError:  # it has just ended
+            has_ended = True
+        except PermissionError as error:
+            asked.unlink()
+            raise CannotStop(f"process {pid} belongs to another user; ask that user to stop it") from error
+    if has_ended:
+        asked.unlink(missing_ok=True)
+    return has_ended
+
+
+def _has_ended(handle: int, seconds: float) -> bool:
+    """Wait until a process has ended, these seconds at most; return whether it has."""
+    return bool(select.select([handle], [], [], seconds)[0])
+
+
+@contextmanager
+def _handle(pid: int) -> Generator[int | None]:
+    """Yield a handle of a process, which stays that of this process; None if there is no such process."""
+    if not hasattr(os, "pidfd_open"):
+        raise CannotStop(f"this system has no handles of processes; stop it by kill -TERM {pid}")
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _started(pid: int) -> str:
+    """Return when a process started, in ticks of the kernel's clock: a later process with the same id has another."""
+    with suppress(OSError, IndexError):
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def cancel(folder: Path) -> list[str]:
+    """Let the queues that may have jobs of a sweep cancel them, or that of one of its runs; return what they cancelled.
+
+    The sweep records the classes of its launchers that have a queue. Only those of installed extensions are asked.
+
+    Raises:
+        CannotStop: a queue refuses it.
+    """
+    sweep, cancelled = folder.parent if is_run_folder(folder) else folder, list[str]()
+    for path in usable_plan(sweep)[0].queues:
+        if lies_under(path, exporting_packages()):
+            cancelled += class_of(path, "hydra.launcher", "launcher", "cancel").cancel(folder)
+        else:
+            notice(f"{relative(sweep)}: {shown(path)} is not installed here, so its queue is not known")
+    return cancelled

@@ -60,9 +60,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-_BEGINS = (
-    r"compare|export|log /home|optuna|predict|ray|slurm|stacked|stop|study|sync|debug=profile|model=gpt|profiler="
-)
+_BEGINS = r"compare|export|log /home|optuna|predict|ray|slurm|stacked|stop|study|sync|debug=profile|model=gpt|profiler="
 _BEGINS += r"torch|hydra/sweeper=grid optuna|tracker=\W?wandb|tracker: {project|tracker\.project=other"
 _NAMED = rf"^test_(\w+_export|\w+_compare_say|onnx|tensorboard|wandb)|\[ ?(train )?({_BEGINS})\b"
 _OPTIONS = (

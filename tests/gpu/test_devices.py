@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from hydrant.sweeps.executors.local import visible_gpus
+from hydrant.extensions.local import visible_gpus
 
 pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
 

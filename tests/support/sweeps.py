@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hydrant.config.groups import group_options
 
-_OPTIONS = group_options()["hydra/launcher"]
+_OPTIONS = group_options().get("hydra/launcher", ())
 
 LAUNCHERS = {
     name: words

@@ -131,7 +131,7 @@ def test_a_file_may_make_every_command_a_sweep(workdir: Path) -> None:
     grid.parent.mkdir(parents=True)
     grid.write_text('# @package _global_\nhydra: {mode: MULTIRUN, sweeper: {params: {seed: "0,1"}}}\n')
     words = ("sweep=mine", "name=study", "tracker=local", "model.hidden=[4]", "duration=1")
-    assert cli.main(["train", *words, "hydra/launcher=local"]) == 0
+    assert cli.main(["train", *words]) == 0
     assert len(sweep_table(workdir / "multirun" / "study")) == 2
 
 

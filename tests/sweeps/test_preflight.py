@@ -34,7 +34,7 @@ def test_a_changed_config_is_refused_before_anything_starts(
     write_run(other, "optimizer=sgd", "seed=1", "duration=50", status="running")
     (other / ".hydra" / "overrides.yaml").write_text("[optimizer=sgd, seed=1]")
     (other / "checkpoints" / "update_00000050").mkdir(parents=True)
-    words = ("sweep=seeds", "seed=0,1", "optimizer=sgd", "name=study", "hydra/launcher=local")
+    words = ("sweep=seeds", "seed=0,1", "optimizer=sgd", "name=study")
     assert cli.main(["train", "-m", *words]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert "optimizer-sgd_seed-1 holds a run of another config: duration (50 there, '60ep' here)" in message

@@ -24,8 +24,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, choices_in, read_overrides
 from hydrant.runs.job import Job, hydra_settings, job_of, place
 from hydrant.runs.lock import is_in_use, shared
 from hydrant.sweeps import preflight
-from hydrant.sweeps.executors import executor_of
-from hydrant.sweeps.executors.base import SweepJob
+from hydrant.sweeps.executors.base import SweepJob, executor_of
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.sweep import Sweep

@@ -19,8 +19,7 @@ from hydrant.runs.job import RunResult, report_part, write_records
 from hydrant.runs.lock import exclusive
 from hydrant.signals import Stopped
 from hydrant.sweeps import results_table as table
-from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
-from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.plan import SweepFiles, print_write_errors
 from hydrant.sweeps.preflight import is_finished

@@ -13,8 +13,7 @@ from sweeps import SHORT
 
 PAIRS = """
 from pathlib import Path
-from hydrant.sweeps.executors.base import Executor, Unit
-from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.executors.base import Executor, Sequential, Unit
 
 class Pair(Unit):
     @staticmethod

@@ -23,8 +23,7 @@ from hydrant.runs.job import RunResult, report_part
 from hydrant.runs.lock import exclusive
 from hydrant.runs.record import read_metrics
 from hydrant.signals import Stopped
-from hydrant.sweeps.executors.base import Ended, Executor, SweepJob, Unit
-from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.grid import Context, GridSweeper
 from hydrant.sweeps.preflight import trained_elsewhere

@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import PositiveInt
 from hydrant.runs.job import Job, RunResult
-from hydrant.sweeps.executors import executor_of
-from hydrant.sweeps.executors.base import Executor, StopSignal, SweepJob, Unit, UnitsEnded
+from hydrant.sweeps.executors.base import Executor, StopSignal, SweepJob, Unit, UnitsEnded, executor_of
 from hydrant.sweeps.fork_server.call import ProcessDied
 from hydrant.sweeps.preflight import call_before_jobs
 from hydrant.terminal.console import say, show_activity, wants_json

@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
+from hydrant.config.error_messages import as_config_error
+from hydrant.config.hydra_guard import built, is_basic_launcher
 from hydrant.errors import ConfigError, FolderInUse, HydrantError
 from hydrant.installation import entry_points
 from hydrant.runs.folder import RunFolder, RunStatus
@@ -212,6 +214,38 @@ class Executor(ABC):
         Once `stop_signal()` returns a signal, running units save and stop, and waiting ones are left out. Closing the
         generator stops the units or waits for them.
         """
+
+
+class Sequential(Executor):
+    """Runs one job after another and lets them print: the executor for Hydra's basic launcher."""
+
+    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
+        for unit in units:
+            if stop_signal() is not None:
+                return
+            unit.announce()
+            ended = unit.run(is_silent=unit.jobs[0].in_table)
+            yield unit, ended
+            if ended.is_stopped:
+                return
+
+
+def executor_of(node: Mapping[str, Any], key: str = "hydra.launcher") -> Executor:
+    """Return where the units of a sweep run, ready to run them.
+
+    Args:
+        node: a checked `hydra.launcher`, or one in it.
+        key: where the node is.
+
+    Raises:
+        ConfigError: it takes other arguments, or cannot run here.
+    """
+    if is_basic_launcher(node["_target_"]):
+        return Sequential()
+    executor: Executor = built(node, key, "launcher", "prepare", "units", "run")
+    with as_config_error(key, node):
+        executor.prepare()
+    return executor
 
 
 def execute_jobs(

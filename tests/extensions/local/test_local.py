@@ -9,10 +9,10 @@ from quick_jobs import QuickUnit, quick_units
 from sweeps import LAUNCHERS
 from training_runs import run_command
 
+from hydrant.extensions import local
+from hydrant.extensions.local import Local
 from hydrant.runs.job import RunResult
-from hydrant.sweeps.executors import local
 from hydrant.sweeps.executors.base import Ended, Unit
-from hydrant.sweeps.executors.local import Local
 
 MODEL = """
 import os

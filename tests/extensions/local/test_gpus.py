@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hydrant.sweeps.executors import local
-from hydrant.sweeps.executors.local import reserve_gpus, visible_gpus
+from hydrant.extensions import local
+from hydrant.extensions.local import reserve_gpus, visible_gpus
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
 
 

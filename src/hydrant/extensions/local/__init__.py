@@ -1,4 +1,4 @@
-"""Jobs on this machine: one after another, or several at once, each with GPUs that are reserved for it."""
+"""`hydra/launcher=local`: several jobs at once on this machine, each with GPUs that are reserved for it."""
 
 import contextlib
 import fcntl
@@ -94,20 +94,6 @@ def _try_lock(name: str, kind: int, locks: contextlib.ExitStack) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-class Sequential(Executor):
-    """Runs one job after another and lets them print: the executor for Hydra's basic launcher."""
-
-    def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
-        for unit in units:
-            if stop_signal() is not None:
-                return
-            unit.announce()
-            ended = unit.run(is_silent=unit.jobs[0].in_table)
-            yield unit, ended
-            if ended.is_stopped:
-                return
 
 
 class Local(Executor):

@@ -15,8 +15,7 @@ from marks import slow
 from run_folders import rows, summary
 
 from hydrant import cli
-from hydrant.commands.help import flags_of
-from hydrant.commands.registry import RETIRED, commands
+from hydrant.commands.registry import commands, flags_of
 from hydrant.config.command_line import Flags
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
@@ -164,16 +163,6 @@ def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.Capt
     assert printed[0] == printed[1] != ""
 
 
-@pytest.mark.parametrize("command", RETIRED)
-def test_a_retired_command_names_what_takes_its_place(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command not in commands()
-    for words in ([command, "optimizer=sgd"], ["help", command]):
-        assert cli.main(words) == 2
-        assert capsys.readouterr().err == f"error: the command {command} is retired: {RETIRED[command]}\n"
-
-
 @pytest.mark.parametrize(
     "words", ["status loop", "compare loop", "trust loop", "evaluate loop", "predict loop val"]
 )
@@ -244,12 +233,3 @@ def test_headings_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\nOptions:\n" in cli.help_of("status")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\n\033[1mOptions:\033[0m\n" in cli.help_of("status")
-
-
-@pytest.mark.parametrize("words", ["-sc", "-sc uninstall=fish", "-sc install=other", "train -sc"])
-def test_an_unknown_request_for_completion_is_no_traceback(
-    words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COMP_LINE", raising=False)
-    with contextlib.suppress(SystemExit):
-        assert cli.main(words.split()) in (0, 2)

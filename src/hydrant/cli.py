@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
-from hydrant.commands.help import flags_of, help_of, overview
-from hydrant.commands.registry import RETIRED, commands
+from hydrant.commands.registry import commands, help_of, overview
+from hydrant.config.groups import own_words
 from hydrant.errors import (
     ConfigError,
     HydrantError,
@@ -23,7 +23,8 @@ from hydrant.errors import (
     unknown_name,
 )
 from hydrant.imports import paused_gc
-from hydrant.runs.log_setup import end_command, process_settings
+from hydrant.installation import commit, entry_points, version
+from hydrant.runs.log_setup import end_command, preserve_loggers, process_settings
 from hydrant.signals import Stopped, signal_name
 from hydrant.terminal import console
 
@@ -48,69 +49,79 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     """Run a command and return its exit status; print its error."""
     try:
-        _check_working_folder()
-        arguments = _spelt_as_flags(arguments)
-        if "-sc" in arguments or "--shell-completion" in arguments:
-            return _complete(arguments)
-        if not arguments or arguments[0] in ("-h", "--help"):
-            return _print(overview())
-        if arguments[0] == "--version":
-            from hydrant.installation import commit, version
-
-            return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
-        return _call(*arguments)
-    except HydrantError as error:
-        return _report(error)
-    except KeyboardInterrupt:
-        return console.say_error("stopped by SIGINT", 128 + signal.SIGINT)
-    except Stopped as request:
-        return console.say_error(f"stopped by {signal_name(request.exit_status - 128)}", request.exit_status)
-    except MemoryError:
-        return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
+        Path.cwd()  # an error if it has been removed
+        return _answer(arguments)
+    except (KeyboardInterrupt, Stopped) as stop:
+        status = stop.exit_status if isinstance(stop, Stopped) else 128 + signal.SIGINT
+        return console.say_error(f"stopped by {signal_name(status - 128)}", status)
     except Exception as error:
-        # By pathlib, before Python 3.13.
-        if (link := str(error).removeprefix("Symlink loop from ")) != str(error):
-            return _report(ConfigError("", f"{link} is a link to itself"))
-        runs_own_code = arguments[0] in commands() and commands()[arguments[0]].runs_own_code
-        is_own = not (runs_own_code and is_in_user_code(error))
-        if is_own and isinstance(error, PermissionError) and isinstance(error.filename, str):
-            log.debug("%s may not read a path", arguments[0], exc_info=error)
-            reason = f"{error.filename}: {error.strerror}"
-            return _report(ConfigError("", reason, remedy="ask its owner, or give another path"))
+        known = commands().get("".join(arguments[:1]))
+        is_users = known is not None and known.runs_own_code and is_in_user_code(error)
+        if told := _told(error, is_users=is_users):
+            return console.say_error(str(told), told.exit_status, told.key, told.advice)
         if not console.wants_json():
             raise
         traceback.print_exc()
         return console.say_error(typed_line(error), 1)
 
 
-def _spelt_as_flags(arguments: list[str]) -> list[str]:
-    """Return the arguments with a flag for the words `help` and `version`: `help train` is `train --help`."""
+def _told(error: Exception, *, is_users: bool) -> HydrantError | None:
+    """Return an error as one for the user; None for a fault, whose traceback is shown."""
+    match error:
+        case HydrantError():
+            return error
+        case MemoryError():
+            return OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full")
+        case FileNotFoundError(filename=None):  # of the working folder
+            return ConfigError("", "the working folder has been removed", remedy="change to another one")
+        case RuntimeError(args=[str(text)]) if text.startswith(_LOOP):
+            return ConfigError("", f"{text.removeprefix(_LOOP)} is a link to itself")
+        case PermissionError(filename=str(name)) if not is_users:
+            log.debug("%s may not be read", name, exc_info=error)
+            remedy = "ask its owner, or give another path"
+            return ConfigError("", f"{name}: {error.strerror}", remedy=remedy)
+        case _:
+            return None
+
+
+_LOOP = "Symlink loop from "
+"""What pathlib says of a link to itself, before Python 3.13."""
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    """Run a command, or print what is asked about Hydrant."""
     match arguments:
         case ["help", *words]:
-            return [*words, "--help"]
-        case ["version"]:
-            return ["--version"]
+            return _answer([*words, "--help"])
+        case [] | ["-h" | "--help", *_]:
+            return _print(overview())
+        case ["version"] | ["--version", *_]:
+            return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
         case _:
-            return arguments
+            names = [word.lstrip("-").replace("-", "_") for word in arguments if word.startswith("-")]
+            if flag := next(filter(None, map(entry_points("hydrant.flags").get, names)), None):
+                return _print(flag.load()(arguments))
+            return _call(*arguments)
 
 
 def _call(command: str, *arguments: str) -> int:
     if "=" in command or command.startswith("-"):
         remedy = f": hydrant train {shlex.quote(command)}"
         raise ConfigError("", f"{command!r} comes after a command", about=command, remedy=remedy)
-    if command in RETIRED:
-        raise ConfigError("", f"the command {command} is retired: {RETIRED[command]}")
     if (known := commands().get(command)) is None:
+        if advice := own_words("hydrant", command, list(commands())):
+            raise ConfigError("", f"unknown command {command!r}", remedy=advice)
         raise unknown_name("", "command", command, commands())
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
         console.begin_activity(f"hydrant {command}")
     if known.runs_own_code:
-        _allow_own_code(arguments)
-    with paused_gc():
-        from hydrant.runs.log_setup import preserve_loggers
+        from hydrant.safety import trust
 
+        if trust.allows_own_code(arguments):  # then Python finds the user's own parts
+            trust.import_from_working_folder()
+    with paused_gc():
         function = pkgutil.resolve_name(known.function)
     with preserve_loggers():
         status = function(list(arguments))
@@ -120,39 +131,3 @@ def _call(command: str, *arguments: str) -> int:
 def _print(text: str) -> int:
     print(text)
     return console.output_status()
-
-
-def _check_working_folder() -> None:
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        message = "the working folder has been removed"
-        raise ConfigError("", message, remedy="change to another one") from error
-
-
-def _allow_own_code(words: Sequence[str]) -> None:
-    """Let Python find the user's own parts, if the user allows to run code of the working folder."""
-    from hydrant.safety.trust import allows_own_code, import_from_working_folder
-
-    if allows_own_code(words):
-        import_from_working_folder()
-
-
-def _report(error: HydrantError) -> int:
-    return console.say_error(str(error), error.exit_status, error.key, error.advice)
-
-
-def _complete(arguments: list[str]) -> int:
-    """Complete the last word of the line for a shell, or print what installs this in a shell."""
-    from hydrant.commands.completion import SCRIPTS, completions, script_of
-
-    if scripts := [word for word in arguments if word in SCRIPTS]:
-        return _print(script_of(scripts[0]))
-    if (line := os.environ.get("COMP_LINE")) is None:
-        raise ConfigError("", f"-sc needs one of {', '.join(SCRIPTS)}", about="-sc")
-    words = line.split(" ")
-    command = arguments[0] if arguments[0] in commands() else "".join(words[1:2])  # train.py passes it itself
-    matches = completions(words[2:]) if len(words) > 2 else list(commands())
-    if words[-1].startswith("-") and command in commands():
-        matches = flags_of(command)
-    return _print("\n".join(match for match in matches if match.startswith(words[-1])))

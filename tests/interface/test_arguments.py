@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from marks import of_extension
 from torch import nn
 
 import hydrant
@@ -18,9 +19,11 @@ def my_loss() -> None: ...
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        ({"loss": nn.MSELoss()}, "in the list of hydrant.compose, write task=regression"),
-        ({"loss": my_loss}, "write task.loss._target_=my_loss task=supervised"),
-        ({"lr": 0.1}, "in the list of hydrant.compose, write optimizer.lr=0.1"),
+        *of_extension(
+            ({"loss": nn.MSELoss()}, "in the list of hydrant.compose, write task=regression"),
+            ({"loss": my_loss}, "write task.loss._target_=my_loss task=supervised"),
+            ({"lr": 0.1}, "in the list of hydrant.compose, write optimizer.lr=0.1"),
+        ),
         ({"deterministic": True}, 'give it to the config: hydrant.compose(["deterministic=true"])'),
         ({"modle": nn.ReLU()}, "did you mean model=...?"),
         ({"dataset": (1, 2)}, "did you mean data=...?"),

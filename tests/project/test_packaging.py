@@ -71,7 +71,7 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     assert {f"hydrant/{name}" for name in pages} <= wheel
     assert pages <= sdist
     assert "hydrant/commands/status.txt" in wheel
-    assert "hydrant/config/foreign_words.yaml" in wheel
+    assert "hydrant/extensions/editor/foreign_words.yaml" in wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT, conf_files
 
-from hydrant.commands.help import overview
-from hydrant.commands.registry import commands
+from hydrant.commands.registry import commands, overview
 
 TRAIN = str(ROOT / "train.py")
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))

@@ -105,11 +105,10 @@ def listings(*hiding: str) -> dict[str, Any]:
     def write() -> None:
         if hiding:
             hide(hiding)
-        os.environ["COMP_LINE"] = "hydrant "
         output("train", *TRAIN, "--cfg", "job")
         helps = [output("help", command) for command in ("train", "preview", "status", "list", "evaluate")]
         content = {
-            "commands": output("-sc", "query=bash").split(),
+            "commands": list(importlib.import_module("hydrant.commands.registry").commands()),
             "options": json.loads(output("list", "groups", "--json"))["groups"],
             "texts": "".join([output("--help"), output("list", "groups"), *helps]),
         }

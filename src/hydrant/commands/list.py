@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from msgspec import UNSET, UnsetType
 
-from hydrant.commands.help import page
+from hydrant.commands.registry import page
 from hydrant.config.command_line import Flags
 from hydrant.config.groups import group_options
 from hydrant.errors import check_known

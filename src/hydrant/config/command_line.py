@@ -20,8 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from hydrant.config.foreign_words import own_option, own_words
-from hydrant.config.groups import group_options, with_its_group
+from hydrant.config.groups import group_options, own_words, with_its_group
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, near_folders, quoted, shown, suggestion
 from hydrant.files.plain_values import children
@@ -336,5 +335,5 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
         is_list = isinstance(option, list) and group in LISTED_GROUPS
         for name in option if is_list else [option]:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
-                remedy = own_option(group, str(name), options) or suggestion(str(name), options)
+                remedy = own_words(group, str(name), options) or suggestion(str(name), options)
                 raise ConfigError(group, f"no option {shown(name)}", remedy=remedy)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
@@ -10,8 +11,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.foreign_words import moved_key, own_option, own_words, read_tables
-from hydrant.config.groups import options_with, with_its_group
+from hydrant.config.groups import options_with, own_words, with_its_group
 from hydrant.errors import (
     ConfigError,
     HydrantError,
@@ -24,7 +24,7 @@ from hydrant.errors import (
     typed_line,
 )
 from hydrant.files.plain_values import leaves
-from hydrant.files.read_file import MAX_DEPTH
+from hydrant.files.read_file import MAX_DEPTH, load_config
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip
@@ -120,10 +120,13 @@ def explain(error: BaseException) -> HydrantError:
     return _reworded(str(cause or error) or type(error).__name__, str(cause.full_key) if cause else "")
 
 
+_MESSAGES = Path(__file__).with_name("hydras_messages.yaml")
+
+
 def _reworded(text: str, key: str = "") -> ConfigError:
-    """Return an error with what foreign_words.yaml says for a message of Hydra or OmegaConf, else with its text."""
+    """Return an error with what hydras_messages.yaml says for a message of Hydra or OmegaConf, else with its text."""
     text = " ".join(text.partition("\n    full_key:")[0].split())
-    for pattern, wording in read_tables()["messages"].items():
+    for pattern, wording in load_config(_MESSAGES.read_text(encoding="utf-8")).items():
         if match := re.search(pattern, text):
             parts = {"key": key, **match.groupdict()}
             reason, _, remedy = (part.format(**parts) for part in wording.partition("; "))
@@ -170,8 +173,8 @@ def _not_in_struct(error: Any, override: tuple[str, str] = ("", "")) -> ConfigEr
     """Return the error for a key that the config does not have; `override` would have changed it."""
     key = str(error.full_key)
     parent, _, name = key.rpartition(".")
-    in_place = with_its_group if override[0] == key else moved_key
-    if words := own_words(*override) or in_place(*override):
+    in_place = with_its_group(*override) if override[0] == key else None
+    if words := own_words(*override, missing=key) or in_place:
         return ConfigError(override[0], "no such key", remedy=words)
     for start, (reason, remedy) in _MISSING.items():
         if key.startswith(start):
@@ -198,7 +201,7 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     file = _IN_FILE.match(str(error))
     where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
     options = [name for name in error.options or [] if not name.startswith("_")]
-    words = own_option(group, option, options)
+    words = own_words(group, option, options)
     return ConfigError(group, f"no option {option!r}{where}", remedy=words or suggestion(option, options))
 
 

@@ -6,7 +6,7 @@ the settings of Hydra reach the sweep. A group may hold an object that the user 
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,7 +17,7 @@ from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, quoted
 from hydrant.files.read_file import load_config, reason_of
 from hydrant.files.user_files import read_marked
-from hydrant.installation import named_packages
+from hydrant.installation import entry_points, named_packages
 
 
 def conf_dir() -> Path:
@@ -115,6 +115,17 @@ def with_its_group(key: str, value: str) -> str | None:
         return f"write {overrides}" if having else None
     [(group, options)] = having.items()
     return f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
+
+
+def own_words(key: str, value: str, options: Sequence[str] | None = None, missing: str = "") -> str | None:
+    """Return what to write instead of `key=value`, by what packages know of the words of others; else None.
+
+    Args:
+        options: of the group `key`, which lacks the value.
+        missing: the node at the key or above it that the config lacks.
+    """
+    advisers = (point.load() for point in entry_points("hydrant.words").values())
+    return next(filter(None, (advise(key, value, options, missing) for advise in advisers)), None)
 
 
 def included_options(content: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from hydrant.clock import Duration, converted
 from hydrant.config.error_messages import as_config_error
-from hydrant.config.foreign_words import own_words
+from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, suggestion
 from hydrant.files.plain_values import check_value, children, hints_of, with_floats
 from hydrant.safety.targets import allowed_targets, locate, positional_arguments, target_nodes

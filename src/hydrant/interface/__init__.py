@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from hydrant.config.foreign_words import own_words
+from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, nearest, shown
 from hydrant.installation import require_extra
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from hydrant.config import groups as config_groups
 from hydrant.config.command_line import Flags
-from hydrant.config.foreign_words import own_words
 from hydrant.config.instantiate import type_hints_of
 from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError, check_known, shown, suggestion
+from hydrant.extensions.editor.foreign_words import own_words
 from hydrant.extensions.editor.json_schema import Key, first_comment, known, read_option
 from hydrant.files.plain_values import describe
 from hydrant.files.user_files import read_marked

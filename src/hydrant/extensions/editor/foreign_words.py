@@ -18,8 +18,10 @@ def read_tables() -> Mapping[str, Any]:
     return {**tables, "keys": keys}
 
 
-def own_words(key: str, value: str) -> str | None:
+def own_words(key: str, value: str, options: Sequence[str] | None = None, missing: str = "") -> str | None:
     """Return what to do instead of writing `key=value` of another framework; None if the word is unknown.
+
+    The core asks for it by an entry point of the group `hydrant.words`; its own `own_words` describes the arguments.
 
     >>> own_words("trainer.max_epochs", "10"), own_words("seed", "1")
     ('write duration=10ep', None)
@@ -27,25 +29,22 @@ def own_words(key: str, value: str) -> str | None:
     'write tracker=local (metrics.jsonl is always written)'
     >>> own_words("accelerator", "gpu")
     'leave it out (a GPU is used where there is one, otherwise the CPU)'
+    >>> own_words("model.net.width", "3", missing="model.net")
+    'write model.width=3'
     """
+    if options is not None:
+        return _own_option(key, value, options)
     tables = read_tables()
     prefix = next((prefix for prefix in tables["prefixes"] if key.startswith(prefix)), "")
     words = tables["keys"].get(key) or tables["keys"].get(key.removeprefix(prefix))
     if words is not None:
         return _answers(words, value)
     root, dot, _ = key.partition(".")
-    return _answers(tables["keys"][root], "") if dot and root in ("trainer", "callbacks") else None
-
-
-def moved_key(key: str, value: str) -> str | None:
-    """Return what to write instead of a key below a node that only other frameworks have; None if it is unknown.
-
-    >>> moved_key("model.net.width", "3")
-    'write model.width=3'
-    """
+    if dot and root in ("trainer", "callbacks"):
+        return _answers(tables["keys"][root], "")
     node, _, name = key.rpartition(".")
-    moved = read_tables()["moved"]
-    return f"write {moved[node]}.{name}={quoted(value)}" if node in moved else None
+    moved = tables["moved"].get(node) if missing not in ("", key) else None
+    return moved and f"write {moved}.{name}={quoted(value)}"
 
 
 def _answers(words: str | Mapping[str, str], value: str) -> str:
@@ -76,7 +75,7 @@ def is_override(text: str) -> bool:
     return text.startswith("--") or "=" in text.partition(" ")[0]
 
 
-def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
+def _own_option(group: str, option: str, options: Sequence[str]) -> str | None:
     """Return what to do instead of choosing an option that a group does not have; None if the word is unknown.
 
     `torch.optim.AdamW` is the option `adamw`. A model of timm or torchvision is looked up there only if no option is

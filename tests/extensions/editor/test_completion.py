@@ -1,14 +1,16 @@
 """The completions from the conf files are those of Hydra."""
 
+import contextlib
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.commands.completion import completions
+from hydrant import cli
 from hydrant.config.compose import compose
 from hydrant.config.groups import group_options
+from hydrant.extensions.editor.completion import completions
 
 PLACED = {"model=two", "task=distillation", "scheduler=product", "scheduler=sequential", "optimizer=sam"}
 """Options that have keys of other groups too, which are not completed."""
@@ -68,3 +70,12 @@ def test_the_users_option_takes_precedence(tmp_path: Path, monkeypatch: pytest.M
     assert completions(["optimizer=mine", "optimizer."]) == [
         "optimizer._target_=", "optimizer.extra.", "optimizer.lr=",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["-sc", "-sc uninstall=fish", "-sc install=other", "train -sc"])
+def test_an_unknown_request_for_completion_is_no_traceback(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    with contextlib.suppress(SystemExit):
+        assert cli.main(words.split()) in (0, 2)

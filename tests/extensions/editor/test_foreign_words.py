@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import marks
 import pytest
 
+from hydrant import cli
 from hydrant.commands.train import parse_flags
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.foreign_words import is_override, own_words, read_tables
 from hydrant.config.groups import options_with
 from hydrant.errors import ConfigError
+from hydrant.extensions.editor.foreign_words import is_override, own_words, read_tables
 
 SAMPLES = {
     "optimizer": "sgd", "scheduler": "linear", "tracker": "local", "hook": "diagnostics", "best.metric": "val/loss",
@@ -264,3 +265,9 @@ def test_a_key_of_a_part_is_answered_with_the_options_that_have_it_or_how_to_add
 def test_an_option_that_inherits_a_key_is_not_named() -> None:
     assert options_with("compile", "mode") == ["default"]
     assert "cosine" in options_with("scheduler", "warmup")  # from _frame.yaml, which is no option
+
+
+@pytest.mark.parametrize("words", ["watch", "help watch"])
+def test_a_command_of_before_is_answered(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words.split()) == 2
+    assert capsys.readouterr().err.startswith("error: unknown command 'watch'; `hydrant compare RUNS --html ")

@@ -1,18 +1,34 @@
 """Complete a command line for a shell, from the conf files alone: to import Hydra would take longer."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.registry import commands, flags_of
 from hydrant.config.groups import group_options, option_content, option_fields
+from hydrant.errors import ConfigError
 
 SCRIPTS = ("install=bash", "uninstall=bash", "install=zsh", "install=fish")
 """The words after `-sc` for which there is a script of the shell."""
 
 
-def script_of(word: str) -> str:
-    """Return what a shell runs for one of `SCRIPTS`: those of zsh and fish complete `hydrant` alone."""
-    return Path(__file__).with_name("shells").joinpath(word.replace("=", ".")).read_text(encoding="utf-8")
+def complete(arguments: Sequence[str]) -> str:
+    """Return the completions of the last word of a shell's line, or what a shell runs to have them.
+
+    The scripts of zsh and fish complete `hydrant` alone.
+    """
+    if scripts := [word for word in arguments if word in SCRIPTS]:
+        script = Path(__file__).with_name("shells").joinpath(scripts[0].replace("=", "."))
+        return script.read_text(encoding="utf-8")
+    if (line := os.environ.get("COMP_LINE")) is None:
+        raise ConfigError("", f"-sc needs one of {', '.join(SCRIPTS)}", about="-sc")
+    words = line.split(" ")
+    command = arguments[0] if arguments[0] in commands() else "".join(words[1:2])  # train.py passes it itself
+    matches = completions(words[2:]) if len(words) > 2 else list(commands())
+    if words[-1].startswith("-") and command in commands():
+        matches = flags_of(command)
+    return "\n".join(match for match in matches if match.startswith(words[-1]))
 
 
 def completions(words: Sequence[str]) -> list[str]:

@@ -19,8 +19,8 @@ from hydrant.errors import (
     OutOfMemory,
     is_in_user_code,
     log,
+    suggestion,
     typed_line,
-    unknown_name,
 )
 from hydrant.imports import paused_gc
 from hydrant.installation import commit, entry_points, version
@@ -109,9 +109,8 @@ def _call(command: str, *arguments: str) -> int:
         remedy = f": hydrant train {shlex.quote(command)}"
         raise ConfigError("", f"{command!r} comes after a command", about=command, remedy=remedy)
     if (known := commands().get(command)) is None:
-        if advice := own_words("hydrant", command, list(commands())):
-            raise ConfigError("", f"unknown command {command!r}", remedy=advice)
-        raise unknown_name("", "command", command, commands())
+        advice = own_words("hydrant", command, list(commands())) or suggestion(command, commands())
+        raise ConfigError("", f"unknown command {command!r}", remedy=advice)
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it

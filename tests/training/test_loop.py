@@ -12,7 +12,7 @@ from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
 from hydrant.runs import session
 from hydrant.tasks import Classification
-from hydrant.terminal.progress_bar import ProgressBar
+from hydrant.terminal.console import Progress
 from hydrant.training import loop
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.trainer import Trainer
@@ -203,18 +203,12 @@ def test_equal_configs_give_equal_runs_and_another_seed_does_not(train: Train) -
 def test_a_run_makes_as_many_updates_as_its_duration(train: Train) -> None:
     advanced: list[int] = []
 
-    class Counting(ProgressBar):
-        def __init__(self) -> None: ...
-
-        def advance(self) -> None:
-            advanced.append(1)
-
-        def log(self, row: Any) -> None: ...
-
-        def close(self) -> None: ...
+    class Counting(Progress):
+        def advance(self, count: int = 1) -> None:
+            advanced.append(count)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProgressBar, "start", staticmethod(lambda *_: Counting()))
+        patch.setattr(Progress, "start", staticmethod(lambda *_: Counting()))
         train(*DIGITS, "duration=1ep")
     assert len(advanced) == 45  # ceil(1437 / 32)
 

@@ -22,8 +22,7 @@ from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
 from hydrant.runs.record import History, Record, last_values, read_metrics
 from hydrant.runs.resume import stretches_of
-from hydrant.terminal.console import log_fields, show_activity
-from hydrant.terminal.progress_bar import ProgressBar, show_picture
+from hydrant.terminal.console import Progress, log_fields, show_activity
 from hydrant.terminal.text import format_metric
 from hydrant.trackers.base import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
@@ -55,7 +54,7 @@ _NUM_SCHEDULE_POINTS = 200  # in schedule.json
 class RunReporter(RunLogger, Rows):
     """Reports a run to its folder, the trackers, the progress bar and the log.
 
-    `job`, `plan`, `folder`, `summary` and `trackers` are for listeners.
+    `job`, `plan`, `folder`, `summary`, `progress` and `trackers` are for listeners.
 
     Args:
         history: the rows that the run continues.
@@ -104,7 +103,7 @@ class RunReporter(RunLogger, Rows):
         except BaseException:
             self.trackers.finish(1, {})
             raise
-        self._progress = ProgressBar.start(total_updates, history.num_updates)
+        self.progress = Progress.start(total_updates, history.num_updates)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -114,7 +113,7 @@ class RunReporter(RunLogger, Rows):
     def advance(self) -> None:
         """Count one update."""
         self._has_trained = True
-        self._progress.advance()
+        self.progress.advance()
 
     def log(self, row: Mapping[str, float]) -> None:
         """Report a row to the record, the trackers and the bar; an evaluation to the log too.
@@ -130,7 +129,7 @@ class RunReporter(RunLogger, Rows):
         with self.optional(run_folder.METRICS):
             self._record.metrics.append(row)
         self.trackers.log(row)
-        self._progress.log(row)
+        self.progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
         for key in (k for k, v in values.items() if not math.isfinite(v)):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
@@ -145,7 +144,7 @@ class RunReporter(RunLogger, Rows):
 
         def write(path: Path) -> None:
             draw(path)
-            show_picture(path)
+            self.progress.picture(path)
             self.trackers.image(name, path)
 
         self._write_file(run_folder.PICTURES, name, "png", write)
@@ -208,7 +207,7 @@ class RunReporter(RunLogger, Rows):
 
     def end_training(self) -> None:
         """End the bar, because no update follows."""
-        self._progress.close()
+        self.progress.close()
         show_activity("writing the last checkpoint")
 
     def conclude(self, result: RunResult, state: TrainState) -> None:
@@ -221,7 +220,7 @@ class RunReporter(RunLogger, Rows):
         check_held(self.folder)
         plan, is_finished = self.plan, result.status == run_folder.RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
-        self._progress.close()
+        self.progress.close()
         self._record.sync()
         rows = read_metrics(self.folder)
         # If this process only completes files, the figures are those of the process that made the last update.

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from hydrant.errors import log
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.redaction import public, redacted
+from hydrant.installation import entry_points
 from hydrant.signals import urgent_text, urgent_texts
 
 if TYPE_CHECKING:
@@ -256,6 +257,30 @@ class TerminalHandler(logging.Handler):
             console().print(_field(label, message) if label else _line(message, record.levelno))
         except Exception:
             self.handleError(record)
+
+
+class Progress:
+    """What shows how far something is, by an entry point of the group `hydrant.progress`; by itself, nothing.
+
+    `start` takes the number of all updates or other units, and of those that are done.
+    """
+
+    @staticmethod
+    def start(total: int, num_done: int, unit: str = "updates") -> Progress:
+        points = entry_points("hydrant.progress").values()
+        return next((point.load()(total, num_done, unit) for point in points), Progress())
+
+    def advance(self, count: int = 1) -> None:
+        """Count what was done."""
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Show numbers of a row."""
+
+    def picture(self, path: Path) -> None:
+        """Show a PNG."""
+
+    def close(self) -> None:
+        """Show the last state. May be called twice."""
 
 
 def format_duration(seconds: float | None) -> str:

@@ -17,7 +17,6 @@ from hydrant.runs.folder import CURVES_PICTURE, SCHEDULE_PICTURE, SWEEP_PICTURE,
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.plan import print_write_errors
 from hydrant.terminal.console import show_activity
-from hydrant.terminal.progress_bar import show_picture
 
 if TYPE_CHECKING:
     from hydrant.runs.reporter import RunReporter
@@ -50,7 +49,7 @@ class Pictures:
                 best = reporter.summary.get("best") or {}
                 draw_run(read_metrics(reporter.folder), best.get("metric"), curves)
                 if curves.exists():
-                    show_picture(curves)
+                    reporter.progress.picture(curves)
 
     def on_sweep_end(self, folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
         with print_write_errors(folder / SWEEP_PICTURE):

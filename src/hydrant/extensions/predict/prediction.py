@@ -31,8 +31,7 @@ from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.files.user_files import as_csv, visible_files
 from hydrant.interface import data_frame
 from hydrant.runs.load import SavedRun
-from hydrant.terminal.console import emit, notice, output_status
-from hydrant.terminal.progress_bar import ProgressBar
+from hydrant.terminal.console import Progress, emit, notice, output_status
 from hydrant.training.splits import NUMBERS, TARGET, Arrays, predict
 from hydrant.training.trainer import Plan
 
@@ -412,7 +411,7 @@ def _batches(prediction: Prediction) -> Generator[Arrays]:
         ConfigError: the arrays of a batch have other types or shapes than those of the first one.
         DataError: no sample can be read.
     """
-    bar = ProgressBar.start(prediction.inputs.source.num_samples, 0, unit="samples")
+    bar = Progress.start(prediction.inputs.source.num_samples, 0, unit="samples")
     first, num_done = Arrays(), 0
     try:
         for arrays in prediction.batches():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.terminal.progress_bar import NullProgressBar, ProgressBar
+from hydrant.terminal.console import Progress
 
 
 class Terminal(io.StringIO):
@@ -67,7 +67,7 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Terminal]:
 def test_it_draws_at_most_ten_times_a_second(open_terminal: Callable[..., Terminal]) -> None:
     terminal = open_terminal()
     began = time.monotonic()
-    with contextlib.closing(ProgressBar.start(10**9, 0)) as progress:
+    with contextlib.closing(Progress.start(10**9, 0)) as progress:
         while time.monotonic() - began < 0.55:
             progress.advance()
             progress.log({"num_updates": 1, "train/loss": 0.5})
@@ -77,7 +77,7 @@ def test_it_draws_at_most_ten_times_a_second(open_terminal: Callable[..., Termin
 @pytest.mark.parametrize("width", [80, 120])
 def test_it_fills_the_terminal(open_terminal: Callable[..., Terminal], width: int) -> None:
     terminal = open_terminal(width)
-    with contextlib.closing(ProgressBar.start(2000, 1000)) as progress:
+    with contextlib.closing(Progress.start(2000, 1000)) as progress:
         progress.log({"num_updates": 1000, "val/loss": 0.3, "val/accuracy": 0.9})
         for _ in range(500):
             progress.advance()
@@ -92,7 +92,7 @@ def test_it_fills_the_terminal(open_terminal: Callable[..., Terminal], width: in
 
 def test_a_narrow_terminal_shows_the_count(open_terminal: Callable[..., Terminal]) -> None:
     terminal = open_terminal(24)
-    with contextlib.closing(ProgressBar.start(200, 0)) as progress:
+    with contextlib.closing(Progress.start(200, 0)) as progress:
         progress.log({"num_updates": 0, "val/accuracy": 0.9})
     assert terminal.screen() == ["  0% ━━━━━━━━━━━━━ 0/200", ""]
 
@@ -102,7 +102,7 @@ def test_it_has_no_colours_where_they_are_not_wanted(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = open_terminal(24)
-    with contextlib.closing(ProgressBar.start(200, 100)) as progress:
+    with contextlib.closing(Progress.start(200, 100)) as progress:
         progress.advance()
     assert "\x1b[3" not in terminal.getvalue()
     assert terminal.screen()[0].startswith(" 50% ━━━━━       101/200")
@@ -113,7 +113,7 @@ def test_a_dumb_terminal_gets_no_bar(
 ) -> None:
     terminal = open_terminal()
     monkeypatch.setenv("TERM", "dumb")
-    with contextlib.closing(ProgressBar.start(200, 0)) as progress:
+    with contextlib.closing(Progress.start(200, 0)) as progress:
         progress.advance()
     assert terminal.getvalue() == ""
 
@@ -121,11 +121,11 @@ def test_a_dumb_terminal_gets_no_bar(
 def test_it_shows_nothing_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stdout)
-    with contextlib.closing(ProgressBar.start(10, 0)) as progress:
+    with contextlib.closing(Progress.start(10, 0)) as progress:
         progress.advance()
         progress.log({"num_updates": 1, "train/loss": 0.5})
     progress.close()
-    assert isinstance(progress, NullProgressBar)
+    assert type(progress) is Progress
     assert stdout.getvalue() == ""
 
 
@@ -134,7 +134,7 @@ def test_log_lines_appear_above_the_bar(open_terminal: Callable[..., Terminal]) 
     handler = logging.StreamHandler(terminal)  # on the root logger, as by Hydra
     logging.getLogger().addHandler(handler)
     try:
-        with contextlib.closing(ProgressBar.start(100, 0)) as progress:
+        with contextlib.closing(Progress.start(100, 0)) as progress:
             for _ in range(3):
                 progress.advance()
                 logging.getLogger("hydrant").warning("loss is high")
@@ -151,7 +151,7 @@ def test_log_lines_appear_above_the_bar(open_terminal: Callable[..., Terminal]) 
 
 def test_close_may_be_called_twice(open_terminal: Callable[..., Terminal]) -> None:
     terminal = open_terminal()
-    progress = ProgressBar.start(10, 0)
+    progress = Progress.start(10, 0)
     progress.advance()
     progress.close()
     once = terminal.getvalue()
@@ -161,7 +161,7 @@ def test_close_may_be_called_twice(open_terminal: Callable[..., Terminal]) -> No
 
 def test_an_update_takes_less_than_two_microseconds(open_terminal: Callable[..., Terminal]) -> None:
     open_terminal()
-    with contextlib.closing(ProgressBar.start(10**9, 0)) as progress:
+    with contextlib.closing(Progress.start(10**9, 0)) as progress:
         advance, best = progress.advance, float("inf")
         for _ in range(5):
             began = time.perf_counter()
@@ -176,17 +176,17 @@ def test_an_interrupt_leaves_complete_lines() -> None:
         import contextlib
         import signal
         import time
-        from hydrant.terminal.progress_bar import ProgressBar
+        from hydrant.terminal.console import Progress
         signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
         try:
-            with contextlib.closing(ProgressBar.start(1000, 0)) as progress:
+            with contextlib.closing(Progress.start(1000, 0)) as progress:
                 while True:
                     progress.advance()
                     time.sleep(0.01)
         except KeyboardInterrupt:
             print("stopped")
     """
-    source = str(Path(sys.modules[ProgressBar.__module__].__file__ or "").parents[2])
+    source = str(Path(sys.modules[Progress.__module__].__file__ or "").parents[2])
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
     terminal, child_terminal = pty.openpty()
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The progress bar of a run, on a terminal or, with the run's pictures, below the cell of a notebook.
+"""The progress of a run: a bar on a terminal or, with the run's pictures, below the cell of a notebook.
 
 IPython is imported only there.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from hydrant.terminal.console import console, format_duration, is_terminal
+from hydrant.terminal.console import Progress, console, format_duration, is_terminal
 from hydrant.terminal.text import number
 
 if TYPE_CHECKING:
@@ -28,12 +28,11 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def show_picture(path: Path) -> None:
-    """Show a PNG below the cell, if this is a notebook."""
+def start(total: int, num_done: int, unit: str) -> Progress:
+    """Return a bar, or what shows nothing without a terminal and without a notebook."""
     if in_notebook():
-        from IPython.display import Image, display
-
-        display(Image(filename=str(path)))
+        return ProgressBar(total, num_done, _NotebookLine(), unit)
+    return ProgressBar(total, num_done, _TerminalLine(), unit) if is_terminal(sys.stdout) else Progress()
 
 
 REDRAW_SECONDS = 0.1
@@ -44,7 +43,7 @@ Styled = tuple[str, str]
 """A text and the name of its style."""
 
 
-class ProgressBar:
+class ProgressBar(Progress):
     """Shows updates, remaining time, loss, a validation metric, updates per second and lr, as far as there is room.
 
     The rate is that of the last seconds, with evaluations. It is left out when all is done, because the line below
@@ -54,27 +53,13 @@ class ProgressBar:
     and what is printed, appear above it.
 
     >>> import contextlib
-    >>> with contextlib.closing(ProgressBar.start(total_updates=500, num_updates=0)) as bar:  # no terminal: no output
+    >>> with contextlib.closing(Progress.start(500, 0)) as bar:  # no terminal: no output
     ...     bar.advance()
     ...     bar.log({"num_updates": 1, "train/loss": 0.71, "optim/lr": 1e-3})
     """
 
-    @staticmethod
-    def start(total_updates: int, num_updates: int, unit: str = "updates") -> ProgressBar | NullProgressBar:
-        """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook.
-
-        A command that makes no updates counts something else: its `unit`.
-        """
-        if in_notebook():
-            return ProgressBar(total_updates, num_updates, _NotebookLine(), unit)
-        if is_terminal(sys.stdout):
-            return ProgressBar(total_updates, num_updates, _TerminalLine(), unit)
-        return NullProgressBar()
-
-    def __init__(
-        self, total_updates: int, num_updates: int, line: _TerminalLine | _NotebookLine, unit: str = "updates"
-    ) -> None:
-        self._total, self._done, self._line, self._unit = total_updates, num_updates, line, unit
+    def __init__(self, total: int, num_done: int, line: _TerminalLine | _NotebookLine, unit: str) -> None:
+        self._total, self._done, self._line, self._unit = total, num_done, line, unit
         self._drawn = deque[tuple[float, int]](maxlen=_RATE_DRAWS)  # the time and update of each draw
         self._next_draw = 0.0
         self._values: dict[str, float] = {}
@@ -93,6 +78,12 @@ class ProgressBar:
         self._values |= {name: row[key] for key, name in names.items() if key in row}
         if monotonic() >= self._next_draw:
             self._draw()
+
+    def picture(self, path: Path) -> None:
+        if isinstance(self._line, _NotebookLine):
+            from IPython.display import Image, display
+
+            display(Image(filename=str(path)))
 
     def close(self) -> None:
         """Draw the last state and end the line. May be called twice."""
@@ -131,16 +122,6 @@ class ProgressBar:
         num_filled, (filled, rest) = int(length * ratio), self._line.characters
         bar = [(filled * num_filled, "magenta"), (rest * (length - num_filled), "bright_black")]
         return [parts[0], *bar, *parts[1:]]
-
-
-class NullProgressBar:
-    """Replaces `ProgressBar` without a terminal and without a notebook: shows nothing."""
-
-    def advance(self, count: int = 1) -> None: ...
-
-    def log(self, row: Mapping[str, float]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class _TerminalLine:

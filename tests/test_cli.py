@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +15,7 @@ import pytest
 from marks import slow
 from run_folders import rows, summary
 
-from hydrant import cli
+from hydrant import cli, installation
 from hydrant.commands.registry import commands, flags_of
 from hydrant.config.command_line import Flags
 
@@ -233,3 +234,12 @@ def test_headings_are_bold_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\nOptions:\n" in cli.help_of("status")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\n\033[1mOptions:\033[0m\n" in cli.help_of("status")
+
+
+def test_two_packages_with_one_name_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = [EntryPoint("log", f"{package}:COMMAND", "hydrant.commands") for package in "ba"]
+    monkeypatch.setattr(installation, "_installed", lambda: EntryPoints(points))
+    assert installation.entry_points.__wrapped__("hydrant.commands")["log"].value == "a:COMMAND"
+    assert "b:COMMAND is left out" in caplog.text

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, log_errors
+from hydrant.errors import ConfigError, log, log_errors
 
 NAME = "hydrant-ml"
 """The name on package indexes, where `hydrant` is another project."""
@@ -30,8 +30,16 @@ _installed = cache(metadata.entry_points)  # of all groups: reading them takes 2
 
 @cache
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return what installed packages, Hydrant's own among them, add by entry points of a group, by name."""
-    return {point.name: point for point in sorted(_installed().select(group=group))}
+    """Return what installed packages, Hydrant's own among them, add by entry points of a group, by name.
+
+    Of several with one name, the first counts, in the order of what they name.
+    """
+    points = dict[str, metadata.EntryPoint]()
+    for point in sorted(_installed().select(group=group)):
+        if (first := points.setdefault(point.name, point)).value != point.value:
+            message = "%s has two of the name %s: %s counts, and %s is left out"
+            log.warning(message, group, point.name, first.value, point.value)
+    return points
 
 
 def named_packages(group: str) -> list[str]:

@@ -46,7 +46,7 @@ def test_jobs_that_differ_in_numbers_are_checked_as_each_alone(workdir: Path) ->
     """One is prepared; of the others only the optimizers and schedules are made."""
     words = [
         [lr, *others]
-        for lr in ("optimizer.lr=0.1", "optimizer.lr=0.2", "optimizer.lr=-1.0", "optimizer.lr=1e300")
+        for lr in ("optimizer.lr=0.1", "optimizer.lr=-1.0", "optimizer.lr=0.2")
         for others in (["seed=1"], ["scheduler.warmup=2ep"], ["scheduler.warmup=-1"], ["scheduler=plateau"],
                        ["scheduler=plateau", "scheduler.metric=val/nothing"], ["optimizer=sgd"],
                        ["model.dropout=0.5"], ["duration=1"], ["max_grad_norm=1.0"],
@@ -100,7 +100,7 @@ def test_a_composed_job_keeps_little_memory(workdir: Path, monkeypatch: pytest.M
     compose_one = grid.GridSweeper._compose
 
     def measured(self: grid.GridSweeper, words: Sequence[str], number: int) -> grid.SweepJob:
-        if number in (10, 30):
+        if number in (4, 14):
             gc.collect()
             sizes[number] = tracemalloc.get_traced_memory()[0]
         return compose_one(self, words, number)
@@ -112,10 +112,10 @@ def test_a_composed_job_keeps_little_memory(workdir: Path, monkeypatch: pytest.M
     monkeypatch.setattr(grid.GridSweeper, "_find_faults", ended)
     tracemalloc.start()
     try:
-        assert cli.main(["train", "-m", "tracker=local", "seed=range(31)"]) == 2
+        assert cli.main(["train", "-m", "tracker=local", "seed=range(15)"]) == 2
     finally:
         tracemalloc.stop()
-    assert (sizes[30] - sizes[10]) / 20 < 50 * 1024
+    assert (sizes[14] - sizes[4]) / 10 < 50 * 1024
 
 
 def write_run(folder: Path, *words: str, **summary: Any) -> Path:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from repository import conf_files
 
-from hydrant.safety.trust import RECEIVERS
+from hydrant.installation import entry_points
 
 HARMLESS = {
     "experiment", "finish_timeout", "flush_seconds", "group", "init_timeout", "job_type", "log_checkpoints",
@@ -18,7 +18,5 @@ HARMLESS = {
 @pytest.mark.parametrize("option", conf_files("tracker/*.yaml").values(), ids=lambda path: path.stem)
 def test_a_key_is_a_receiver_or_harmless(option: Path) -> None:
     keys = {key for key in yaml.safe_load(option.read_text()) if not key.startswith("_")} - {"defaults"}
-    unknown = keys - HARMLESS - RECEIVERS.keys()
-    assert not unknown, (
-        f"add {unknown} to RECEIVERS, if it says who receives the results, or else to HARMLESS"
-    )
+    unknown = keys - HARMLESS - entry_points("hydrant.receivers").keys()
+    assert not unknown, "add them to hydrant.receivers, if they say who receives the results, or to HARMLESS"

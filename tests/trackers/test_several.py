@@ -22,7 +22,7 @@ CALLS: dict[str, Callable[[Trackers], Any]] = {
     "histograms": lambda trackers: trackers.histograms(1, {}),
     "file": lambda trackers: trackers.file(Path("trace.json")),
     "checkpoint": lambda trackers: trackers.checkpoint(Path("update_00000001")),
-    "describe": lambda trackers: trackers.describe(),
+    "recorded": lambda trackers: trackers.recorded(),
     "finish": lambda trackers: trackers.finish(0, {}),
 }
 RECORDING = """
@@ -76,7 +76,7 @@ def test_each_tracker_gets_each_call_in_order(identity: RunIdentity, seen: Seen)
 
 def test_the_first_tracker_decides_what_several_describe(identity: RunIdentity, seen: Seen) -> None:
     described = {"seen_by": "first", "first": 1, "second": 1, "third": 1}
-    assert Trackers(config(), identity, 0).describe() == described
+    assert Trackers(config(), identity, 0).recorded() == described
 
 
 @pytest.mark.parametrize("method", ["init", *CALLS])

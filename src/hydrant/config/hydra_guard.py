@@ -19,8 +19,9 @@ from hydrant.config.groups import group_options
 from hydrant.config.instantiate import check_arguments
 from hydrant.errors import ConfigError, shown
 from hydrant.files.plain_values import children
+from hydrant.installation import entry_points
 from hydrant.safety.targets import exporting_packages, lies_under, locate
-from hydrant.safety.trust import RECEIVERS, check_consent, keys_set_by, working_project
+from hydrant.safety.trust import check_consent, keys_set_by, working_project
 
 _SWEEPERS = ("hydrant.sweeps", "optuna.samplers", "optuna.pruners")
 _LAUNCHERS = ("hydrant.sweeps.executors",)
@@ -113,6 +114,7 @@ def check_hydra_node(config: DictConfig, words: Sequence[str]) -> None:
 def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
     """Refuse a tracker's receiver, such as `tracker.entity`, that is neither on the command line nor in its variable.
 
+    The entry points `hydrant.receivers` name such keys of trackers, with the variable in which the user may name one.
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
     """
     further: Any = config.get("trackers") or {}
@@ -120,12 +122,12 @@ def check_receiver(config: DictConfig, words: Iterable[str]) -> None:
         needs = "names of letters, digits and '_', each with the settings of a tracker"
         raise ConfigError("trackers", needs=needs)
     nodes = ["tracker", *(f"trackers.{name}" for name in further)]
-    for key, variable in ((f"{node}.{name}", name) for node in nodes for name in RECEIVERS):
+    receivers = entry_points("hydrant.receivers").values()
+    for key, variable in ((f"{node}.{point.name}", point.value) for node in nodes for point in receivers):
         try:
             receiver: Any = OmegaConf.select(config, key)
         except OmegaConfBaseException:  # it depends on values that Hydra sets later
             receiver = f"<{variable}>"
-        variable = RECEIVERS[variable]
         if receiver in (None, os.environ.get(variable)) or key in keys_set_by(words):
             continue
         words = [shlex.quote(f"{name}={receiver}") for name in (key, variable)]

@@ -122,7 +122,7 @@ class Summary(Record):
         flops_per_sample: of a forward pass in training, as torch counts them
         compile: graphs, graph breaks, recompiles, seconds
         perf: median speed, peak memory, `training_seconds` of all updates
-        wandb: the W&B run, or what another tracker describes about itself; empty without one
+        wandb: the W&B run, if there is one; another tracker may describe itself under `tracker`
         error: `type` and `message`, if the run failed
         num_damaged_samples: skipped samples ([damaged images](../guides/data-files.md#damaged-images))
         data_files: a digest of the file of each split; `compare` warns where runs differ in it

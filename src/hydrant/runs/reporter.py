@@ -92,7 +92,7 @@ class RunReporter(RunLogger, Rows):
                 total_updates=total_updates,
                 environment=environment or summary_lines.describe_environment(world.device, world.world_size),
                 host=platform.node(),
-                wandb=self.trackers.describe(),
+                **self.trackers.recorded(),
                 num_parameters=count_parameters(plan.task)[0],
                 num_samples=DataIdentity.of(plan).samples,
                 flops_per_sample=plan.flops_per_sample,
@@ -272,7 +272,7 @@ class RunReporter(RunLogger, Rows):
         try:
             show_activity(f"ending tracker={self.job.choices.get('tracker')}")
             self.trackers.finish(result.exit_status, self.summary | {"status": result.status})
-            self.note(wandb=self.trackers.describe())
+            self.note(**self.trackers.recorded())
             if failure is not None:
                 raise failure
             if result.status == run_folder.RunStatus.FINISHED:

@@ -209,11 +209,6 @@ def _own_files(root: Path, package: str) -> Iterator[Path]:
 CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
 """The environment variable that lists, separated by commas, the packages that config files may name."""
 
-RECEIVERS = {"entity": "WANDB_ENTITY", "tracking_uri": "MLFLOW_TRACKING_URI"}
-"""The keys of trackers that say who receives the results, with the variable in which the user may name the receiver.
-
-Any other value of such a key must be on the command line."""
-
 
 def check_consent(packages: object, words: Iterable[str]) -> None:
     """Refuse packages of `allow_targets` that only a config file names, because the user has to name them.

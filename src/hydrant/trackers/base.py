@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from hydrant.errors import ConfigError, HydrantError, log, typed_line
@@ -61,7 +60,12 @@ class Tracker:
     refuses the run before it starts.
 
     Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
+
+    Attributes:
+        recorded_as: the key of what it describes in summary.json.
     """
+
+    recorded_as = "tracker"
 
     @classmethod
     def warmed_up(cls, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -97,8 +101,12 @@ class Tracker:
         """End the run with the process's exit status. `summary` is summary.json, or {} if the run could not start."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what summary.json records about this tracker, under the key `wandb`; {} for nothing."""
+        """Return what summary.json records about this tracker; {} for nothing."""
         return {}
+
+    def recorded(self) -> Mapping[str, Any]:
+        """Return that by its key of summary.json."""
+        return {self.recorded_as: description} if (description := self.describe()) else {}
 
 
 class NullTracker(Tracker):
@@ -143,10 +151,6 @@ def _place(file: Path) -> Path:
     return file.with_name(f"{file.name}-folder")
 
 
-_SILENT_SECONDS = 120.0
-"""How long the end of a run waits for one call, which has shorter time limits of its own."""
-
-
 class NoAnswerError(Exception):
     """A call did not return within its time limit."""
 
@@ -173,46 +177,6 @@ def call_with_timeout(function: Callable[[], object], timeout: float) -> Excepti
     if thread.is_alive():
         return NoAnswerError(f"no answer within {timeout:g} s")
     return errors[0] if errors else None
-
-
-class Sender:
-    """Makes calls one after the other in a thread of its own. After one that raises, it makes no other.
-
-    Python does not wait for this thread when it exits, because a call to a lost server may take long.
-    """
-
-    def __init__(self) -> None:
-        self._calls = SimpleQueue[Callable[[], object] | None]()
-        self._error: Exception | None = None
-        self._num_made = 0
-        self._thread = threading.Thread(target=self._make_calls, name="hydrant-sender", daemon=True)
-        self._thread.start()
-
-    def send(self, call: Callable[..., object], *arguments: object) -> None:
-        """Let the thread make a call. Raises what an earlier call has raised."""
-        if self._error is not None:
-            self.finish()
-        self._calls.put(partial(call, *arguments))
-
-    def finish(self) -> None:
-        """Wait for all calls, and end the thread. Raises what a call has raised, or NoAnswerError if one hangs."""
-        self._calls.put(None)
-        while self._thread.is_alive():
-            num_made = self._num_made
-            self._thread.join(_SILENT_SECONDS)
-            if self._thread.is_alive() and self._num_made == num_made:
-                raise NoAnswerError(f"no answer within {_SILENT_SECONDS:g} s")
-        if self._error is not None:
-            raise self._error
-
-    def _make_calls(self) -> None:
-        for call in iter(self._calls.get, None):
-            try:
-                if self._error is None:
-                    call()
-            except Exception as error:
-                self._error = error
-            self._num_made += 1
 
 
 @contextlib.contextmanager
@@ -250,9 +214,9 @@ class Trackers(Tracker):
             self.finish(1, {})
             raise
 
-    def describe(self) -> Mapping[str, Any]:
+    def recorded(self) -> Mapping[str, Any]:
         """Return the descriptions of all trackers. If several have a key, the first one decides."""
-        return dict(ChainMap(*self._each("describe")))
+        return dict(ChainMap(*self._each("recorded")))
 
     def _start(self, nodes: Mapping[str, Any], key: str, identity: RunIdentity, num_updates: int) -> None:
         from hydrant.config.instantiate import instantiate  # Hydra, which the loop does not need

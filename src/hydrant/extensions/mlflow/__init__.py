@@ -6,16 +6,19 @@ import contextlib
 import logging
 import os
 import re
+import threading
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import log, shown
 from hydrant.files.atomic_write import locked
 from hydrant.files.user_files import as_csv
 from hydrant.installation import require_extra
-from hydrant.trackers.base import NullTracker, RunIdentity, Sender, call_with_timeout, keep_id, read_id
+from hydrant.trackers.base import NoAnswerError, NullTracker, RunIdentity, call_with_timeout, keep_id, read_id
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -157,6 +160,50 @@ class MlflowTracker(NullTracker):
 
     def _artifact(self, kind: str, key: str, suffix: str) -> str:
         return f"{kind}/{key}/update_{self._num_updates:08d}.{suffix}"
+
+
+_SILENT_SECONDS = 120.0
+"""How long the end of a run waits for one call, which has shorter time limits of its own."""
+
+
+class Sender:
+    """Makes calls one after the other in a thread of its own. After one that raises, it makes no other.
+
+    Python does not wait for this thread when it exits, because a call to a lost server may take long.
+    """
+
+    def __init__(self) -> None:
+        self._calls = SimpleQueue[Callable[[], object] | None]()
+        self._error: Exception | None = None
+        self._num_made = 0
+        self._thread = threading.Thread(target=self._make_calls, name="hydrant-sender", daemon=True)
+        self._thread.start()
+
+    def send(self, call: Callable[..., object], *arguments: object) -> None:
+        """Let the thread make a call. Raises what an earlier call has raised."""
+        if self._error is not None:
+            self.finish()
+        self._calls.put(partial(call, *arguments))
+
+    def finish(self) -> None:
+        """Wait for all calls, and end the thread. Raises what a call has raised, or NoAnswerError if one hangs."""
+        self._calls.put(None)
+        while self._thread.is_alive():
+            num_made = self._num_made
+            self._thread.join(_SILENT_SECONDS)
+            if self._thread.is_alive() and self._num_made == num_made:
+                raise NoAnswerError(f"no answer within {_SILENT_SECONDS:g} s")
+        if self._error is not None:
+            raise self._error
+
+    def _make_calls(self) -> None:
+        for call in iter(self._calls.get, None):
+            try:
+                if self._error is None:
+                    call()
+            except Exception as error:
+                self._error = error
+            self._num_made += 1
 
 
 @contextlib.contextmanager

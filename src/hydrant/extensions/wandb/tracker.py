@@ -74,6 +74,8 @@ class WandbTracker(Tracker):
         ConfigError: an unknown WANDB_MODE, or a name that W&B rejects.
     """
 
+    recorded_as = "wandb"
+
     def __init__(
         self,
         identity: RunIdentity,

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from hydrant.trackers.base import NoAnswerError, Sender
+from hydrant.extensions.mlflow import Sender
+from hydrant.trackers.base import NoAnswerError
 
 
 def test_all_calls_are_made_in_order() -> None:
@@ -39,7 +40,7 @@ def test_no_call_follows_one_that_fails_and_the_next_one_raises() -> None:
 
 
 def test_the_end_waits_for_slow_calls_but_not_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.trackers.base._SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("hydrant.extensions.mlflow._SILENT_SECONDS", 1.0)
     made = list[int]()
     slow = Sender()
     for number in range(8):
@@ -54,6 +55,6 @@ def test_the_end_waits_for_slow_calls_but_not_for_one_that_hangs(monkeypatch: py
 
 def test_a_call_that_hangs_does_not_delay_the_end_of_the_process() -> None:
     program = (
-        "import threading; from hydrant.trackers.base import Sender\nSender().send(threading.Event().wait)"
+        "import threading; from hydrant.extensions.mlflow import Sender\nSender().send(threading.Event().wait)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -1,28 +1,23 @@
-"""Targets of a config: check their arguments, and build them. Only this module calls Hydra's `instantiate`."""
+"""Targets of a config: check their arguments, and build them."""
 
 import copy
 import inspect
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
-
-import hydra
-import hydra.utils
-from omegaconf import OmegaConf
 
 from hydrant.clock import Duration, converted
 from hydrant.config.error_messages import as_config_error
 from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, suggestion
-from hydrant.files.plain_values import check_value, children, hints_of, with_floats
-from hydrant.safety.targets import allowed_targets, locate, positional_arguments, target_nodes
+from hydrant.files.plain_values import check_value, hints_of, with_floats
+from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
 _Conversion = Literal["none", "partial", "object", "all"]
 HYDRA_KEYS = dict[str, Any](
     _target_=str, _partial_=bool, _recursive_=bool, _args_=list, _convert_=_Conversion
 )
-"""The keys of a node that Hydra reads, and their types."""
+"""The keys of a node that are no arguments, and their types."""
 
 
 def check_signatures(config: Mapping[str, Any]) -> None:
@@ -96,22 +91,6 @@ def type_hints_of(target: Any) -> Mapping[str, Any]:
         return {}
 
 
-_factories: ContextVar[dict[str, Any] | None] = ContextVar("factories", default=None)
-
-
-@contextmanager
-def share_factories() -> Generator[None]:
-    """Let Hydra read each different `_partial_` node once, for many runs whose configs differ little.
-
-    Each caller gets a factory of its own, so nothing that it changes reaches another.
-    """
-    token = _factories.set({} if _factories.get() is None else _factories.get())
-    try:
-        yield
-    finally:
-        _factories.reset(token)
-
-
 def instantiate(config: Mapping[str, Any], key: str, *args: Any) -> Any:
     """Build the part that `config[key]` describes; with `args`, call a `_partial_` part with them.
 
@@ -124,24 +103,19 @@ def instantiate(config: Mapping[str, Any], key: str, *args: Any) -> Any:
 
 
 def instantiate_node(node: Mapping[str, Any]) -> Any:
-    """Build what a node with a `_target_` describes. The target's exceptions pass through unchanged."""
-    factories = _factories.get()
-    if factories is None or not node.get("_partial_") or any(map(_builds_parts, node.values())):
-        return _instantiate(node)
-    key = repr(node)
-    if key not in factories:
-        factories[key] = _instantiate(node)
-    return copy.deepcopy(factories[key])
+    """Build what a node with a `_target_` describes, as Hydra does. The target's exceptions pass through unchanged.
+
+    Lists and mappings are plain, and no other call gets the same ones.
+    """
+    build = _built if node.get("_recursive_", True) else copy.deepcopy
+    arguments = {name: build(value) for name, value in node.items() if name not in HYDRA_KEYS}
+    make = partial(locate(node["_target_"], "_target_"), *build(node.get("_args_", [])), **arguments)
+    return make if node.get("_partial_") else make()
 
 
-def _instantiate(node: Mapping[str, Any]) -> Any:
-    config = OmegaConf.create({**node, "_convert_": "all"})
-    if hydra.__version__.startswith("1.3."):
-        return hydra.utils.instantiate(config)
-    return hydra.utils.instantiate(config, _execution_whitelist_=allowed_targets())
-
-
-def _builds_parts(value: Any) -> bool:
-    """Return whether Hydra makes objects for a value: they may have a state, which a factory shares."""
-    is_part = isinstance(value, Mapping) and "_target_" in value
-    return is_part or any(_builds_parts(item) for _, item in children(value, ""))
+def _built(value: Any) -> Any:
+    """Return a value with the objects that its nodes describe."""
+    if isinstance(value, Mapping):
+        is_part = "_target_" in value
+        return instantiate_node(value) if is_part else {name: _built(item) for name, item in value.items()}
+    return [_built(item) for item in value] if isinstance(value, list) else value

@@ -62,9 +62,6 @@ other functions of these packages load files and call objects by name. `check_lo
 
 _ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
-_named = set[str]()
-"""The targets that the checked configs of this process name, outside of `LIBRARIES` and Hydrant."""
-
 
 def exporting_packages() -> list[str]:
     """Return the packages in which only what they export is a part: also those of the entry points `hydrant.parts`."""
@@ -103,12 +100,6 @@ def check_targets(config: Mapping[str, Any]) -> None:
             check_loads_nothing(
                 key, {**positional_arguments(node, inspect.signature(target).parameters), **node}
             )
-    _named.update(_outside(node["_target_"] for _, node in nodes))
-
-
-def allowed_targets() -> list[str]:
-    """Return what Hydra 1.4 may call: all parts, and what the checked configs of this process name."""
-    return [*(f"{package}.*" for package in _known_packages()), *sorted(_named)]
 
 
 def _outside(paths: Iterable[str]) -> list[str]:
@@ -215,7 +206,6 @@ def import_targets(config: Mapping[str, Any]) -> None:
     """
     for key, target in targets_of(config):
         locate(target, key)
-    _named.update(_outside(target for _, target in targets_of(config)))
     with paused_gc():
         for name in _ALWAYS:
             importlib.import_module(name)

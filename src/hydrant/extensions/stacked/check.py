@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from hydrant.batch import as_real
 from hydrant.config.flat import flatten
-from hydrant.config.instantiate import share_factories
 from hydrant.data import LoaderSource, PositionedSource
 from hydrant.errors import ConfigError, log, typed_line
 from hydrant.extensions.stacked import ONLY_ONE, Configs, Lanes, StackPlan
@@ -283,7 +282,6 @@ def plan_stacks(configs: Configs, lanes: Lanes, num_processes: int | None) -> St
     return StackPlan(sorted(stacks, key=lambda stack: places.index(stack[0])), alone)
 
 
-@share_factories()
 def _plan_group(configs: Configs, lanes: Lanes, num_processes: int | None, num_programs: int) -> StackPlan:
     """Return how jobs train whose configs may be the same program.
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from hydrant.clock import NOTHING, Due
-from hydrant.config.instantiate import share_factories
 from hydrant.errors import Interrupted
 from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.stack import Stack
@@ -46,7 +45,7 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
     raise_limit()
     world = World.from_launcher()
     lanes = [RunLane(job, world) for job in jobs]
-    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal(), share_factories():
+    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal():
         try:
             _train(lanes)
         except KeyboardInterrupt as error:  # before the handler of StopRequest is set, or a second Ctrl-C

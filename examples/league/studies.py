@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from examples.league.sweeps import MODELS, Model
-from hydrant.extensions.study.ranges import Budget
-from hydrant.extensions.study.record import by_rank
-from hydrant.extensions.study.verdict import RESULT, Reason, Rule, Standing, Verdict, find_verdict, judge
+from hydrant.extensions.study.report import by_rank
+from hydrant.extensions.study.trials import RESULT, Budget
+from hydrant.extensions.study.verdict import Reason, Rule, Standing, Verdict, find_verdict, judge
 from hydrant.terminal.text import shell_line
 
 FILE = Path(__file__).with_name("studies.json")

@@ -19,10 +19,9 @@ from planted import write_run, write_study_record
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.extensions.study.ranges import read_budget
-from hydrant.extensions.study.record import Record, results_table
-from hydrant.extensions.study.sequential import estimate, spread
-from hydrant.extensions.study.verdict import Results, Rule, Verdict, find_verdict, judge
+from hydrant.extensions.study.report import Record, results_table
+from hydrant.extensions.study.trials import read_budget
+from hydrant.extensions.study.verdict import Results, Rule, Verdict, estimate, find_verdict, judge, spread
 
 
 def verdict_of(results: Results, rule: Rule, why_ended: str = "") -> Verdict:

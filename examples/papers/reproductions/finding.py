@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.figures import rounded
 from hydrant.extensions.compare.statistics import CONFIDENCE, Estimate, estimate
-from hydrant.extensions.study import sequential
+from hydrant.extensions.study import verdict as study_verdict
 
 Row = Mapping[str, Any]
 """A run: its config keys, the last value of each kept metric, and its curves as [[update, value], ...]."""
@@ -44,7 +44,7 @@ class Finding:
         found = estimate(self.values)
         if not self.has_looks:
             return found
-        looked = sequential.estimate(self.values, 1 - CONFIDENCE)
+        looked = study_verdict.estimate(self.values, 1 - CONFIDENCE)
         return replace(found, low=looked.low, high=looked.high)
 
     @property

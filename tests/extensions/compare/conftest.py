@@ -9,9 +9,8 @@ from planted import Compare, write_planted
 from playwright.sync_api import Browser, Page
 
 from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.html_page import write_page
+from hydrant.extensions.compare.sources import Question, read_runs
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from planted import Compare, write_run
 from playwright.sync_api import Page
 from reports import description, figure
 
-from hydrant.extensions.compare.curves import curves
-from hydrant.extensions.compare.page import write_page
+from hydrant.extensions.compare.html_page import curves, write_page
 from hydrant.extensions.compare.serialize import to_text
 
 

@@ -7,7 +7,7 @@ import pytest
 from planted import Compare, write_run
 
 from hydrant.config.schema import INTERVALS
-from hydrant.extensions.compare.config_keys import differing_keys
+from hydrant.extensions.compare.run import differing_keys
 from hydrant.extensions.compare.sources import read_runs
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from planted import Compare, write_run
 
-from hydrant.extensions.compare.curves import _plain, curves, thinning_indices
+from hydrant.extensions.compare.html_page import _plain, curves, thinning_indices
 
 
 def test_thinned_curves_keep_their_ends_and_extremes() -> None:

@@ -16,10 +16,10 @@ from statsmodels.stats.multitest import multipletests
 
 import hydrant
 from hydrant import cli
-from hydrant.extensions.compare.factorial import Factorial, find_factorial
 from hydrant.extensions.compare.groups import Metric, Terms
-from hydrant.extensions.compare.page import write_page
+from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.verdict import Factorial, find_factorial
 
 Array = npt.NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 from reports import column, data_of
 
 from hydrant import cli
-from hydrant.extensions.compare import page as follow_module
-from hydrant.extensions.compare.question import Question
+from hydrant.extensions.compare import html_page as follow_module
+from hydrant.extensions.compare.sources import Question
 from hydrant.runs.lock import exclusive
 
 

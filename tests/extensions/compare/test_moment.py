@@ -10,7 +10,7 @@ import pytest
 from planted import Compare, write_run
 from playwright.sync_api import Page
 
-from hydrant.extensions.compare.page import write_page
+from hydrant.extensions.compare.html_page import write_page
 from hydrant.extensions.compare.serialize import to_csv, to_dict, to_text
 
 

@@ -9,7 +9,7 @@ from planted import Compare, write_run
 from playwright.sync_api import Page, expect
 from reports import column, data_of, figure
 
-from hydrant.extensions.compare.page import SCRIPTS, write_page
+from hydrant.extensions.compare.html_page import SCRIPTS, write_page
 
 EMPTY = "\N{EN DASH}"  # a missing number
 
@@ -203,7 +203,7 @@ def test_a_label_cannot_end_the_script(tmp_path: Path, comparing: Compare) -> No
 
 
 def test_the_page_contains_all_its_scripts_and_no_address(report: Path) -> None:
-    folder = Path(write_page.__code__.co_filename).parent
+    folder = Path(write_page.__code__.co_filename).with_name("page")
     assert sorted(SCRIPTS) == sorted(path.stem for path in folder.glob("*.js"))
     assert all(len(path.read_text().splitlines()) <= 250 for path in folder.iterdir() if path.is_file())
     text = report.read_text()

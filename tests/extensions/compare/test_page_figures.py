@@ -14,10 +14,9 @@ from playwright.sync_api import Page, expect
 from reports import description, figure
 
 from hydrant.extensions.compare.comparison import compare
-from hydrant.extensions.compare.curves import MAX_POINTS, curves
-from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.question import Question
+from hydrant.extensions.compare.html_page import MAX_POINTS, curves, write_page
 from hydrant.extensions.compare.serialize import to_text
+from hydrant.extensions.compare.sources import Question
 from hydrant.terminal.text import digits_of, number
 
 
@@ -114,7 +113,7 @@ def test_the_beginning_of_curves(page: Page) -> None:
 
 def scripted(page: Page, expression: str) -> Any:
     """Return the value of an expression that uses scales.js and dom.js."""
-    folder = Path(write_page.__code__.co_filename).parent
+    folder = Path(write_page.__code__.co_filename).with_name("page")
     text = (folder / "scales.js").read_text() + (folder / "dom.js").read_text()
     return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from reports import description, figure
 
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.page import write_page
+from hydrant.extensions.compare.html_page import write_page
 
 OBJECTIVES = [{"metric": "val/accuracy", "mode": "max"}, {"metric": "num_parameters", "mode": "min"}]
 TRIALS = [(0.80, 100, False), (0.70, 50, False), (0.60, 80, False), (0.75, 60, True), (0.90, 200, False)]

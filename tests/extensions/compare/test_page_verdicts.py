@@ -13,9 +13,8 @@ from reports import column, description, figure
 
 from hydrant.extensions.compare import comparison
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.page import write_page
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.html_page import write_page
+from hydrant.extensions.compare.sources import Question, read_runs
 
 
 def compared(sweep: Path, **options: Any) -> Comparison:

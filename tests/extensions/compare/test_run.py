@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hydrant.clock import Steps
-from hydrant.extensions.compare.comparability import _budget
+from hydrant.extensions.compare.comparison import _budget
 from hydrant.extensions.compare.run import Run, Series
-from hydrant.extensions.compare.time_to_target import time_to_target
+from hydrant.extensions.compare.targets import time_to_target
 from hydrant.training.early_stopping import parse_target
 
 GROWING = {"global_batch_size.0": 64, "global_batch_size.100": 128}

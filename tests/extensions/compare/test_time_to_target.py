@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from planted import Compare, write_run
 
-from hydrant.extensions.compare.time_to_target import profile, workload_time
+from hydrant.extensions.compare.targets import profile, workload_time
 
 
 def test_scores_are_the_areas_below_the_profiles() -> None:

@@ -15,7 +15,7 @@ from planted import runs_of
 from scipy import stats
 
 from hydrant.extensions.compare.groups import Group, Metric, Terms, group_runs
-from hydrant.extensions.compare.noise_floor import find_noise_floor
+from hydrant.extensions.compare.ranking import find_noise_floor
 from hydrant.extensions.compare.statistics import Spread, estimate
 from hydrant.extensions.compare.verdict import find_verdict
 

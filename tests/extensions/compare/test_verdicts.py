@@ -15,8 +15,7 @@ from hydrant import cli
 from hydrant.errors import ConfigError
 from hydrant.extensions.compare import comparison
 from hydrant.extensions.compare.comparison import Verdicts
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.extensions.compare.statistics import seeds_needed
 
 Judge = Callable[..., Verdicts]

@@ -15,8 +15,7 @@ from run_states import sweep_in_all_states
 
 from hydrant import cli
 from hydrant.extensions.compare.comparison import compare
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.sources import read_runs
+from hydrant.extensions.compare.sources import Question, read_runs
 
 
 def log(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:

@@ -9,10 +9,9 @@ from planted import Compare, write_run, write_study_record
 
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.comparison import Comparison, compare
-from hydrant.extensions.compare.question import Question
 from hydrant.extensions.compare.serialize import to_brief, to_text
-from hydrant.extensions.compare.sources import read_runs
-from hydrant.extensions.study.record import read_earlier
+from hydrant.extensions.compare.sources import Question, read_runs
+from hydrant.extensions.study.report import read_earlier
 from hydrant.records.files import Plan, PlannedJob
 from hydrant.sweeps.plan import write_plan
 

@@ -6,8 +6,8 @@ from studies import protocol_of
 
 from hydrant.errors import ConfigError
 from hydrant.extensions.editor.json_schema import read_option
-from hydrant.extensions.study.protocol import split_contender
-from hydrant.extensions.study.ranges import CPU, RUNS, UPDATES, WALL, declared_range, read_budget, read_range
+from hydrant.extensions.study.protocol import declared_range, read_range, split_contender
+from hydrant.extensions.study.trials import CPU, RUNS, UPDATES, WALL, read_budget
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The numbers in the tables of a study."""
 
-from hydrant.extensions.study.record import results_table
+from hydrant.extensions.study.report import results_table
 
 
 def test_means_that_differ_in_late_digits_are_shown_apart() -> None:

@@ -9,7 +9,7 @@ from marks import slow
 from scipy import integrate, stats
 
 from hydrant.extensions.study.records import Interval
-from hydrant.extensions.study.sequential import EFFECT_VARIANCE, estimate
+from hydrant.extensions.study.verdict import EFFECT_VARIANCE, estimate
 
 
 def confidence_sequence(gaps: Sequence[float], alpha: float, sizes: Sequence[float] = ()) -> list[Interval]:

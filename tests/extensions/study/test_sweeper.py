@@ -30,11 +30,11 @@ from hydrant.config.compose import JobComposer
 from hydrant.errors import RecordError
 from hydrant.extensions.compare.sources import read_runs
 from hydrant.extensions.study import sweeper
-from hydrant.extensions.study.ranges import Range, read_ranges
-from hydrant.extensions.study.record import read_earlier
+from hydrant.extensions.study.protocol import Range, read_ranges
 from hydrant.extensions.study.records import StudyFile
+from hydrant.extensions.study.report import read_earlier
 from hydrant.extensions.study.sweeper import StudySweeper
-from hydrant.extensions.study.verdict import read_answer
+from hydrant.extensions.study.trials import read_answer
 from hydrant.records.schema import schema_of
 from hydrant.runs.folder import RunFolder
 from hydrant.runs.lock import exclusive
@@ -199,7 +199,7 @@ def test_a_study_reads_each_run_once_before_and_once_after_it_trains(
         reads[run.path] += 1
         return is_finished(config, run)
 
-    monkeypatch.setattr("hydrant.extensions.study.rounds.is_finished", count)
+    monkeypatch.setattr("hydrant.extensions.study.trials.is_finished", count)
     assert study(WrittenRuns(accuracy), *SMALL)[0] == 0
     assert set(reads.values()) <= {1, 2}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hydrant.extensions.study.protocol import Contender, Objective, Protocol
-from hydrant.extensions.study.ranges import RUNS, read_budget, read_range
-from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
+from hydrant.extensions.study.protocol import Contender, Objective, Protocol, read_range
+from hydrant.extensions.study.rounds import FreshSeeds, Tuning
+from hydrant.extensions.study.trials import RUNS, BudgetSpent, Trials, read_budget
 from hydrant.extensions.study.verdict import Rule, Verdict
 from hydrant.runs.folder import choices_in
 from hydrant.runs.job import write_records

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(__name__)
 
 COMMAND = Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page",
-                  answers=(f"{__name__}.answers:Compare",), section="Look", runs_own_code=False)  # fmt: skip
+                  answers=(f"{__name__}.serialize:Compare",), section="Look", runs_own_code=False)  # fmt: skip
 
 SERVICES = "hydrant.run_services"
 """The entry points of modules that read runs named `<name>:...` (`read_runs`), and save comparisons with `--<name>`

@@ -8,6 +8,10 @@ from typing import Any
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
 from hydrant.extensions.compare import SERVICES
+from hydrant.extensions.compare.comparison import compare
+from hydrant.extensions.compare.html_page import follow, write_page
+from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict, to_text
+from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.installation import entry_points
 from hydrant.terminal.console import answer, emit, notice, say, wants_json
 
@@ -31,30 +35,24 @@ def main(arguments: Sequence[str]) -> int:
     options, words = Flags("compare", html=Path, **flags, **types).split(arguments)
     if options.follow and options.html is None:
         raise ConfigError("--follow", "writes a page again and again", remedy="name it: --html FILE")
-    from hydrant.extensions.compare.comparison import compare  # slow: imports scipy
-    from hydrant.extensions.compare.page import follow, write_page
-    from hydrant.extensions.compare.question import Question
-    from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict, to_text
-    from hydrant.extensions.compare.sources import read_runs
-
     savers = [point.load().view_saver() for name, point in services.items() if getattr(options, name)]
     asked: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(Question)}
     question = Question(**asked)
     if options.follow:
         with writing_to("--html", options.html, ".html"):
-            comparison = follow(words, question, options.html)
+            result = follow(words, question, options.html)
     else:
-        comparison = compare(read_runs(words, question.varied), question)
+        result = compare(read_runs(words, question.varied), question)
     if options.html is not None:
         with writing_to("--html", options.html, ".html"):
-            write_page(comparison, options.html)
+            write_page(result, options.html)
     if wants_json():
-        answer(to_dict(comparison) if options.details else to_brief(comparison))
+        answer(to_dict(result) if options.details else to_brief(result))
     elif options.csv:
-        emit(to_csv(comparison))
+        emit(to_csv(result))
     else:
-        say(to_text(comparison, options.html, details=options.details))
+        say(to_text(result, options.html, details=options.details))
     for save in savers:
-        for line in save(comparison):
+        for line in save(result):
             notice(line)
     return 0

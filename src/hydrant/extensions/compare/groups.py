@@ -10,14 +10,16 @@ import numpy as np
 
 from hydrant.config import metric_keys
 from hydrant.config.schema import REPETITIONS
-from hydrant.extensions.compare.config_keys import (
+from hydrant.extensions.compare.run import (
+    REPEAT,
+    FloatArray,
+    Run,
     effective_repetitions,
     label,
     label_order,
     repetition,
     setting_of,
 )
-from hydrant.extensions.compare.run import REPEAT, FloatArray, Run
 from hydrant.extensions.compare.statistics import UNBOUNDED, Bounds, Difference, Estimate, estimate
 from hydrant.runs.folder import RunStatus
 

@@ -7,25 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hydrant.extensions.compare import comparison
+from hydrant.extensions.compare.groups import Metric
+from hydrant.extensions.compare.html_page import write_page
+from hydrant.extensions.compare.run import Run as RunData
+from hydrant.extensions.compare.serialize import to_dict, to_text
+from hydrant.extensions.compare.sources import Question, read_runs, read_runs_by_path
+from hydrant.extensions.compare.verdict import Verdict
 from hydrant.interface import data_frame, known_arguments
 from hydrant.interface.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hydrant.extensions.compare.comparison import Comparison as Result
-    from hydrant.extensions.compare.run import Run as RunData
-    from hydrant.extensions.compare.verdict import Verdict
-
 
 class Comparison:
     """The result of `compare`. Printing it shows what the command `hydrant compare` prints."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: comparison.Comparison) -> None:
         self._result = result
 
     def __str__(self) -> str:
-        from hydrant.extensions.compare.serialize import to_text
 
         return to_text(self._result, None)
 
@@ -90,13 +92,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything except the curves in plain types: what `hydrant compare --json --details` prints."""
-        from hydrant.extensions.compare.serialize import to_dict
 
         return to_dict(self._result)
 
     def write_page(self, path: str | Path) -> None:
         """Write the page of `hydrant compare --html` to a file."""
-        from hydrant.extensions.compare.page import write_page
 
         write_page(self._result, Path(path))
 
@@ -151,24 +151,10 @@ def compare(
         ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by`, `best_over` or
             `tuned` is no list of texts.
     """
-    from hydrant.extensions.compare import comparison  # slow: imports scipy
-    from hydrant.extensions.compare.question import Question
-    from hydrant.extensions.compare.sources import read_runs
-
     question = Question(
-        by=by,
-        best_over=best_over,
-        metric=metric,
-        mode=mode,
-        baseline=baseline,
-        target=target,
-        against=against,
-        sigma=sigma,
-        critical=critical,
-        difference=difference,
-        tolerance=tolerance,
-        tuned=tuned,
-    )
+        by=by, best_over=best_over, metric=metric, mode=mode, baseline=baseline, target=target, against=against,
+        sigma=sigma, critical=critical, difference=difference, tolerance=tolerance, tuned=tuned,
+    )  # fmt: skip
     return Comparison(comparison.compare(read_runs(_words(runs), question.varied), question))
 
 
@@ -185,14 +171,10 @@ def load_runs(*runs: str | Path | Run) -> pd.DataFrame:
     Raises:
         ConfigError: there are no runs; or pandas is not installed.
     """
-    from hydrant.extensions.compare.sources import read_runs_by_path
-
     return data_frame([_row(run) for run in read_runs_by_path(_words(runs))]).set_index("run")
 
 
 def _row(run: RunData) -> dict[str, Any]:
-    from hydrant.extensions.compare.groups import Metric  # slow: imports scipy
-
     overrides = {key: run.config.get(key, text) for key, text in run.overrides.items() if key != "name"}
     progress = {"status": str(run.state), "num_updates": run.summary.get("num_updates")}
     last = {metric: float(series.values[-1]) for metric, series in run.series.items()}

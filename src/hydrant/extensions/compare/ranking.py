@@ -1,4 +1,4 @@
-"""Groups beside each other: the winner, the baseline, the differences, and the best values of keys (`--best-over`)."""
+"""Groups beside each other: the winner, the baseline, the differences, the noise, and the seeds that show one."""
 
 import math
 import re
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, check_known, quoted
 from hydrant.extensions.compare import statistics
-from hydrant.extensions.compare.config_keys import equals_label, label, repetition
-from hydrant.extensions.compare.groups import Group, Metric, bounds_of, group_runs, independent, seed_of
-from hydrant.extensions.compare.run import REPEAT, SEVERAL, Run
+from hydrant.extensions.compare.groups import Group, Metric, Terms, independent
+from hydrant.extensions.compare.run import equals_label, label
 from hydrant.runs.folder import choices_in
+from hydrant.terminal.text import interval, number
 
 
 def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
@@ -104,136 +104,161 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     return matches[0]
 
 
-FRESH, TEST, SAME = "fresh seeds", "test", "same results"
-"""What the chosen settings are judged on."""
-
-_TESTS = {"val": "test", "val_ema": "test_ema"}
-"""The test that has the metrics of a validation."""
+_RATIOS = (2.0, 1.0, 0.5)
+"""Differences in standard deviations whose number of seeds is shown."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The runs of the chosen settings. Without `--best-over`, all runs."""
+class Seeds:
+    """The seeds for a power of 80 %, at the estimated noise and at the ends of its interval; None: more than 10,000."""
 
-    runs: Sequence[Run]
-    metric: Metric  # which judges
-    values: Mapping[str, Mapping[str, str]]  # the chosen values, by group and key
-    judged_on: str | None = None
-    num_tried: int = 1  # the most settings of a group, whose best one was chosen by the runs that judge it
-    sentence: str = ""
+    needed: int | None
+    low: int | None
+    high: int | None
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """The best setting of a group."""
+class Need:
+    """The seeds that a true difference needs."""
 
-    group: Group
-    setting: Group
-    choosing: Sequence[Run]  # by which it was chosen, of all settings
-    num_settings: int
-
-    @property
-    def runs(self) -> list[Run]:
-        values = self.setting.labels.items()
-        return [run for run in self.group.runs if all(label(run, key) == value for key, value in values)]
-
-    @property
-    def fresh(self) -> list[Run]:
-        """The runs of the setting that share no seed or fold with those that chose it; all, if there was no choice."""
-        keys = [key for key in REPETITIONS if len({label(run, key) for run in self.group.runs}) > 1]
-        chose = {word for run in self.choosing for word in enumerate(seed_of(run, keys).split())}
-        words = [enumerate(seed_of(run, keys).split()) for run in self.runs]
-        are_fresh = [not any(word in chose and word[1] != "-" for word in of_run) for of_run in words]
-        return [
-            run for run, fresh in zip(self.runs, are_fresh, strict=True) if fresh or self.num_settings == 1
-        ]
+    difference: float
+    about: str  # what the difference is
+    paired: Seeds | None  # None: the noise of pairs is unknown
+    unpaired: Seeds
 
 
-def choose_best(
-    runs: Sequence[Run],
-    by: Sequence[str],
-    over: Sequence[str],
-    keys: Sequence[str],
-    metric: Metric,
-    validation: Metric,
-) -> Choice:
-    """Return the runs with the best values of the keys `over` in each group, and how they are judged.
+@dataclass(frozen=True)
+class NoiseFloor:
+    """The scatter of results over seeds."""
 
-    The seeds that all settings of a group have choose. Other seeds of the best one judge it, if each group has them;
-    else its test; else the same results. A test of the same runs is optimistic too, because a run that is lucky in
-    validation often is in the test. All runs of a group without a result stay.
+    groups: Mapping[str, statistics.Spread]
+    pooled: statistics.Spread
+    bartlett_p: float | None  # p-value that all groups scatter alike; None: undefined
+    compared: Sequence[str]  # the groups whose noise determines the needed seeds
+    unpaired: statistics.Spread  # of the results of these groups
+    paired: statistics.Spread | None  # of the differences of pairs with the same seed
+    # For which a test of fresh seeds is corrected, as that of the verdict without earlier looks.
+    num_comparisons: int
+    needs: Sequence[Need]
+    sentences: Sequence[str]
+    num_looks: int = 1  # at these seeds
 
-    Raises:
-        ConfigError: a key forms the groups, or there is no metric of validation to choose by.
+
+def find_noise_floor(
+    groups: Sequence[Group],
+    best: Sequence[Group],
+    terms: Terms,
+    difference: float | None = None,
+    num_comparisons: int = 1,
+) -> NoiseFloor:
+    """Return the noise floor.
+
+    Args:
+        best: the winner and the runner-up, or as many as there are.
+        difference: a true difference whose number of seeds is asked for.
+        num_comparisons: for which a test of the winner by fresh seeds is corrected.
     """
-    if not over:
-        return Choice(runs, metric, {})
-    if validation.is_test:
-        raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
-    counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
-    groups = group_runs(counted, by, keys, validation)
-    best_of_each = [_choose(group, over, keys, validation) for group in groups]
-    chosen = [best for best in best_of_each if best is not None]
-    without = [group for group, best in zip(groups, best_of_each, strict=True) if best is None]
-    judged_on, judged, judge = _judge(chosen, metric)
-    judged += _not_chosen(without, judge, validation)
-    values = {best.group.name: best.setting.labels for best in chosen}
-    num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
-    sentence = _sentence(chosen, over, validation, judged_on, judge)
-    return Choice(judged, judge, values, judged_on, num_tried, sentence)
+    floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=terms.num_looks)
+    if floor.unpaired.std and not terms.has_folds:
+        floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))
+    are_exact = all(len({*group.results.values()}) < 2 for group in groups)
+    return replace(floor, sentences=_sentences(floor, best, terms, are_exact=are_exact))
 
 
-def _choose(group: Group, over: Sequence[str], keys: Sequence[str], metric: Metric) -> _Chosen | None:
-    """Return the best setting of a group; None without results."""
-    settings = group_runs(group.runs, over, keys, metric)
-    seeds = [{repetition(run) for run in setting.runs} for setting in settings]
-    common = set[str].intersection(*seeds) or set[str].union(*seeds)
-    choosing = [run for run in group.runs if repetition(run) in common]
-    best = find_winner(group_runs(choosing, over, keys, metric), metric)
-    return None if best is None else _Chosen(group, best, choosing, len(settings))
+def measured_noise(groups: Sequence[Group], best: Sequence[Group]) -> NoiseFloor:
+    """Return the noise alone, without what follows from it."""
+    samples = {group.name: independent(group.results) for group in groups}
+    pooled, p = statistics.spread(list(samples.values())), statistics.bartlett(list(samples.values()))
+    scatter_alike = p is None or p >= statistics.SIGNIFICANCE
+    compared = [group for group in (groups if scatter_alike else best) if len(group.results) > 1]
+    unpaired = statistics.spread([samples[group.name] for group in compared])
+    paired, names = _paired(compared), [group.name for group in compared]
+    scatter = {name: statistics.spread([sample]) for name, sample in samples.items()}
+    return NoiseFloor(scatter, pooled, p, names, unpaired, paired, 1, [], [])
 
 
-def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> list[Run]:
-    """Return the runs of groups without a result to choose by. They must have none that would be judged."""
-    for group in groups:
-        if any(judge.has_result(run) for run in group.runs):
-            message = f"{group.name} has results of {judge.name}, but none of {validation.name} to choose by"
-            raise ConfigError("--best-over", message)
-    return [run for group in groups for run in group.runs]
+def _paired(groups: Sequence[Group]) -> statistics.Spread | None:
+    """Return the spread of the difference of two groups over the seeds that all groups share; None if unknown."""
+    if len(groups) < 2:
+        return None
+    shared = [labels for labels in groups[0].results if all(labels in g.results for g in groups)]
+    table = [independent({name: group.results[name] for name in shared}) for group in groups]
+    return statistics.paired_spread(table) if len(shared) > 1 else None
 
 
-def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:
-    """Return what judges the settings, the runs and the metric."""
-    runs = [run for best in chosen for run in best.runs]
-    if chosen and all(any(metric.has_result(run) for run in best.fresh) for best in chosen):
-        return FRESH, [run for best in chosen for run in best.fresh], metric
-    if metric.is_test:
-        return TEST, runs, metric
-    phase, _, rest = metric.name.partition("/")
-    if phase not in _TESTS:
-        return SAME, runs, metric
-    name = f"{_TESTS[phase]}/{rest}"
-    test = replace(metric, name=name, bounds=bounds_of(name, runs))
-    with_result = [run for run in runs if metric.has_result(run)]
-    if with_result and all(test.has_result(run) for run in with_result):
-        return TEST, runs, test
-    return SAME, runs, metric
+def _needs(floor: NoiseFloor, std: float, best: Sequence[Group], difference: float | None) -> list[Need]:
+    sizes = [(ratio * std, f"{ratio:g} std") for ratio in _RATIOS]
+    means = [group.estimate.mean for group in best if group.estimate.mean is not None]
+    if len(means) == 2 and means[0] != means[1]:
+        sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
+    if difference is not None:
+        sizes.insert(0, (difference, "--difference"))
+    num = floor.num_comparisons
+    pairs = floor.paired if floor.paired is not None and floor.paired.std else None
+    return [
+        Need(size, about, pairs and _seeds(size, pairs, 1.0, num), _seeds(size, floor.unpaired, 2**0.5, num))
+        for size, about in sizes
+    ]
 
 
-def _sentence(
-    chosen: Sequence[_Chosen], over: Sequence[str], validation: Metric, judged_on: str, judge: Metric
-) -> str:
-    if not chosen:
-        return f"No run has a result of {validation.name}, so no {' and '.join(over)} is chosen."
-    if all(best.num_settings == 1 for best in chosen):
-        return f"Each group has one {' and '.join(over)} at most, so none is chosen."
-    values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
-    text = f"The best {' and '.join(over)} of each group, chosen by {validation.name}, is shown ({values})."
-    if judged_on == FRESH:
-        seeds = sorted({repetition(run) for best in chosen for run in best.fresh})
-        return f"{text} It is judged on {judge.name} of fresh seeds, which did not choose it ({', '.join(seeds)})."
-    remedy = "Fresh seeds of the best settings give fair means."
-    if judged_on == TEST:
-        return f"{text} It is judged on {judge.name} of the same runs, so the means may be too good. {remedy}"
-    means = "the comparisons are corrected for that, but the means are too good"
-    return f"{text} It is judged on the results that chose it: {means}. {remedy}"
+def _seeds(difference: float, noise: statistics.Spread, factor: float, num_comparisons: int) -> Seeds:
+    """`factor`: of the noise of a difference to this noise."""
+    stds = (None if std is None else factor * std for std in (noise.std, noise.low, noise.high))
+    return Seeds(
+        *(None if std is None else statistics.seeds_needed(difference, std, num_comparisons) for std in stds)
+    )
+
+
+def _sentences(floor: NoiseFloor, best: Sequence[Group], terms: Terms, *, are_exact: bool) -> list[str]:
+    pooled, metric = floor.pooled, terms.metric.name
+    if pooled.degrees == 0:
+        return [
+            f"The noise of {metric} is unknown, because every group has one result or none. "
+            "A second seed shows it: seed=0,1."
+        ]
+    if pooled.std == 0.0:
+        rounding = "" if are_exact else ", but for the rounding of float32 numbers"
+        same = f"{metric} is the same for all {terms.repetitions} of every group{rounding}"
+        return [f"{same}, so no noise can be measured."]
+    num = sum(noise.degrees > 0 for noise in floor.groups.values())
+    sentences = [
+        f"Over {terms.repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "
+        f"{interval(pooled.low, pooled.high)}, {pooled.degrees} degrees of freedom, {num} group{'s' * (num != 1)})."
+    ]
+    if floor.bartlett_p is not None and floor.bartlett_p < statistics.SIGNIFICANCE:
+        names = " and ".join(floor.compared)
+        needed = f" The seeds needed are for {names}." if floor.needs else ""
+        sentences.append(
+            f"The groups scatter differently (Bartlett's test, p {statistics.p_value(floor.bartlett_p)}), "
+            f"so the pooled value describes none of them.{needed}"
+        )
+    sentences += _power_sentences(floor, best)
+    if floor.needs:
+        sentences.append(
+            "The numbers assume normally distributed results and a true difference of that size. An observed lead "
+            "is often larger than the true one. Other data, models and budgets may give other numbers."
+        )
+    return sentences
+
+
+def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
+    num_pairs = difference(*best).num_pairs if len(best) == 2 else 0
+    if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
+        return []
+    num = floor.num_comparisons * floor.num_looks**2
+    size = number(statistics.detectable_difference(floor.paired.std, num_pairs, num))
+    test = f"paired t-test at 5 %{statistics.corrected_for(num)}"
+    return [f"{num_pairs} paired seeds reliably (80 %) detect differences of {size} or more ({test})."]
+
+
+def seeds_text(seeds: Seeds | None) -> str:
+    """Return a number of seeds with its range: `12 (5 to 60)`.
+
+    >>> seeds_text(Seeds(12, 5, None)), seeds_text(None)
+    ('12 (5 to >10000)', '-')
+    """
+    if seeds is None:
+        return "-"
+    nums = (seeds.needed, seeds.low, seeds.high)
+    needed, low, high = (f">{statistics.MAX_SEEDS}" if num is None else str(num) for num in nums)
+    return f"{needed} ({low} to {high})"

@@ -7,18 +7,14 @@ from typing import Any
 
 from hydrant.errors import first_few
 from hydrant.extensions.compare import statistics
-from hydrant.extensions.compare.comparison import LAST_UPDATE, Comparison, Verdicts
-from hydrant.extensions.compare.config_keys import differing_settings, label
-from hydrant.extensions.compare.factorial import Factorial
+from hydrant.extensions.compare.comparison import LAST_UPDATE, Comparison, Verdicts, verdict_lines
 from hydrant.extensions.compare.groups import Group
-from hydrant.extensions.compare.noise_floor import NoiseFloor, seeds_text
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.ranking import best_first, passed_over
-from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.studied import verdict_lines
-from hydrant.extensions.compare.time_to_target import UNITS
+from hydrant.extensions.compare.ranking import NoiseFloor, best_first, passed_over, seeds_text
+from hydrant.extensions.compare.run import Run, differing_settings, label
+from hydrant.extensions.compare.sources import Question
+from hydrant.extensions.compare.targets import UNITS, TargetVerdict
 from hydrant.extensions.compare.tuning import LR, Line, Sensitivity, Tuning
-from hydrant.extensions.compare.verdict import TargetVerdict
+from hydrant.extensions.compare.verdict import Factorial
 from hydrant.records.files import Objective
 from hydrant.terminal.text import digits_of, interval, number
 

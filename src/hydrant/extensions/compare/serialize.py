@@ -2,36 +2,169 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import to_builtins
+from msgspec import UNSET, UnsetType, to_builtins
 
-from hydrant.extensions.compare.answers import Compare, Compared
+from hydrant.extensions.compare import sections
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.factorial import Factorial
 from hydrant.extensions.compare.groups import Group
 from hydrant.extensions.compare.run import Run
-from hydrant.extensions.compare.sections import (
-    FIGURES,
-    RUNS,
-    VERDICT,
-    Section,
-    Table,
-    objectives,
-    run_to_dict,
-    sections_of,
-)
 from hydrant.extensions.compare.statistics import CONFIDENCE
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
+from hydrant.records.answers import Answer, SweepVerdict
 from hydrant.terminal.console import text_width
 from hydrant.terminal.text import fit_columns
 
+
+class Decision(Answer):
+    """What the results decide.
+
+    Attributes:
+        winner: null unless it is decided.
+        leader: The group with the best mean.
+        rival: The group that the sentence compares it with.
+        lead: The leader minus the rival in units of the metric, so below 0 where less is better (the sentence turns
+            the sign), with its corrected interval; `p_holm` decides.
+        seeds_needed: For a power of 80 %.
+    """
+
+    status: Literal["decided", "undecided", "one_setting", "no_runs"]
+    sentence: str
+    winner: str | None
+    leader: str | None
+    rival: str | None
+    lead: Mapping[str, Any] | None
+    num_comparisons: int
+    seeds_needed: int | None
+
+
+class Change(Answer):
+    """A difference in a sweep over several keys.
+
+    Attributes:
+        is_decided: Whether it is a difference.
+        num_pairs: Seeds that both have; 0: compared without pairs.
+        mean: In units of the metric.
+        low: Of the interval that is corrected for all comparisons.
+        p_holm: Corrected for all comparisons.
+    """
+
+    is_decided: bool
+    num_pairs: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    p_holm: float | None
+
+
+class Effect(Change):
+    """The best value of a key minus another one."""
+
+    key: str
+    best: str
+    other: str
+
+
+class Interaction(Change):
+    """How a lead changes with a value of another key.
+
+    Attributes:
+        lead_of: The first over the second value of the first key.
+        change_to: The first for the second value of the second key.
+        num_changes: Of these keys, of which this is the clearest.
+    """
+
+    keys: Sequence[str]
+    lead_of: Sequence[str]
+    change_to: Sequence[str]
+    num_changes: int
+
+
+class Factorial(Answer):
+    """What each key changes.
+
+    Attributes:
+        effects: The best value of each key minus each other one.
+        interactions: By how much a lead changes with a value of another key.
+        untested: Keys whose interaction has no test: too few common results, or no noise.
+        decided: The keys whose best value is better than each other one.
+        left_out: The settings and seeds that an effect does not count, and in which group.
+    """
+
+    effects: Sequence[Effect]
+    interactions: Sequence[Interaction]
+    untested: Sequence[Sequence[str]]
+    decided: Sequence[str]
+    num_comparisons: int
+    left_out: Sequence[str]
+
+
+class Compared(Answer, forbid_unknown_fields=False):
+    """A group of runs.
+
+    Attributes:
+        num: Seeds (or folds) with a result: the mean over its runs counts once.
+        low: Of the 95 % interval of the mean.
+        shortfall: Why the group is incomplete; empty if it is complete.
+    """
+
+    name: str
+    num: int
+    num_runs: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    best: float | None
+    shortfall: str
+
+
+class Compare(Answer, forbid_unknown_fields=False):
+    """The verdict, the best 10 groups and the first 5 warnings.
+
+    With `--details`: all groups and warnings, and everything that the page shows except the curves; those fields are
+    objects without a schema.
+
+    Attributes:
+        mode: `max` or `min`.
+        moment: Which weights are compared.
+        study: The verdict of the study whose runs are compared, computed from them. It holds although the study looked
+            at its runs after each seed.
+        factorial: What each key of a sweep over several keys changes, if `--by` is not given and its values are
+            crossed.
+        num_samples: How many samples each split has, such as `train` and `val`, where all runs have the same number.
+        states: How many runs are in each state.
+        groups: The best first.
+        num_groups: With those that are left out.
+        warnings: What makes the comparison unfair.
+        num_warnings: With those that are left out.
+    """
+
+    metric: str
+    mode: str
+    moment: str
+    verdict: Decision
+    study: SweepVerdict | None
+    factorial: Factorial | None
+    caution: str
+    num_samples: Mapping[str, int]
+    groups: Sequence[Compared]
+    warnings: Sequence[str | Mapping[str, Any]]
+    num_runs: int | UnsetType = UNSET
+    states: Mapping[str, int] | UnsetType = UNSET
+    num_groups: int | UnsetType = UNSET
+    num_warnings: int | UnsetType = UNSET
+
+
 _PLAIN = ("moment", "keys", "by", "caution")
+
 _CHOICE = ("values", "judged_on", "sentence")
+
 _PLAIN_OF_GROUP = ("labels", "num_runs", "num_seeds", "averaged_over", "cells", "left_out", "shortfall", "states",
                    "best")  # fmt: skip
 """The attributes of a comparison, of a choice and of a group that are written by their names."""
@@ -50,24 +183,27 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "interval": "Student's t",
             "verdict": asdict(c.verdict),
             "study": to_builtins(c.study),
-            "factorial": c.factorial and _factorial(c.factorial),
+            "factorial": _factorial(c),
             "best_over": c.choice.judged_on and {name: getattr(c.choice, name) for name in _CHOICE},
             "winner": c.winner and c.winner.name,
             "baseline": c.baseline and c.baseline.name,
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c) for group in c.groups],
             "num_samples": _num_samples(c.runs),
-            "runs": [run_to_dict(run, c) for run in c.runs],
+            "runs": [sections.run_to_dict(run, c) for run in c.runs],
             "target": c.question.goal and str(c.question.goal),
-            "objectives": to_builtins(objectives(c.runs)),
+            "objectives": to_builtins(sections.objectives(c.runs)),
             "profiles": {unit: asdict(profile) for unit, profile in c.profiles.items()},
             "verdicts": asdict(c.verdicts),
-            "sections": [asdict(section) for section in sections_of(c) if section.name != RUNS],
+            "sections": [
+                asdict(section) for section in sections.sections_of(c) if section.name != sections.RUNS
+            ],
         }
     )
 
 
 _MAX_BRIEF_GROUPS = 10
+
 _MAX_BRIEF_WARNINGS = 5
 
 
@@ -92,9 +228,11 @@ def _num_samples(runs: Sequence[Run]) -> dict[str, int]:
     return {split: num for split, num in first.items() if all(one.get(split) == num for one in known)}
 
 
-def _factorial(factorial: Factorial) -> dict[str, Any]:
+def _factorial(comparison: Comparison) -> dict[str, Any] | None:
     """Return the comparisons of a factorial sweep, each in one object."""
-    plain = asdict(factorial)
+    if comparison.factorial is None:
+        return None
+    plain = asdict(comparison.factorial)
     del plain["verdict"]
     for name, field in (("effects", "lead"), ("interactions", "change")):
         for row in plain[name]:
@@ -123,10 +261,17 @@ def to_csv(comparison: Comparison) -> str:
     """Return one line per run. Unknown values are empty."""
     c = comparison
     units = list(next(iter(c.times.values()), {}))
-    titles = ["state", "num_updates", "measured_at", c.metric.name, f"best {c.metric.name}", *FIGURES]
+    titles = [
+        "state",
+        "num_updates",
+        "measured_at",
+        c.metric.name,
+        f"best {c.metric.name}",
+        *sections.FIGURES,
+    ]
     table = [["run", *c.keys, *titles, *(f"{unit} to {c.question.goal}" for unit in units), "error"]]
     for run in c.runs:
-        row = json_safe(run_to_dict(run, c))
+        row = json_safe(sections.run_to_dict(run, c))
         values = [row[name] for name in ("state", "num_updates", "measured_at", "final", "best")]
         times = [row["to_target"][unit] for unit in units]
         values += [*row["figures"].values(), *times, row["error"]]
@@ -135,6 +280,7 @@ def to_csv(comparison: Comparison) -> str:
 
 
 _MAX_ROWS = 16  # of a table whose rows have an order of their own
+
 _MANY, _FEW = 100, 3
 """If there are more runs or groups, a table has only the best few, so that the report fits on a screen."""
 
@@ -146,25 +292,25 @@ def to_text(comparison: Comparison, page: Path | None, *, details: bool = False)
     states = [run.state for run in c.runs]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     head = f"{len(c.runs)} run{'s' * (len(c.runs) > 1)}: {counts}. {c.metric.name} {c.moment}; {better} is better."
-    verdict, *sections = sections_of(c)
+    verdict, *others = sections.sections_of(c)
     warnings = "\n".join([_bold("Warnings:"), *(f"  ! {warning.text}" for warning in c.warnings)])
     parts = [_section(verdict, 0), head, *([warnings] if c.warnings else [])]
     max_rows = _FEW if len(c.runs) > _MANY else _MAX_ROWS
-    parts += [_section(section, max_rows) for section in sections if details or not section.is_detail]
-    hidden = [section.name for section in sections if section.is_detail and not details]
+    parts += [_section(section, max_rows) for section in others if details or not section.is_detail]
+    hidden = [section.name for section in others if section.is_detail and not details]
     more = [f"--details also shows {', '.join(hidden)}"] if hidden else []
     return "\n\n".join([*parts, *more, *([] if page is None else [f"{page} shows everything, with figures"])])
 
 
-def _section(section: Section, max_rows: int) -> str:
+def _section(section: sections.Section, max_rows: int) -> str:
     tables = [line for table in section.tables for line in _table(table, max_rows)]
     sentences = list(section.sentences)
-    if section.name == VERDICT:
+    if section.name == sections.VERDICT:
         sentences[0] = _bold(sentences[0])
     return "\n".join([*([f"{section.title}:"] if section.has_heading else []), *tables, *sentences])
 
 
-def _table(table: Table, max_rows: int) -> list[str]:
+def _table(table: sections.Table, max_rows: int) -> list[str]:
     """Return the lines of a table; nothing if it has no rows."""
     if not table.rows:
         return []
@@ -188,7 +334,7 @@ def _table(table: Table, max_rows: int) -> list[str]:
     return [title.rstrip(), *shown, *wider]
 
 
-def _shown_rows(table: Table, max_rows: int) -> Sequence[int]:
+def _shown_rows(table: sections.Table, max_rows: int) -> Sequence[int]:
     """Return the rows that a terminal shows: all of few, or the best ones of many."""
     places = range(len(table.rows))
     if not table.ranks:

@@ -1,27 +1,76 @@
-"""Read the runs that the words of the command line name, from run folders or from a service such as W&B."""
+"""What is asked, and about which runs: the options, and the runs in folders or of a service such as W&B."""
 
 import glob
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hydrant.config.flat import flat_with_added_keys, flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare import SERVICES
-from hydrant.extensions.compare.config_keys import as_text, is_data_key
-from hydrant.extensions.compare.run import Run, last_logged, series_by_metric
+from hydrant.extensions.compare.run import Run, as_text, is_data_key, last_logged, series_by_metric
+from hydrant.files.plain_values import Positive, check_value, hints_of
 from hydrant.installation import entry_points
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.record import read_metrics
 from hydrant.sweeps.plan import usable_plan
 from hydrant.terminal.console import notice, relative
+from hydrant.training.early_stopping import Target, parse_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Each field is named like its option. `hydrant.compare` explains them.
+
+    Raises:
+        ConfigError: a number or a target is impossible, or an option is given without another one that it needs.
+    """
+
+    by: Sequence[str] | None = None
+    best_over: Sequence[str] | None = None
+    metric: str | None = None
+    mode: Literal["max", "min"] | None = None
+    baseline: str | None = None
+    target: str | None = None
+    against: str | None = None
+    sigma: Positive | None = None
+    critical: Positive | None = None
+    difference: Positive | None = None
+    tolerance: Positive | None = None
+    tuned: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, hint in hints_of(type(self)).items():
+            if (value := getattr(self, name)) is not None:
+                check_value(f"--{name.replace('_', '-')}", get_args(hint)[0], value)
+        _ = self.goal, self.fixed_target  # raise for a text that is no target
+        for name, needed in (("critical", "sigma"), ("sigma", "against")):
+            if getattr(self, name) is not None and getattr(self, needed) is None:
+                raise ConfigError(f"--{name}", needs=f"--{needed} too")
+
+    @property
+    def varied(self) -> list[str]:
+        """The keys in which the runs of a folder may differ."""
+        return [*(self.by or ()), *(self.best_over or ())]
+
+    @property
+    def goal(self) -> Target | None:
+        """The value of `target`, until which times are measured."""
+        return None if self.target is None else parse_target(self.target, "--target")
+
+    @property
+    def fixed_target(self) -> Target | None:
+        """The value of `against`, which means are tested against."""
+        return None if self.against is None else parse_target(self.against, "--against")
+
 
 _OPTIONS = ("data", "task", "debug")
 """The config groups that say what is trained. Their options determine many of the other keys."""
+
 _SAME_FOR_ALL = ("data.augment", "data.train_transform", "data.collate", "data.test", "limit_test_samples")
 """The beginnings of data keys in which runs may differ: how samples are prepared for training, and the test split."""
 

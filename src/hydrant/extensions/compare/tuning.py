@@ -1,16 +1,159 @@
-"""Tuning: the expected best of n trials of each method, and the sensitivity of each optimizer to its learning rate."""
+"""The best values of keys (`--best-over`), the expected best of n trials, and the sensitivity to the learning rate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hydrant.config.schema import REPETITIONS
-from hydrant.errors import check_known, first_few
+from hydrant.errors import ConfigError, check_known, first_few
 from hydrant.extensions.compare import statistics
-from hydrant.extensions.compare.config_keys import label
-from hydrant.extensions.compare.groups import NOT_FINITE, Group, Metric, group_runs, independent, name_of
-from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare.groups import (
+    NOT_FINITE,
+    Group,
+    Metric,
+    bounds_of,
+    group_runs,
+    independent,
+    name_of,
+    seed_of,
+)
+from hydrant.extensions.compare.ranking import find_winner
+from hydrant.extensions.compare.run import REPEAT, SEVERAL, Run, label, repetition
 from hydrant.runs.folder import RunStatus
 from hydrant.terminal.text import number
+
+FRESH, TEST, SAME = "fresh seeds", "test", "same results"
+"""What the chosen settings are judged on."""
+
+_TESTS = {"val": "test", "val_ema": "test_ema"}
+"""The test that has the metrics of a validation."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The runs of the chosen settings. Without `--best-over`, all runs."""
+
+    runs: Sequence[Run]
+    metric: Metric  # which judges
+    values: Mapping[str, Mapping[str, str]]  # the chosen values, by group and key
+    judged_on: str | None = None
+    num_tried: int = 1  # the most settings of a group, whose best one was chosen by the runs that judge it
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The best setting of a group."""
+
+    group: Group
+    setting: Group
+    choosing: Sequence[Run]  # by which it was chosen, of all settings
+    num_settings: int
+
+    @property
+    def runs(self) -> list[Run]:
+        values = self.setting.labels.items()
+        return [run for run in self.group.runs if all(label(run, key) == value for key, value in values)]
+
+    @property
+    def fresh(self) -> list[Run]:
+        """The runs of the setting that share no seed or fold with those that chose it; all, if there was no choice."""
+        keys = [key for key in REPETITIONS if len({label(run, key) for run in self.group.runs}) > 1]
+        chose = {word for run in self.choosing for word in enumerate(seed_of(run, keys).split())}
+        words = [enumerate(seed_of(run, keys).split()) for run in self.runs]
+        are_fresh = [not any(word in chose and word[1] != "-" for word in of_run) for of_run in words]
+        return [
+            run for run, fresh in zip(self.runs, are_fresh, strict=True) if fresh or self.num_settings == 1
+        ]
+
+
+def choose_best(
+    runs: Sequence[Run],
+    by: Sequence[str],
+    over: Sequence[str],
+    keys: Sequence[str],
+    metric: Metric,
+    validation: Metric,
+) -> Choice:
+    """Return the runs with the best values of the keys `over` in each group, and how they are judged.
+
+    The seeds that all settings of a group have choose. Other seeds of the best one judge it, if each group has them;
+    else its test; else the same results. A test of the same runs is optimistic too, because a run that is lucky in
+    validation often is in the test. All runs of a group without a result stay.
+
+    Raises:
+        ConfigError: a key forms the groups, or there is no metric of validation to choose by.
+    """
+    if not over:
+        return Choice(runs, metric, {})
+    if validation.is_test:
+        raise ConfigError("--best-over", "needs a metric of validation, because a test must not choose")
+    counted = [run for run in runs if run.state not in (SEVERAL, REPEAT)]
+    groups = group_runs(counted, by, keys, validation)
+    best_of_each = [_choose(group, over, keys, validation) for group in groups]
+    chosen = [best for best in best_of_each if best is not None]
+    without = [group for group, best in zip(groups, best_of_each, strict=True) if best is None]
+    judged_on, judged, judge = _judge(chosen, metric)
+    judged += _not_chosen(without, judge, validation)
+    values = {best.group.name: best.setting.labels for best in chosen}
+    num_tried = 1 if judged_on == FRESH else max((best.num_settings for best in chosen), default=1)
+    sentence = _sentence(chosen, over, validation, judged_on, judge)
+    return Choice(judged, judge, values, judged_on, num_tried, sentence)
+
+
+def _choose(group: Group, over: Sequence[str], keys: Sequence[str], metric: Metric) -> _Chosen | None:
+    """Return the best setting of a group; None without results."""
+    settings = group_runs(group.runs, over, keys, metric)
+    seeds = [{repetition(run) for run in setting.runs} for setting in settings]
+    common = set[str].intersection(*seeds) or set[str].union(*seeds)
+    choosing = [run for run in group.runs if repetition(run) in common]
+    best = find_winner(group_runs(choosing, over, keys, metric), metric)
+    return None if best is None else _Chosen(group, best, choosing, len(settings))
+
+
+def _not_chosen(groups: Sequence[Group], judge: Metric, validation: Metric) -> list[Run]:
+    """Return the runs of groups without a result to choose by. They must have none that would be judged."""
+    for group in groups:
+        if any(judge.has_result(run) for run in group.runs):
+            message = f"{group.name} has results of {judge.name}, but none of {validation.name} to choose by"
+            raise ConfigError("--best-over", message)
+    return [run for group in groups for run in group.runs]
+
+
+def _judge(chosen: Sequence[_Chosen], metric: Metric) -> tuple[str, list[Run], Metric]:
+    """Return what judges the settings, the runs and the metric."""
+    runs = [run for best in chosen for run in best.runs]
+    if chosen and all(any(metric.has_result(run) for run in best.fresh) for best in chosen):
+        return FRESH, [run for best in chosen for run in best.fresh], metric
+    if metric.is_test:
+        return TEST, runs, metric
+    phase, _, rest = metric.name.partition("/")
+    if phase not in _TESTS:
+        return SAME, runs, metric
+    name = f"{_TESTS[phase]}/{rest}"
+    test = replace(metric, name=name, bounds=bounds_of(name, runs))
+    with_result = [run for run in runs if metric.has_result(run)]
+    if with_result and all(test.has_result(run) for run in with_result):
+        return TEST, runs, test
+    return SAME, runs, metric
+
+
+def _sentence(
+    chosen: Sequence[_Chosen], over: Sequence[str], validation: Metric, judged_on: str, judge: Metric
+) -> str:
+    if not chosen:
+        return f"No run has a result of {validation.name}, so no {' and '.join(over)} is chosen."
+    if all(best.num_settings == 1 for best in chosen):
+        return f"Each group has one {' and '.join(over)} at most, so none is chosen."
+    values = "; ".join(f"{c.group.name}: {', '.join(c.setting.labels.values())}" for c in chosen)
+    text = f"The best {' and '.join(over)} of each group, chosen by {validation.name}, is shown ({values})."
+    if judged_on == FRESH:
+        seeds = sorted({repetition(run) for best in chosen for run in best.fresh})
+        return f"{text} It is judged on {judge.name} of fresh seeds, which did not choose it ({', '.join(seeds)})."
+    remedy = "Fresh seeds of the best settings give fair means."
+    if judged_on == TEST:
+        return f"{text} It is judged on {judge.name} of the same runs, so the means may be too good. {remedy}"
+    means = "the comparisons are corrected for that, but the means are too good"
+    return f"{text} It is judged on the results that chose it: {means}. {remedy}"
 
 
 @dataclass(frozen=True)
@@ -153,6 +296,7 @@ def _ranges(groups: Sequence[Group], tuned: Sequence[str]) -> tuple[tuple[str, .
 
 
 LR = "optimizer.lr"
+
 MIN_RATES = 3
 
 

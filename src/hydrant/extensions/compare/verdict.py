@@ -1,26 +1,26 @@
-"""The verdict: whether one setting is better than all others with results, in one sentence; and who reaches a target.
+"""The verdict: whether one setting is better than all others with results, in one sentence.
+
+Of a sweep over several keys, also what each key changes, and which keys interact: each comparison is one of seeds, of
+their means over the settings of the other keys that all of them have. Holm's correction counts all comparisons, of all
+keys and pairs of keys, so a sweep without any effect decides something in at most 5 of 100 cases.
+`tests/extensions/compare/test_factorial.py` counts them.
 
 The setting with the best mean is tested against every other one with results by two-sided t-tests at 5 %, corrected by
 Holm. It is decided if all of them show that it is better. Settings without results are named.
 `tests/extensions/compare/test_verdict_rate.py` counts how often it is decided without any difference.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy import stats
-
 from hydrant.config.metric_keys import differing_definitions, mode_by_name
-from hydrant.errors import first_few
-from hydrant.extensions.compare import statistics
-from hydrant.extensions.compare.config_keys import config_groups
-from hydrant.extensions.compare.groups import Group, Metric, Terms, bounds_of, group_runs, independent
-from hydrant.extensions.compare.noise_floor import NoiseFloor
-from hydrant.extensions.compare.question import Question
-from hydrant.extensions.compare.ranking import best_first, find_winner, with_differences
-from hydrant.extensions.compare.run import Run
+from hydrant.extensions.compare import ranking, statistics
+from hydrant.extensions.compare.groups import Group, Metric, Terms, are_balanced, group_runs, independent
+from hydrant.extensions.compare.ranking import NoiseFloor
+from hydrant.extensions.compare.run import Run, config_groups
 from hydrant.terminal.text import digits_of, interval, number, two_digits
 
 _MIN_DEGREES = 2
@@ -53,13 +53,13 @@ def find_verdict(
     groups: Sequence[Group], noise: NoiseFloor, terms: Terms, beside: Sequence[float] = ()
 ) -> Verdict:
     """Return the verdict about groups. `beside`: the p-values of other tests for which these are corrected too."""
-    leader = find_winner(groups, terms.metric)
+    leader = ranking.find_winner(groups, terms.metric)
     if leader is None:
         return Verdict("no_runs", _nothing(groups, terms.metric))
     if len(groups) == 1:
         return Verdict("one_setting", _alone(leader, terms), leader=leader.name)
     rivals = [group for group in groups if group is not leader and group.estimate.mean is not None]
-    rivals = best_first(with_differences(rivals, leader, terms.factor, beside), terms.metric)
+    rivals = ranking.best_first(ranking.with_differences(rivals, leader, terms.factor, beside), terms.metric)
     if not rivals:
         sentence = f"Undecided: only {short_name(leader)} has results{_silent(groups)}."
         return Verdict("undecided", sentence, leader=leader.name)
@@ -279,83 +279,149 @@ def _nothing(groups: Sequence[Group], metric: Metric) -> str:
 
 
 @dataclass(frozen=True)
-class TargetVerdict:
-    """The tests of the groups against a fixed target."""
+class Effect:
+    """What the best value of a key gains over another one, in units of the metric: the best minus the other."""
 
-    target: str
-    test: str  # in words
-    tests: Mapping[str, statistics.TargetTest]  # by group
-    passed: Sequence[str]  # the groups that reach the target, by the rule
-    sentences: Sequence[str]
+    key: str
+    best: str
+    other: str
+    lead: statistics.Difference  # with the interval that is corrected for all comparisons
+    is_decided: bool
 
 
-def judge_target(
-    groups: Sequence[Group], keys: Sequence[str], question: Question, num_looks: int = 1
-) -> TargetVerdict | None:
-    """Return the verdict; None if no target is given. Look k at the results tests at 5 % / k**2."""
-    if (target := question.fixed_target) is None:
+@dataclass(frozen=True)
+class Interaction:
+    """How much the lead of a value over another one changes with a value of another key."""
+
+    keys: tuple[str, str]
+    lead_of: tuple[str, str]  # the first value over the second one, of the first key
+    change_to: tuple[str, str]  # the first value instead of the second one, of the second key
+    # The one with the smallest p, which is corrected for all changes of these keys.
+    change: statistics.Difference
+    num_changes: int
+    is_decided: bool = False
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """The effects of all keys and their interactions, and the verdict about the key with the clearest effect."""
+
+    effects: Sequence[Effect]
+    interactions: Sequence[Interaction]
+    untested: Sequence[tuple[str, str]]  # keys whose interaction has no test
+    decided: Sequence[str]  # keys whose best value is better than each other one
+    num_comparisons: int
+    verdict: Verdict
+    # Settings and seeds with results that an effect does not count, and in which group.
+    left_out: Sequence[str]
+
+
+def find_factorial(
+    runs: Sequence[Run], by: Sequence[str], seed_keys: Sequence[str], terms: Terms
+) -> Factorial | None:
+    """Return what each of several keys changes; None unless two values of each share settings of all the others.
+
+    Args:
+        by: the keys in which the settings differ.
+        seed_keys: the keys that repeat them.
+    """
+    keys, metric = [*by, *seed_keys], terms.metric
+    groups = {key: group_runs(runs, [key], keys, metric) for key in by}
+    if len(by) < 2 or not all(_are_crossed(groups[key], key, by) for key in by):
         return None
-    runs = [run for group in groups for run in group.runs]
-    metric = Metric(target.metric, target.mode, bounds_of(target.metric, runs))
-    judged = group_runs(runs, [*(groups[0].labels if groups else ())], keys, metric)
-    terms = target.value, target.mode, question.sigma, metric.bounds
-    tests = {group.name: statistics.beats_target(independent(group.results), *terms) for group in judged}
-    tests = dict(sorted(tests.items(), key=lambda item: metric.rank(item[1].mean)))
-    corrected = iter(statistics.holm([test.p for test in tests.values() if test.p is not None]))
-    for name, test in tests.items():
-        if test.p is not None:
-            tests[name] = replace(test, p_holm=min(1.0, num_looks**2 * next(corrected)))
-    passed = [name for name, test in tests.items() if _passes(test, question.critical)]
-    words = "t-test" if question.sigma is None else f"z-test with sigma {question.sigma:g}"
-    verdict = TargetVerdict(str(target), f"one-sided {words}", tests, passed, [])
-    by_rule = f"Seeds came after results, so this is look {num_looks} at them, which the rule does not count."
-    looks = statistics.looks_text(num_looks) if question.critical is None else by_rule
-    sentences = _target_sentences(verdict, question, groups) + [looks] * (num_looks > 1)
-    return replace(verdict, sentences=sentences)
+    key_pairs = itertools.combinations(by, 2)
+    pairs = {pair: _interaction(group_runs(runs, pair, keys, metric), metric) for pair in key_pairs}
+    ranked = {key: _best_first(groups[key], metric) for key in by}
+    ps = {
+        key: _known(ranking.difference(rival, first).p for rival in rest)
+        for key, (first, *rest) in ranked.items()
+    }
+    of_pairs = _known(clearest and clearest.change.p for clearest in pairs.values())
+    num = terms.factor * max(sum(map(len, ps.values())) + len(of_pairs), 1)
+    effects, verdicts = list[Effect](), dict[str, Verdict]()
+    for key, (leader, *rivals) in ranked.items():
+        beside = [*(p for other in by if other != key for p in ps[other]), *of_pairs]
+        noise = ranking.measured_noise(groups[key], ranked[key][:2])
+        verdicts[key] = find_verdict(groups[key], noise, terms, beside)
+        for rival in ranking.with_differences(rivals, leader, terms.factor, beside):
+            of_pair = leader.labels[key], rival.labels[key], corrected_lead(rival, leader, metric, num)
+            effects.append(Effect(key, *of_pair, is_beaten(rival, leader, metric)))
+    corrected = iter(statistics.holm([*of_pairs, *itertools.chain(*ps.values())]))
+    tested = {pair: one for pair, one in pairs.items() if one is not None and one.change.p is not None}
+    interactions = [_judged(one, min(1.0, terms.factor * next(corrected)), num) for one in tested.values()]
+    untested = [pair for pair in pairs if pair not in tested]
+    decided = [key for key in by if verdicts[key].status == "decided"]
+    left_out = [f"{name} in {group.name}" for key in by for group in groups[key] for name in group.left_out]
+    return Factorial(effects, interactions, untested, decided, num, _clearest(verdicts, decided), left_out)
 
 
-def _passes(test: statistics.TargetTest, critical: float | None) -> bool:
-    if critical is not None:
-        return test.statistic is not None and test.statistic >= critical
-    return test.p_holm is not None and test.p_holm < statistics.SIGNIFICANCE
+def _known(ps: Iterable[float | None]) -> list[float]:
+    return [p for p in ps if p is not None]
 
 
-def _target_sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Group]) -> list[str]:
-    sentences: list[str] = []
-    if verdict.passed:
-        worst = max(verdict.passed, key=lambda name: verdict.tests[name].p or 0.0)
-        evidence = _evidence(verdict.tests[worst], verdict.test, question)
-        weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
-        sentences.append(
-            f"{first_few(verdict.passed, noun=' groups')} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
-            f"the true mean is better ({weakest}{evidence})."
-        )
-    untested = [name for name, test in verdict.tests.items() if test.p is None]
-    if open_ones := [name for name in verdict.tests if name not in (*verdict.passed, *untested)]:
-        closest = min(open_ones, key=lambda name: verdict.tests[name].p or 0.0)
-        sentences.append(
-            f"Not shown for {len(open_ones)} of {len(groups)} groups; closest is {closest} "
-            f"({_evidence(verdict.tests[closest], verdict.test, question)}). "
-            "This does not show that a group misses the target: fresh seeds of a new sweep may decide it."
-        )
-    if untested:
-        few = "fewer than two different results. Add seeds, or give a known noise: --sigma."
-        reason = few if question.sigma is None else "no result."
-        sentences.append(f"No test for {len(untested)} of {len(groups)} groups, because they have {reason}")
-    if incomplete := [group.name for group in groups if group.without_result]:
-        named = first_few(incomplete, noun=" groups")
-        sentences.append(f"The means leave out runs without a result, in {named}.")
-    if question.sigma is not None:
-        sentences.append("The test is valid only if sigma is right, which these runs do not check.")
-    return sentences
+def _best_first(groups: Sequence[Group], metric: Metric) -> list[Group]:
+    """Return the groups with a result: the winner, then the others by their means."""
+    winner = ranking.find_winner(groups, metric)
+    with_result = ranking.best_first([group for group in groups if group.results], metric)
+    return sorted(with_result, key=lambda group: group is not winner)
 
 
-def _evidence(test: statistics.TargetTest, words: str, question: Question) -> str:
-    if question.critical is not None and question.sigma is not None:
-        level = float(stats.norm.sf(question.critical / question.sigma))
-        sign = ">=" if (test.statistic or 0.0) >= question.critical else "<"
-        return (
-            f"margin * sqrt(n) = {number(test.statistic)} {sign} {question.critical:g}, n = {test.num}; "
-            f"the rule is a {words} at {level:.2g}"
-        )
-    return f"{words}, p (Holm) {statistics.p_value(test.p_holm)}, n = {test.num}"
+def _are_crossed(groups: Sequence[Group], key: str, by: Sequence[str]) -> bool:
+    """Return whether two values of a key are compared at the same settings of all other keys, which vary too."""
+    with_result = [group for group in groups if group.results]
+    varied = [other for other in by if other != key]
+    return len(with_result) > 1 and are_balanced(groups) and [*groups[0].averaged_over] == varied
+
+
+def _clearest(verdicts: Mapping[str, Verdict], decided: Sequence[str]) -> Verdict:
+    """Return the verdict about the key with the smallest p, and which others are decided."""
+
+    def p_of(key: str) -> float:
+        lead = verdicts[key].lead
+        return 1.0 if lead is None or lead.p_holm is None else lead.p_holm
+
+    first = min(decided or verdicts, key=p_of)
+    also = [key for key in decided if key != first]
+    open_ones = [key for key in verdicts if key not in decided]
+    parts = [f" Decided too: {', '.join(also)}."] * bool(also)
+    parts += [f" Undecided: {', '.join(open_ones)}."] * bool(decided and open_ones)
+    return replace(verdicts[first], sentence=verdicts[first].sentence + "".join(parts))
+
+
+def _interaction(groups: Sequence[Group], metric: Metric) -> Interaction | None:
+    """Return the clearest change of a lead between values of two keys, by whose pairs of values the runs are grouped.
+
+    Each lead over a base value of the first key is compared, seed by seed, with that at a base value of the second key:
+    the pair of values with the most changes. p is multiplied by the number of these changes (Bonferroni), which holds
+    for any number of seeds.
+    """
+    cells = {tuple(group.labels.values()): group for group in groups if group.results}
+    one, two = groups[0].labels
+    base, base_two = max(cells, key=lambda c: sum({(c[0], b), (a, c[1])} <= {*cells} for a, b in cells))
+    changes: list[Interaction] = []
+    for (value, value_two), group in cells.items():
+        corners = [cells.get(place) for place in ((base, base_two), (value, base_two), (base, value_two))]
+        if value == base or value_two == base_two or None in corners or not are_balanced(groups):
+            continue
+        rest = [corner.results for corner in corners if corner is not None]
+        seeds = [seed for seed in group.results if all(seed in results for results in rest)]
+        plus = independent({s: group.results[s] + rest[0][s] for s in seeds})
+        minus = independent({s: rest[1][s] + rest[2][s] for s in seeds})
+        change, lead_of = statistics.paired(plus, minus, ranking.overlap_of(group)), (value, base)
+        if change.mean is not None and metric.is_better(0.0, change.mean):  # say which lead grows
+            change, lead_of = change.negated(), (base, value)
+        changes.append(Interaction((one, two), lead_of, (value_two, base_two), change, 1))
+    if not changes:
+        return None
+    num = len(changes)
+    clearest = min(changes, key=lambda one: 2.0 if one.change.p is None else one.change.p)
+    p = None if clearest.change.p is None else min(1.0, num * clearest.change.p)
+    return replace(clearest, change=replace(clearest.change, p=p), num_changes=num)
+
+
+def _judged(interaction: Interaction, p_holm: float, num_counted: int) -> Interaction:
+    """Return an interaction with its corrected p-value and interval."""
+    is_decided = p_holm < statistics.SIGNIFICANCE
+    num = num_counted * interaction.num_changes
+    change = interaction.change.at_once(num, is_shown=is_decided)
+    return replace(interaction, change=replace(change, p_holm=p_holm), is_decided=is_decided)

@@ -165,8 +165,7 @@ def _verdict(folder: Path, runs: Sequence[RunProgress]) -> str:
     if sum(run.state == RunStatus.FINISHED for run in runs) < 2 or "compare" not in commands():
         return ""
     from hydrant.extensions.compare.comparison import compare  # slow: imports scipy
-    from hydrant.extensions.compare.question import Question
-    from hydrant.extensions.compare.sources import read_runs
+    from hydrant.extensions.compare.sources import Question, read_runs
 
     words = [glob.escape(str(folder))]
     return str(compare(read_runs(words, tell=lambda _: None), Question()).verdict.sentence)

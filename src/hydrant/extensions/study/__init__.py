@@ -5,18 +5,18 @@ a kill, and ends with the same answer.
 
 | module | what it does |
 | --- | --- |
-| `protocol.py` | what is fixed before the first run: contenders, ranges, the rule of the test; in words too |
-| `ranges.py` | the values of a tuned key, the first and the finer ones; the budget in runs, updates and seconds |
-| `sequential.py` | the test of paired differences that may be looked at after every pair |
-| `rounds.py` | the jobs, trained within the budget, and their results; the tuning, and the rounds of fresh seeds |
-| `verdict.py` | who is beaten, when the study is decided, and the sentence |
-| `sweeper.py` | the order of all this: a sweep like any other, which `status` and `compare` read |
-| `records.py`, `record.py` | the types of study.json; what writes it and study.md |
+| `protocol.py` | what is fixed before the first run: contenders, tuned values, the rule of the test; in words too |
+| `verdict.py` | the test of paired differences after every pair; who is beaten, when it is decided, and the sentence |
+| `trials.py` | the jobs, trained within the budget of runs, updates and seconds, and their results |
+| `rounds.py` | the tuning, and the rounds of fresh seeds |
+| `sweeper.py` | the command, and the order of all this: a sweep like any other, which `status` and `compare` read |
+| `records.py`, `report.py` | the types of study.json; what writes it and study.md |
 """
 
 from hydrant.commands.registry import Command
 
 COMMAND = Command("study",
                   "tune settings equally, then test them with fresh seeds until the best is known",
+                  main=f"{__name__}.sweeper:main",
                   answers=(f"{__name__}.records:Study", f"{__name__}.records:StudyFile"),
                   groups="(?!hydra/sweeper).*", writes=True)  # fmt: skip

@@ -1,23 +1,33 @@
-"""The sweeper of a study: it tunes its contenders alike, and compares the best of each with fresh seeds."""
+"""`hydrant study`, and its sweeper: it tunes its contenders alike, and compares the best of each with fresh seeds."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from hydrant.commands import train
 from hydrant.config import metric_keys
-from hydrant.config.command_line import check_grid
+from hydrant.config.command_line import Flags, check_grid
 from hydrant.config.compose import grid
 from hydrant.config.flat import flatten
-from hydrant.config.groups import option_path
+from hydrant.config.groups import content_of, option_path
 from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed
-from hydrant.extensions.study import record as study_record
-from hydrant.extensions.study.protocol import Contender, Protocol, key_of, name_contenders, split_contender
-from hydrant.extensions.study.ranges import RUNS, first_settings, read_budget, read_ranges
+from hydrant.extensions.study import report
+from hydrant.extensions.study.protocol import (
+    Contender,
+    Protocol,
+    first_settings,
+    key_of,
+    name_contenders,
+    read_ranges,
+    split_contender,
+)
 from hydrant.extensions.study.records import StudyFile
-from hydrant.extensions.study.rounds import BudgetSpent, FreshSeeds, Trials, Tuning
+from hydrant.extensions.study.rounds import FreshSeeds, Tuning
+from hydrant.extensions.study.trials import RUNS, BudgetSpent, Trials, read_budget
 from hydrant.extensions.study.verdict import Rule
 from hydrant.files.plain_values import BetweenZeroAndOne, NotNegativeInt, Positive, PositiveInt
 from hydrant.files.redaction import redacted
@@ -75,8 +85,8 @@ class StudySweeper(GridSweeper):
         self.sweep.rules.may_fail = True  # a contender may diverge
         self.sweep.rules.has_best = False  # the test decides
         with exclusive(self.folder), self.sweep.active({}):
-            earlier = study_record.read_earlier(self.folder)
-            study_record.check_same_protocol(self.folder, earlier, protocol.to_json())
+            earlier = report.read_earlier(self.folder)
+            report.check_same_protocol(self.folder, earlier, protocol.to_json())
             self.sweep.files.write_config(self.config)
             say(f"{relative(self.folder)}: {protocol.question}")
             for line in [] if wants_json() else protocol.sentences():
@@ -89,7 +99,7 @@ class StudySweeper(GridSweeper):
         if not record.has_results and record.fresh.verdict().ended_by != "budget":
             raise JobFailed(self._failure or "no run has a result")
 
-    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> study_record.Record:
+    def _study(self, protocol: Protocol, earlier: StudyFile | None) -> report.Report:
         """Run what is left of a study, and keep study.json up to date."""
         self._failure = ""
         trials = Trials(
@@ -98,15 +108,15 @@ class StudySweeper(GridSweeper):
             self._num_at_once,
             self._compose_or_none,
             self._train,
-            study_record.used_before(self.folder, earlier),
+            report.used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
-            after_batch=lambda: study_record.write_record(self.folder, record, is_running=True),
+            after_batch=lambda: report.write_record(self.folder, record, is_running=True),
         )
         tuning = Tuning(protocol, trials)
         fresh = FreshSeeds(protocol, trials, tuning)
         num_starts = 1 + (earlier.cost.num_starts if earlier else 0)
-        record = study_record.Record(protocol, trials, tuning, fresh, num_starts, self._command)
-        study_record.begin_record(self.folder, record, earlier)
+        record = report.Report(protocol, trials, tuning, fresh, num_starts, self._command)
+        report.begin_record(self.folder, record, earlier)
         try:
             tuning.run()
             if protocol.keys and (opening := fresh.opening()):
@@ -115,7 +125,7 @@ class StudySweeper(GridSweeper):
         except BudgetSpent:
             fresh.why_ended = "budget"
         finally:
-            study_record.write_record(self.folder, record, is_running=False)
+            report.write_record(self.folder, record, is_running=False)
             self.sweep.answer.result = record.result(self.folder)  # also of a study that a signal stops
         return record
 
@@ -283,3 +293,37 @@ def _divide(overrides: Sequence[Override]) -> tuple[list[str], list[list[str]]]:
     single = [override for override in last.values() if not override.is_sweep_override()]
     several = [override for override in last.values() if override.is_sweep_override()]
     return [str(override.input_line) for override in single], grid(several)
+
+
+_NO_FLAGS = ("_target_", "params", "contenders", "tune")
+"""The keys of a study that are no flag with one value."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run or continue a study. Return the exit status.
+
+    Raises:
+        ConfigError: the command line is wrong.
+    """
+    own_keys = content_of(option_path("hydra/sweeper", "study")).keys() - {*_NO_FLAGS}
+    parser = Flags("study", metric=str, **dict.fromkeys(sorted(own_keys), str))
+    parser.add_argument("--contender", action="append", dest="contenders")
+    parser.add_argument("--tune", action="append")
+    options, words = parser.split(arguments)
+    values = {key: value for key, value in vars(options).items() if value is not None and key != "json"}
+    keys = {"metric": "best.metric"}
+    settings = [f"{keys.get(key, f'hydra.sweeper.{key}')}={_written(value)}" for key, value in values.items()]
+    return train.main(["--multirun", "hydra/sweeper=study", *settings, *words])
+
+
+def _written(value: Any) -> str:
+    """Return a value of an override.
+
+    >>> print(_written("optimizer=sgd notes='a'"), _written(["optimizer.lr", "b=1"]), _written(3))
+    'optimizer=sgd notes=\\'a\\'' [optimizer.lr,'b=1'] 3
+    """
+    if isinstance(value, list):
+        return f"[{','.join(_written(item) for item in cast('list[Any]', value))}]"
+    if not isinstance(value, str) or re.fullmatch(r"[\w./-]+", value):
+        return str(value)
+    return "'" + value.replace("'", "\\'") + "'"

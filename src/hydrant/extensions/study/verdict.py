@@ -10,30 +10,144 @@ one direction of a two-sided test, with half of its level. The order of two cont
 none of them, so no sentence claims it: a beaten contender is ruled out. A contender that fails is in no answer, so what
 it alone has beaten leaves the study undecided.
 
-The answer of a study that is read again is computed from its runs, so none is forged.
+The test of a pair is the mixture sequential t-test. With effect sizes `mean / std` that are normal with variance
+`EFFECT_VARIANCE` under the alternative and Haar's prior for the standard deviation, the likelihood ratio of n
+differences depends only on their t statistic (Gonen et al., "The Bayesian two-sample t test", 2005). Under the null it
+is a nonnegative martingale with mean 1 for any standard deviation (Perez-Ortiz et al., "E-statistics, group invariance
+and anytime-valid testing", 2024; Wang & Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with
+unknown variance", 2025), so by Ville's inequality it ever reaches 1 / alpha with a probability of at most alpha.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
+from typing import Any
 
 import msgspec
 
-from hydrant.errors import NonFiniteError
-from hydrant.extensions.study.ranges import Budget
-from hydrant.extensions.study.records import Interval, Protocol, Reason, StudyFile, Verdict
-from hydrant.extensions.study.sequential import MAX_PAIRS, estimate, min_pairs, pairs_needed, spread
-from hydrant.files.read_file import read_json
-from hydrant.records.answers import SweepVerdict
-from hydrant.runs.folder import RunFolder, RunStatus, choices_in, runs_of_sweep
-from hydrant.runs.record import read_metrics
-from hydrant.terminal.console import relative
+from hydrant.config.metric_keys import UNBOUNDED
+from hydrant.extensions.study.records import Interval, Reason, Verdict
 from hydrant.terminal.text import two_digits
+
+EFFECT_VARIANCE = 2.0
+"""The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few
+pairs."""
+
+_ROUNDING = 1e-6
+"""The relative distance up to which differences of float32 metrics count as equal."""
+
+MAX_PAIRS = 1_000
+"""The most pairs of which it is computed how much they find."""
+
+_NUM_SIMULATED = 2_000
+
+
+def estimate(
+    differences: Sequence[float],
+    alpha: float,
+    sizes: Sequence[float] = (),
+    ends: tuple[float, float] = UNBOUNDED,
+) -> Interval:
+    """Return the estimate after the last of one or more pairs.
+
+    With a probability of at least `1 - alpha`, the intervals after every pair hold the true mean, if the differences
+    are independent and normal. So an interval may decide when to stop.
+
+    Args:
+        differences: one for each pair, in their order.
+        alpha: the probability of an error, such as 0.05.
+        sizes: the larger absolute metric of each pair; differences that are equal up to its rounding bound nothing.
+        ends: the smallest and the largest mean that is possible; the interval is cut there.
+
+    >>> found = estimate([0.1, 0.12, 0.09, 0.11, 0.1], 0.05)
+    >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3)
+    (0.104, 0.074, 0.134)
+    """
+    num = len(differences)
+    mean, std = math.fsum(differences) / num, spread(differences)
+    rounding = _ROUNDING * max(sizes, default=0.0)
+    half = math.inf if max(differences) - min(differences) <= rounding else _half_width(std, num, alpha)
+    bounds = (None, None) if math.isinf(half) else (max(mean - half, ends[0]), min(mean + half, ends[1]))
+    return Interval(num, mean, *bounds)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation of a sample, with n - 1 in the denominator; 0 for one value."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / max(len(values) - 1, 1))
+
+
+def min_pairs(alpha: float) -> int:
+    """Return the smallest number of pairs that can decide, however large the effect.
+
+    >>> min_pairs(0.05), min_pairs(0.05 / 11)
+    (4, 6)
+    """
+    return next(num for num in range(2, MAX_PAIRS) if not math.isinf(_half_width(1.0, num, alpha)))
+
+
+@cache
+def pairs_needed(effect: float, alpha: float, power: float) -> int | None:
+    """Return with how many pairs the test finds a true effect `mean / std` with this probability; None: over 1,000.
+
+    Of 2,000 simulated sequences, whose random numbers are always the same.
+    """
+    return _needed(effect, alpha, power, MAX_PAIRS)
+
+
+@cache
+def detectable_effect(num_pairs: int, alpha: float, power: float) -> float | None:
+    """Return the smallest effect that so many pairs find with this probability; None if they find none.
+
+    >>> round(detectable_effect(20, 0.05, 0.8), 1)
+    0.9
+    """
+    low, high = 0.01, 100.0
+    if _needed(high, alpha, power, num_pairs) is None:
+        return None
+    for _ in range(14):
+        middle = math.sqrt(low * high)
+        is_found = _needed(middle, alpha, power, num_pairs) is not None
+        low, high = (low, middle) if is_found else (middle, high)
+    return high
+
+
+def _needed(effect: float, alpha: float, power: float, max_pairs: int) -> int | None:
+    """Return after how many pairs this share of simulated sequences shows that the effect is above 0."""
+    import numpy as np
+
+    num = np.arange(1, max_pairs + 1)
+    gaps = _noise()[:, :max_pairs] + effect
+    means = np.cumsum(gaps, axis=1) / num
+    squares = np.maximum(np.cumsum(gaps**2, axis=1) - num * means**2, 1e-300)
+    limits = np.array([_half_width(1.0, int(n), alpha) for n in num])  # in standard deviations
+    stds = np.sqrt(squares / np.maximum(num - 1, 1))
+    is_clear = means > np.where(np.isinf(limits), np.inf, limits * stds)
+    is_known = np.logical_or.accumulate(is_clear, axis=1).mean(axis=0) >= power
+    return int(is_known.argmax()) + 1 if is_known.any() else None
+
+
+@cache
+def _noise() -> Any:
+    import numpy as np
+
+    return np.random.default_rng(0).normal(size=(_NUM_SIMULATED, MAX_PAIRS))
+
+
+def _half_width(std: float, num: int, alpha: float) -> float:
+    """Return the largest distance from the mean at which the likelihood ratio stays below 1 / alpha."""
+    growth = 1 + num * EFFECT_VARIANCE
+    if num == 1 or std == 0.0:
+        return math.inf
+    limit = math.exp(2 / num * (math.log(growth) / 2 - math.log(alpha)))
+    if limit >= growth:
+        return math.inf
+    return std * math.sqrt((num - 1) * (limit - 1) / (1 - limit / growth) / num)
+
 
 Results = Mapping[str, Sequence[float | None]]
 """The results of each contender with the fresh seeds, in their order; None: the run failed, or ended without one."""
@@ -362,95 +476,3 @@ def _interval(lead: Comparison, rule: Rule) -> str:
         lead = lead.seen_from(lead.names[1])
     low, high = lead.estimate.low, lead.estimate.high
     return "not bounded" if low is None or high is None else f"{two_digits(low)} to {two_digits(high)}"
-
-
-RESULT = "study.json"
-
-ENDED = (RunStatus.FINISHED, RunStatus.FAILED, RunStatus.PRUNED, RunStatus.STOPPED)
-
-
-def read_study(folder: Path, remedy: str = "the same command writes it again") -> StudyFile | None:
-    """Return the study.json of a folder; None if there is none.
-
-    Raises:
-        RecordError: it is damaged.
-    """
-    return read_json(folder / RESULT, StudyFile, remedy)
-
-
-def read_answer(folder: Path) -> SweepVerdict | None:
-    """Return what the runs in the folder of a study answer, by its protocol; None if it is no study.
-
-    Raises:
-        RecordError: study.json or the rows of a run are damaged.
-    """
-    if (study := read_study(folder)) is None:
-        return None
-    protocol, reason = study.protocol, study.verdict.ended_by
-    tried, fresh = _outcomes(folder, protocol)
-    without = dict[str, str]()
-    for name, outcomes in tried.items():
-        if protocol.tuning.get(name) and any(fresh.values()) and all(isinstance(o, str) for o in outcomes):
-            without[name] = tuning_failure(outcomes)
-    results = {
-        name: [None if isinstance(o, str) else o for o in outcomes]
-        for name, outcomes in fresh.items()
-        if any(fresh.values()) and name not in without
-    }
-    rule = Rule(
-        protocol.metric, protocol.mode, protocol.alpha, protocol.power, protocol.min_difference, len(fresh)
-    )
-    standing, limits = judge(results, rule), dict[str, float](protocol.budget.items())
-    why_ended = why_it_ended(
-        None if results and reason == "failures" else reason, protocol.max_seeds, Budget(limits).describe()
-    )
-    why_failed = {name: failure(fresh[name], num) for name, num in standing.failed.items()}
-    verdict = find_verdict(standing, results, rule, without, why_ended, why_failed)
-    asked, file = question([*protocol.contenders], rule), relative(folder / RESULT)
-    first = protocol.first_fresh_seed
-    return SweepVerdict(verdict.status, verdict.sentence, verdict.winner, file, rule.metric, first, asked)
-
-
-def _outcomes(
-    folder: Path, protocol: Protocol
-) -> tuple[dict[str, list[float | str]], dict[str, list[float | str]]]:
-    """Return the outcomes of each contender's runs that have ended: of the tuning, and of its first fresh seeds."""
-    words = {name: choices_in(overrides) for name, overrides in protocol.contenders.items()}
-    tried: dict[str, list[float | str]] = {name: [] for name in words}
-    fresh: dict[str, dict[int, float | str]] = {name: {} for name in words}
-    first, metric = protocol.first_fresh_seed, protocol.metric
-    for run in runs_of_sweep(folder):
-        seed = run.choices.get("seed", "")
-        # The words of one contender may be among those of another one, whose run it then is.
-        names = [name for name, choices in words.items() if choices.items() <= run.choices.items()]
-        if not names or not seed.isdecimal() or run.status not in ENDED:
-            continue
-        name = max(names, key=lambda name: len(words[name]))
-        if int(seed) >= first:
-            fresh[name][int(seed)] = outcome_of(run, metric)
-        else:
-            tried[name].append(outcome_of(run, protocol.tuning_metric or metric))
-    seeds = {
-        name: itertools.takewhile(by_seed.__contains__, itertools.count(first))
-        for name, by_seed in fresh.items()
-    }
-    return tried, {name: [fresh[name][seed] for seed in of_name] for name, of_name in seeds.items()}
-
-
-def outcome_of(run: RunFolder, metric: str) -> float | str:
-    """Return the last value of a metric of a run that has ended; why it has none, if it has none or is not finite."""
-    if run.status == RunStatus.STOPPED:
-        return "stopped"
-    if run.status != RunStatus.FINISHED:
-        error = (run.summary.get("error") or {}).get("type")
-        return "diverged" if error == NonFiniteError.__name__ else "failed"
-    values = [row[metric] for row in read_metrics(run.path) if metric in row]
-    if not values:
-        return f"finished without {metric}"
-    return float(values[-1]) if values[-1] is not None and math.isfinite(values[-1]) else "diverged"
-
-
-def tuning_failure(reasons: Sequence[float | str]) -> str:
-    """Return why a contender is in no test, by why each of its runs of the tuning has no result."""
-    counts = ", ".join(f"{num} {reason}" for reason, num in Counter(reasons).items())
-    return f"of {len(reasons)} runs of the tuning, {counts}" if reasons else "no run of its tuning began"

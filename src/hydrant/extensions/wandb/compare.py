@@ -14,8 +14,7 @@ from urllib.parse import unquote
 from hydrant.config.flat import flat_with_added_keys, flatten
 from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.config_keys import equals_label, label
-from hydrant.extensions.compare.run import Run, last_logged, series_by_metric
+from hydrant.extensions.compare.run import Run, equals_label, label, last_logged, series_by_metric
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
 from hydrant.installation import require_extra

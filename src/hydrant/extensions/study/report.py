@@ -12,12 +12,11 @@ from msgspec import to_builtins
 from hydrant.config.flat import flatten, unasked_differences
 from hydrant.config.metric_keys import bounds_of
 from hydrant.errors import ConfigError, shown
-from hydrant.extensions.study.protocol import FIXED, Protocol, key_of
-from hydrant.extensions.study.ranges import CPU, WALL, first_settings
+from hydrant.extensions.study.protocol import FIXED, Protocol, first_settings, key_of
 from hydrant.extensions.study.records import StudyFile
-from hydrant.extensions.study.rounds import FreshSeeds, Trials, Tuned, Tuning
-from hydrant.extensions.study.sequential import estimate, spread
-from hydrant.extensions.study.verdict import RESULT, Standing, read_study
+from hydrant.extensions.study.rounds import FreshSeeds, Tuned, Tuning
+from hydrant.extensions.study.trials import CPU, RESULT, WALL, Trials, read_study
+from hydrant.extensions.study.verdict import Standing, estimate, spread
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.installation import tell_listeners
 from hydrant.runs.folder import runs_of_sweep
@@ -25,7 +24,9 @@ from hydrant.terminal.console import relative
 from hydrant.terminal.text import align_columns, digits_of, interval, number, shell_line
 
 REPORT = "study.md"
+
 PICTURE = "study.png"
+
 VERSION = 1
 """Of study.json. Within a version, keys are only added."""
 
@@ -75,7 +76,7 @@ def _without_names(fixed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Record:
+class Report:
     """A study with its results so far."""
 
     protocol: Protocol
@@ -279,7 +280,7 @@ def _short(values: Mapping[str, Any], digits: int = 6) -> dict[str, Any]:
     return {key: float(f"{x:.{digits}g}") if isinstance(x, float) else x for key, x in values.items()}
 
 
-def begin_record(folder: Path, record: Record, earlier: StudyFile | None) -> None:
+def begin_record(folder: Path, record: Report, earlier: StudyFile | None) -> None:
     """Record that a study runs, before its first run of this start: a kill loses neither protocol nor cost.
 
     An earlier answer stays until this start has read its runs.
@@ -290,7 +291,7 @@ def begin_record(folder: Path, record: Record, earlier: StudyFile | None) -> Non
         write_json(folder / RESULT, to_builtins(earlier) | {"is_running": True, "cost": record.cost()})
 
 
-def write_record(folder: Path, record: Record, *, is_running: bool) -> None:
+def write_record(folder: Path, record: Report, *, is_running: bool) -> None:
     """Write study.json and study.md; the picture, if the study does not go on."""
     content = record.to_json(folder, is_running=is_running)
     if not is_running and record.fresh.results:

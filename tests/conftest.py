@@ -32,7 +32,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli, imports
 from hydrant.config import compose
-from hydrant.runs import summary_lines
+from hydrant.runs import reporter
 
 pytest_plugins = ["answers", "shared_fixtures", "strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
@@ -212,7 +212,7 @@ def _what_each_run_repeats_is_quick() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which refuses a wrong descriptor too
-        patch.setattr(summary_lines, "commit", cache(summary_lines.commit))
+        patch.setattr(reporter, "commit", cache(reporter.commit))
         patch.setattr(imports, "gc", SimpleNamespace(**vars(gc) | {"get_freeze_count": lambda: 1}))
         yield
 

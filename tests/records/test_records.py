@@ -19,7 +19,7 @@ EDITS = {
             "    pruned: bool | None = None\n    joules: float | None = None\n",
         ),
     ],
-    "runs/summary_lines.py": [('        "data_files": ', '        "joules": 12.5,\n        "data_files": ')],
+    "runs/reporter.py": [('        "data_files": ', '        "joules": 12.5,\n        "data_files": ')],
     "extensions/compare/sections.py": [('"graphs": (', '"joules": ("", "J"), "graphs": (')],
     "extensions/wandb/tracker.py": [('"pruned", ', '"pruned", "joules", ')],
 }

@@ -11,7 +11,7 @@ from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.runs import execute
-from hydrant.runs.summary_lines import training_seconds
+from hydrant.runs.reporter import training_seconds
 from hydrant.training.prepare import micro_batch
 from hydrant.training.trainer import Plan
 

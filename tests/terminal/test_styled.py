@@ -13,7 +13,7 @@ import pytest
 from tiny_runs import tiny_job, train
 
 from hydrant.commands.registry import commands
-from hydrant.runs.summary_lines import end_lines
+from hydrant.runs.reporter import end_lines
 from hydrant.terminal.console import notice, say
 
 COMPARE = ["compare     hydrant compare outputs"] if "compare" in commands() else []
@@ -88,6 +88,7 @@ def test_there_is_no_such_line_for_the_other_ranks_and_dumb_terminals() -> None:
     assert output_in_terminal(FIRST, RANK="1", WORLD_SIZE="2") == "set()\r\n"
 
 
+@pytest.mark.extension
 def test_a_run_says_what_it_trains_and_how_to_go_on(
     tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

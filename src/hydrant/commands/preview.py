@@ -189,7 +189,7 @@ def _plain(plan: Plan, cost: Cost, max_points: float) -> dict[str, Any]:
 
 
 def _print_plan(plan: Plan) -> None:
-    from hydrant.runs.summary_lines import batch_sizes_text
+    from hydrant.runs.reporter import batch_sizes_text
     from hydrant.training.costs import count_parameters
 
     clock, spec = plan.clock, plan.spec

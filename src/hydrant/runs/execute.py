@@ -15,9 +15,9 @@ from hydrant.runs.job import Job, RunResult, first_failure, report, settings_in_
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import discard_log, log_to
 from hydrant.runs.ranks import is_launched_rank, launch_ranks, needs_ranks
+from hydrant.runs.reporter import next_commands
 from hydrant.runs.resume import Start, is_for_training, no_update_left, saved_config, starting_point
 from hydrant.runs.session import continued_state, open_session, timeout_seconds
-from hydrant.runs.summary_lines import next_commands
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.terminal.console import relative, say, say_fields, show_activity
 from hydrant.trackers.base import trackers_warmed_up

@@ -1,32 +1,38 @@
-"""`RunReporter`: writes what a run reports."""
+"""`RunReporter`: writes what a run reports: its machine and software, its measurements, and its last lines too."""
 
 import contextlib
 import logging
 import math
+import os
 import platform
+import shlex
+import subprocess
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from msgspec import to_builtins
 
+from hydrant.clock import Duration
+from hydrant.config.metric_keys import is_averaged
 from hydrant.errors import FolderLost, log, log_errors
 from hydrant.files.atomic_write import write_json
 from hydrant.files.user_files import as_csv
+from hydrant.installation import commit, entry_points, version
 from hydrant.runs import folder as run_folder
-from hydrant.runs import summary_lines
 from hydrant.runs.job import Job, RunResult, identify, write_records
 from hydrant.runs.lock import check_held
 from hydrant.runs.log_setup import seconds_of_call
-from hydrant.runs.record import History, Record, last_values, read_metrics
+from hydrant.runs.record import History, Record, last_values, read_metrics, typical_value
 from hydrant.runs.resume import stretches_of
-from hydrant.terminal.console import Progress, log_fields, show_activity
-from hydrant.terminal.text import format_metric
+from hydrant.terminal.console import Progress, format_duration, log_fields, relative, show_activity
+from hydrant.terminal.text import format_metric, number
 from hydrant.trackers.base import Histogram, Trackers
 from hydrant.training.checkpoint.manager import Rows
-from hydrant.training.costs import count_parameters
+from hydrant.training.costs import count_parameters, peak_flops, peak_memory_gib
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.splits import VAL
 from hydrant.training.trainer import Plan, RunLogger, TrainState
@@ -90,7 +96,7 @@ class RunReporter(RunLogger, Rows):
             self._record.update_summary(
                 **begun,
                 total_updates=total_updates,
-                environment=environment or summary_lines.describe_environment(world.device, world.world_size),
+                environment=environment or describe_environment(world.device, world.world_size),
                 host=platform.node(),
                 **self.trackers.recorded(),
                 num_parameters=count_parameters(plan.task)[0],
@@ -125,7 +131,7 @@ class RunReporter(RunLogger, Rows):
         self._num_updates = int(row["num_updates"])
         # Rows are in the order of their times, also if the machine's clock is set back.
         self._logged_at = max(row["time"], math.nextafter(self._logged_at, math.inf))
-        row = dict(row) | summary_lines.figures(self.plan, row) | {"time": self._logged_at}
+        row = dict(row) | figures(self.plan, row) | {"time": self._logged_at}
         with self.optional(run_folder.METRICS):
             self._record.metrics.append(row)
         self.trackers.log(row)
@@ -135,7 +141,7 @@ class RunReporter(RunLogger, Rows):
             log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {format_metric(v)}" for k, v in values.items())
-            is_for_all = summary_lines.is_shown(self.plan, self._num_updates)  # else only train.log has it
+            is_for_all = is_shown(self.plan, self._num_updates)  # else only train.log has it
             level = logging.INFO if is_for_all else logging.DEBUG
             log.log(level, "update %d of %d: %s", row["num_updates"], self.plan.clock.total_updates, shown)
 
@@ -224,7 +230,7 @@ class RunReporter(RunLogger, Rows):
         self._record.sync()
         rows = read_metrics(self.folder)
         # If this process only completes files, the figures are those of the process that made the last update.
-        measured = summary_lines.measurements(plan, rows)
+        measured = measurements(plan, rows)
         recorded = {} if self._has_trained else self.summary
         has_reason = state.end_reason or "end_reason" in self.summary
         self._record.update_summary(
@@ -240,7 +246,7 @@ class RunReporter(RunLogger, Rows):
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if is_finished:
-            log.info("finished: %s", summary_lines.result_text(state, plan.clock.total_updates, rows))
+            log.info("finished: %s", result_text(state, plan.clock.total_updates, rows))
             if plan.compilation.is_on:
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
@@ -249,7 +255,7 @@ class RunReporter(RunLogger, Rows):
         seconds = time.monotonic() - self._began
         self.plan.hooks.call("on_result", self)
         if is_finished:
-            log_fields(summary_lines.end_lines(self.job, seconds, self.summary, rows, self._first_update))
+            log_fields(end_lines(self.job, seconds, self.summary, rows, self._first_update))
 
     def close(self, result: RunResult) -> None:
         """Write the reports and finish the trackers, even if one of them fails.
@@ -309,3 +315,153 @@ class RunReporter(RunLogger, Rows):
             path = self.folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
+
+
+_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
+_MAX_EVALUATIONS = 20  # that are shown, besides the first and the last
+
+
+def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
+    """Return versions, GPU, number of ranks and git commits; None for values that do not exist here.
+
+    `git_commit` and `git_dirty` describe the current folder, which may be the user's project; `hydrant_commit` is the
+    commit of Hydrant.
+    """
+    head = _git("rev-parse", "HEAD")
+    array, place = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if device.type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "world_size": world_size,
+        # As squeue shows it; that of a job of an array has `_`.
+        "slurm_job": f"{array}_{place}" if array and place else os.environ.get("SLURM_JOB_ID"),
+        "hydrant": version(),
+        "hydrant_commit": commit(),
+        "git_commit": head,
+        "git_dirty": None if head is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that are added to a row: figures of the compilation, and `perf/mfu`."""
+    report = plan.compilation.report()
+    compiled = {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
+    return compiled | _model_flops_utilization(plan, row)
+
+
+def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the part of summary.json about this process and the rows of the run."""
+    performance = {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
+    performance["peak_memory_gib"] = peak_memory_gib(plan.world.device)
+    return {
+        "compile": plan.compilation.report().summary(),
+        "perf": performance | {"training_seconds": training_seconds(rows)},
+        "num_damaged_samples": plan.data.damaged.num_damaged,
+        "data_files": dict(plan.data_files),
+    }
+
+
+def training_seconds(rows: Sequence[Mapping[str, Any]], after: int = 0) -> float | None:
+    """Return the seconds of all updates after `after` up to the last one that was logged, over all starts of the run.
+
+    The time of evaluations and checkpoints does not count; that of the first updates, which may compile, does. None:
+    nothing was logged.
+    """
+    total, num_updates = 0.0, after
+    for row in rows:
+        if row["num_updates"] > after and (rate := row.get("perf/updates_per_second")):
+            total += (row["num_updates"] - num_updates) / rate
+            num_updates = row["num_updates"]
+    return total if num_updates > after else None
+
+
+def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
+    peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
+    if peak is None or rate is None or not plan.flops_per_sample:
+        return {}
+    return {"perf/mfu": 3 * plan.flops_per_sample * rate / plan.world.world_size / peak}
+
+
+def batch_sizes_text(plan: Plan) -> str:
+    """Return the number of samples per update, and where it changes: `64 (from update 1,000 on 128)`."""
+    sizes = plan.spec.batch_sizes
+    changes = [f"from update {n:,} on {size:,}" for n, size in zip(sizes.starts, sizes.values, strict=True)]
+    return f"{sizes.values[0]:,}" + (f" ({', '.join(changes[1:])})" if changes[1:] else "")
+
+
+def is_shown(plan: Plan, num_updates: int) -> bool:
+    """Return whether the terminal shows the evaluation after these updates; train.log has every one."""
+    number = plan.intervals.eval_every.count(num_updates)
+    return num_updates in (0, plan.clock.total_updates) or number % evaluations_per_line(plan) == 0
+
+
+def evaluations_per_line(plan: Plan) -> int:
+    return max(math.ceil(plan.intervals.eval_every.count(plan.clock.total_updates) / _MAX_EVALUATIONS), 1)
+
+
+def end_lines(
+    job: Job, seconds: float, summary: Mapping[str, Any], rows: Sequence[dict[str, Any]] = (), start: int = 0
+) -> dict[str, str]:
+    """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
+
+    Args:
+        seconds: since the command began.
+        summary: summary.json.
+        rows: of metrics.jsonl.
+        start: the update where the command began.
+    """
+    folder, since = relative(job.folder), [row for row in rows if row["num_updates"] > start]
+    rate, trained_since = typical_value(since, "perf/updates_per_second"), training_seconds(since, start)
+    speed = "" if rate is None else f", median {number(rate, 3)} updates/s"
+    speed += f" since update {start}" if start and rate is not None else ""
+    trained = (summary.get("perf") or {}).get("training_seconds")
+    asked = Duration.parse(job.config["duration"], "duration")
+    if asked.unit == "s" and trained is not None:
+        in_all = " in all" if start else ""
+        speed += f"; trained for {number(trained)} s{in_all}, asked for {number(float(asked.amount))} s"
+    training = "" if trained_since is None else f"{format_duration(trained_since)} training of "
+    lines = {"duration": training + format_duration(seconds) + speed, "run folder": folder}
+    if (job.folder / run_folder.CURVES_PICTURE).exists():
+        lines["curves"] = f"{folder}/{run_folder.CURVES_PICTURE}"
+    return lines | next_commands(job, summary)
+
+
+def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the commands that continue after a finished run, by the labels of the lines."""
+    lines = dict[str, str]()
+    if job.call or job.sweep_folder:  # Python has methods for them, and a sweep is compared as a whole
+        return lines
+    folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
+    is_last = best.get("num_updates") in (None, summary.get("num_updates"))
+    weights = "" if is_last and not is_averaged(best.get("metric", "")) else " --weights best"
+    if run_folder.RunFolder(job.folder).newest_checkpoint is not None:
+        lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
+    if job.choices.get("debug") is None and "compare" in entry_points(
+        "hydrant.commands"
+    ):  # `debug` only tries a config
+        lines["compare"] = f"hydrant compare {shlex.quote(parent)}"
+    return lines
+
+
+def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
+    """Return the number of updates, the last and the best value of the deciding metric, and why a run ended early."""
+    why = "pruned by the study" if state.is_pruned else state.end_reason or "no new best within patience"
+    text = f"{state.num_updates} update{'s' * (state.num_updates != 1)}"
+    text += f" ({why})" if state.num_updates < total_updates else ""
+    if state.best is not None:
+        metric, value = state.best["metric"], state.best["value"]
+        last = last_values(rows).get(metric, value)
+        both = (last, value)
+        shown = "not finite" if last is None else format_metric(last, beside=both)  # it is null in the record
+        text += f", {metric} {shown}, best {format_metric(value, beside=both)} at update {state.best['num_updates']}"
+    return text

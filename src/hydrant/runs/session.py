@@ -17,11 +17,10 @@ from hydrant.runs.job import Job, RunResult, first_failure
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
-from hydrant.runs.summary_lines import start_lines
 from hydrant.safety.targets import locate
 from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.losses import explain_unknown_class
-from hydrant.terminal.console import log_fields, relative
+from hydrant.terminal.console import relative
 from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
@@ -152,7 +151,7 @@ class Session:
         """Build and restore the run, yield it to be trained, and do the work after training."""
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
-            log_fields(start_lines(self._job, plan))
+            plan.hooks.call("on_prepared", self._reporter)
             if plan.uncounted:
                 log.warning("%s", plan.uncounted)
         with self._checkpoints:

@@ -54,7 +54,5 @@ def test_the_end_waits_for_slow_calls_but_not_for_one_that_hangs(monkeypatch: py
 
 
 def test_a_call_that_hangs_does_not_delay_the_end_of_the_process() -> None:
-    program = (
-        "import threading; from hydrant.extensions.mlflow import Sender\nSender().send(threading.Event().wait)"
-    )
+    program = "import threading; from hydrant.extensions.mlflow import Sender\nSender().send(threading.Event().wait)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

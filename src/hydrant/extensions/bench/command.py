@@ -29,7 +29,7 @@ from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value
 from hydrant.records.answers import Answer
 from hydrant.runs.folder import SUMMARY, choices_in, missing_folders, remove_if_empty
-from hydrant.runs.summary_lines import describe_environment
+from hydrant.runs.reporter import describe_environment
 from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped, StopRequest
 from hydrant.sweeps.fork_server.call import check_num_updates, run_isolated

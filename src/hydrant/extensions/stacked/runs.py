@@ -21,9 +21,9 @@ from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job, RunResult, unexpected_failure
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
+from hydrant.runs.reporter import describe_environment
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
-from hydrant.runs.summary_lines import describe_environment
 from hydrant.signals import StopRequest
 from hydrant.training import loop
 from hydrant.training.distributed.watchdog import Watchdog

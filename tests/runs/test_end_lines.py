@@ -1,20 +1,16 @@
-"""The header of a run names what it trains, and by which schedules."""
+"""What a run shows of its evaluations, and its last lines."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import open_dict
 from timm.optim import create_optimizer_v2
 from tiny_runs import tiny_job
 
 from hydrant.config.check import check
-from hydrant.config.compose import compose, compose_run
-from hydrant.config.flat import group_choices
+from hydrant.config.compose import compose
 from hydrant.optimizers.kernels import arguments_of
-from hydrant.runs.job import Job
-from hydrant.runs.summary_lines import end_lines, is_shown, result_text, start_lines, training_seconds
+from hydrant.runs.reporter import end_lines, is_shown, result_text, training_seconds
 from hydrant.training.prepare.build import prepare
 from hydrant.training.train_state import TrainState
 from hydrant.training.trainer import Plan
@@ -22,54 +18,6 @@ from hydrant.training.trainer import Plan
 
 def planned(*words: str) -> Plan:
     return prepare(check(compose(["tracker=local", *words])), is_preview=True)
-
-
-def header(*words: str) -> dict[str, str]:
-    composed = compose_run(["duration=20", "tracker=local", *words])
-    choices = group_choices(composed.hydra.runtime.choices)
-    with open_dict(composed):
-        del composed["hydra"]
-    config = check(composed)
-    return start_lines(Job(config, Path("run"), choices, {}, [], None), prepare(config, is_preview=True))
-
-
-@pytest.mark.parametrize(
-    ("words", "schedule"),
-    [
-        (["scheduler=constant", "optimizer.lr=0.003"], "constant: lr 0.003"),
-        (["experiment=two_models", "scheduler=constant", "+scheduler@optimizers.second.scheduler=linear",
-          "optimizers.second.scheduler.end_ratio=0.5"],
-         "first constant: lr 0.01; second linear: lr 0.003 -> 0.00158"),
-        (["scheduler=constant", "optimizer.lr=0.002", "+param_groups.patterns.head={match: classifier, lr_scale: 0.5}"],
-         "constant: lr 0.002, the largest of 2 groups"),
-        (["scheduler=constant", "optimizer.lr=0.002", "+scheduler@schedules.weight_decay=constant"],
-         "constant: lr 0.002, also weight_decay"),
-    ],
-)  # fmt: skip
-def test_the_schedule_of_each_optimizer_is_shown(words: list[str], schedule: str) -> None:
-    assert header(*words)["schedule"] == schedule
-
-
-def test_parts_in_evaluation_mode_and_written_buffers_are_named() -> None:
-    plan = planned("model=convnet", "global_batch_size=32", "micro_batch_size=8")
-    assert not plan.written_buffers  # batch norm statistics are combined
-    plan.task.model.get_submodule("stages").eval()
-    spec = replace(plan.spec, world_size=2)
-    lines = start_lines(job := Job(plan.config, Path("run"), {}, {}, [], None), plan)
-    assert lines["model"].endswith("parameters; in evaluation mode: stages")
-    assert "buffers" not in lines
-    written = replace(plan, spec=spec, written_buffers=["model.state"])
-    assert start_lines(job, written)["buffers"] == (
-        "training writes model.state: each micro-batch gets that of the one before; after an update, all ranks get "
-        "that of rank 0"
-    )
-
-
-def test_an_option_that_is_a_library_names_what_it_builds() -> None:
-    lines = header("model=timm", "model.name=vit_tiny_patch16_224", "+model.kwargs={img_size: 32, patch_size: 16}",
-                   "data=synthetic", "data.input_shape=[3,32,32]", "optimizer=lion")  # fmt: skip
-    assert lines["model"].startswith("timm vit_tiny_patch16_224: ")
-    assert lines["optimizer"].startswith("lion: lr 0.0003, ")
 
 
 @pytest.mark.parametrize(("interval", "total"), [("1ep", 400), ("17", 528), ("20ep", 20), ("null", 0)])
@@ -83,7 +31,6 @@ def test_of_many_evaluations_about_twenty_are_shown(interval: str, total: int) -
     assert len(shown) == min(total, 20) or 10 < len(shown) <= 20 < total
     assert is_shown(plan, 0)
     assert is_shown(plan, end)
-    assert ("evaluations" in header("duration=400ep", f"eval_every={interval}")["updates"]) == (total > 20)
 
 
 def test_the_time_of_a_run_is_that_of_its_updates_and_of_the_command() -> None:

@@ -121,16 +121,11 @@ def test_every_end_is_tested(
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 @pytest.mark.parametrize("words", [(), ("parallel=fsdp",)])
 def test_ranks_test_the_best_checkpoint_too(words: tuple[str, ...], train: Train, workdir: Path) -> None:
-    settings = (
-        *WORDS,
-        "test_at_end=true",
-        "micro_batch_size=32",
-        "optimizer=sgd",
-        "optimizer.lr=3",
-        "scheduler=constant",
-    )
+    settings = (*WORDS, "test_at_end=true", "micro_batch_size=32", "optimizer=sgd", "optimizer.lr=3",
+                "scheduler=constant")  # fmt: skip
     one = rows(train(*settings, name="one"))[-1]
     train_in_child(workdir, "two", *settings, *words, "parallel.num_processes=2")
     two = rows(workdir / "outputs" / "two")[-1]

@@ -113,6 +113,7 @@ def test_they_cause_no_compilation_and_no_graph_break(train: Train) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 def test_several_ranks_give_the_histograms_of_one(train: Train, workdir: Path) -> None:
     # Not AdamW, which turns rounding errors into whole updates.
     words = (*SHORT, "optimizer=sgd", "model.hidden=[13,13]", "model.dropout=0")

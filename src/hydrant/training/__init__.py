@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hydrant.training.compile.compiled_task import Compile as Compile
     from hydrant.training.costs import NoProfiler as NoProfiler
     from hydrant.training.distributed.ddp import Ddp as Ddp
-    from hydrant.training.distributed.fsdp import Fsdp as Fsdp
     from hydrant.training.distributed.world import Single as Single
     from hydrant.training.passed_objects import passed_data as passed_data
     from hydrant.training.passed_objects import passed_model as passed_model

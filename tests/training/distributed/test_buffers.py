@@ -129,6 +129,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 @pytest.mark.parametrize("name", ["ddp", "compiled"])
 def test_a_run_of_two_ranks_has_the_losses_and_the_statistics_of_one(outputs: Path, name: str) -> None:
     assert_close_rows(outputs / "one", outputs / "ddp", rel=1e-4, abs=1e-5)
@@ -141,11 +142,13 @@ def test_a_run_of_two_ranks_has_the_losses_and_the_statistics_of_one(outputs: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 def test_sharded_ranks_have_the_losses_of_one(outputs: Path) -> None:
     assert_close_rows(outputs / "one", outputs / "fsdp", rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 def test_evaluations_and_checkpoints_change_nothing(outputs: Path) -> None:
     assert rows(outputs / "seldom")[-1] == rows(outputs / "ddp")[-1]
     for part in ("model", "ema", "training"):
@@ -155,6 +158,7 @@ def test_evaluations_and_checkpoints_change_nothing(outputs: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 @pytest.mark.parametrize("name", ["ddp", "fsdp"])
 def test_two_ranks_continue_bit_for_bit_at_any_update(outputs: Path, name: str) -> None:
     """No evaluation is due at update 3."""

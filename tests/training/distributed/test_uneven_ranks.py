@@ -145,7 +145,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         named("one_to_three", *MIDDLE, f"resume=outputs/one/{HALF}"),
         named("normed", *NORMED),
         named("normed_again", *NORMED, f"resume=outputs/normed/{HALF}"),
-        named("auto", *AUTO, "parallel=fsdp"),
+        named("auto", *AUTO),
         named("reducing", *AUTO, "model._target_=rank_parts.Reducing"),
         named("compiled", *COMPILED),
         *(named(name, *PLAIN, *words) for name, words in DDP_OPTIONS.items()),
@@ -207,7 +207,6 @@ def test_another_number_of_ranks_continues_between_two_log_points(folder: Path, 
 
 
 def test_an_automatic_micro_batch_size_is_the_same_on_all_ranks(folder: Path) -> None:
-    """Also with sharded weights."""
     saved = yaml.safe_load((folder / "outputs" / "auto" / "config.yaml").read_text())
     assert saved["micro_batch_size"] == 2
 

@@ -1,1 +1,1 @@
-"""Training on several ranks: the process group, DDP, FSDP2, and the watchdog that finds a rank that hangs."""
+"""Training on several ranks: the process group, DDP, and the watchdog that finds a rank that hangs."""

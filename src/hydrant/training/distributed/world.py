@@ -272,14 +272,19 @@ class Parallel:
     """Each rank holds only its shard of the weights."""
     splits_muon = False
     """The ranks share the work of an optimizer that orthogonalises matrices."""
-    param_dtype: torch.dtype | None = None
-    """The dtype in which sharded weights are gathered; None: the one in which they are stored."""
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         self._world = world
         self._is_single = world.world_size == 1
         self._sync_batch_norm = sync_batch_norm
         self.device = world.device
+
+    def check(self, plan: Any) -> None:
+        """Reject settings of a `Plan` that fail, or give wrong results, with these ranks. All ranks call it.
+
+        Raises:
+            ConfigError: names the key to change.
+        """
 
     def prepare(self, task: nn.Module) -> nn.Module:
         """Return the task with batch norms converted if needed. Call it before the task is copied and compiled."""

@@ -34,7 +34,7 @@ from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
-from hydrant.training.prepare.check_steps import check_saving, check_sharding, check_steps
+from hydrant.training.prepare.check_steps import check_saving, check_steps
 from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
@@ -64,6 +64,7 @@ def prepare(
     with world.process_group():
         run_world = dataclasses.replace(world, world_size=num_ranks)
         plan = _prepare(config, statistics, world, parallel, run_world, UpdateSeconds(update_seconds))
+        plan.parallel.check(plan)
         build_optimizers.check_hooks(plan)
         return plan
 
@@ -121,9 +122,6 @@ def _prepare(
     compilation.check_fits(task, dry.collectives)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     _rehearse_rest(trials, dry, splits, spec, mixing)
-    if parallel.is_sharded and config["memory_format"] == "channels_last":
-        message = "sharded weights are contiguous"
-        raise ConfigError("memory_format", message, remedy="use memory_format=auto, or parallel=ddp")
     averaging: Averaging = instantiate(config, "averaging", clock)
     prefixes = training_splits.metric_prefixes(splits, is_averaged=averaging.is_on)
     _check_best(config, prefixes, schedules, dry)
@@ -135,8 +133,6 @@ def _prepare(
     check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         check_saving(task, hooks)
-    if parallel.is_sharded:
-        check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
         config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample,
         dry.collectives, dry.written_buffers, intervals, schedules, precision, compilation, parallel, averaging,

@@ -73,6 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         resumed("fsdp_to_ddp", "fsdp"),
         fsdp("skipped", *POISONED, "skip_non_finite=true"),
         fsdp("overflown", *POISONED, "precision=fp16"),
+        fsdp("auto", *SHORT, "model._target_=shard_parts.Blocks", "micro_batch_size=auto", "global_batch_size=8"),
     ])  # fmt: skip
     return folder
 
@@ -164,6 +165,10 @@ def test_non_finite_gradients_on_one_rank_are_skipped_on_all(folder: Path) -> No
     assert summary(folder / "outputs" / "overflown")["num_updates"] == 4
 
 
+def test_an_automatic_micro_batch_size_is_the_same_on_all_ranks(folder: Path) -> None:
+    assert "\nmicro_batch_size: 4\n" in (folder / "outputs" / "auto" / "config.yaml").read_text()
+
+
 def provide_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "shard_parts.py").write_text(PARTS)
     monkeypatch.syspath_prepend(folder)
@@ -186,14 +191,8 @@ def test_synchronized_batch_norms_keep_their_names_and_activations() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_synchronized_batch_norms_train(parallel: str, train: Train) -> None:
-    words = (
-        "tracker=local",
-        "model=convnet",
-        "duration=3",
-        "log_every=1",
-        "eval_every=3",
-        f"parallel={parallel}",
-    )
+    words = ("tracker=local", "model=convnet", "duration=3", "log_every=1", "eval_every=3",
+             f"parallel={parallel}")  # fmt: skip
     synced = train(*words, "parallel.sync_batch_norm=true", name="synced")
     plain = train(*words, name="plain")
     assert state(synced).keys() == state(plain).keys()

@@ -51,15 +51,6 @@ def imported(importtime: str) -> set[str]:
     }
 
 
-def test_the_loop_imports_no_config_library() -> None:
-    """The loop gets built objects, so it takes only PyTorch to import it."""
-    times = run(["-c", "import hydrant.training.loop"]).stderr
-    packages = imported(times)
-    assert "torch" in packages
-    assert "torch._dynamo\n" not in times, "torch.compiler's decorators import it"
-    assert {"hydra", "omegaconf", "yaml"} & packages == set()
-
-
 def test_a_misspelt_key_is_refused_without_torch() -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         run([TRAIN, "optimizer.lrr=1"])
@@ -183,8 +174,14 @@ def test_bash_starts_no_other_program(line: str, tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
-    importtime = run([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
+def test_the_loop_imports_no_config_library_and_the_default_run_only_what_it_uses(tmp_path: Path) -> None:
+    """The loop gets built objects, so it takes only PyTorch to import it."""
+    code = f"import sys, runpy, hydrant.training.loop; print(*sys.modules); runpy.run_path('{TRAIN}', None, '__main__')"
+    done = run(["-c", code, "duration=2", "tracker=local"], cwd=tmp_path)
+    of_the_loop, importtime = set(done.stdout.partition("\n")[0].split()), done.stderr
+    assert "torch" in of_the_loop
+    assert "torch._dynamo" not in of_the_loop, "torch.compiler's decorators import it"
+    assert {"hydra", "omegaconf", "yaml"} & of_the_loop == set()
     modules = imported(importtime)
     assert "hydrant.training.metrics" in importtime
     assert "hydrant.extensions.profiling" not in importtime

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import sys
@@ -85,7 +86,11 @@ def call(*words: str, **variables: str) -> int:
     def run() -> int:
         os.environ.update(variables)
         os.dup2(2, 1)
-        return cli().main(words)
+        if words[0] != "train.py":
+            return cli().main(words)
+        sys.argv = list(words)
+        runpy.run_path(str(Path(cli().__file__).parents[2] / words[0]), run_name="__main__")
+        return 0
 
     return os.waitstatus_to_exitcode(os.waitpid(fork(run), 0)[1])
 
@@ -119,9 +124,10 @@ def listings(*hiding: str) -> dict[str, Any]:
 
 
 def try_core() -> dict[str, Any]:
-    """Import every module, sweep, kill a run, resume it and look at it; return the `listings`."""
+    """Import every module, train as a user does, sweep, kill a run, resume it and look at it; return the `listings`."""
     import_all("hydrant")
     Path("killing_hook.py").write_text(HOOK)
+    assert call("train.py", *TRAIN) == 0
     assert call("train", "--multirun", "name=four", "seed=0,1", "optimizer.lr=0.1,0.01", *TRAIN) == 0
     assert call("status", "multirun/four") == 0
     assert call("preview", *TRAIN) == 0

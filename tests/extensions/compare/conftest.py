@@ -1,6 +1,7 @@
 """Runs with known results, comparisons of them, and a page in a browser."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +36,47 @@ def report(planted: Path, comparing: Compare, tmp_path_factory: pytest.TempPathF
     return path
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Open a report. At the end, the console must be empty and no request sent."""
-    problems: list[str] = []
-    contexts = []
+@pytest.fixture(scope="module")
+def tabs(browser: Browser) -> Callable[..., tuple[Page, list[str]]]:
+    """Return the n-th page with these options and the problems that it has met, the same for all tests of a module.
 
-    def run(path: Path, address: str = "", **options: str | float) -> Page:
-        context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)  # type: ignore[arg-type]
-        contexts.append(context)
-        page = context.new_page()
+    A new page takes as long as drawing a report."""
+
+    @cache
+    def tab(place: int, **options: str | float) -> tuple[Page, list[str]]:
+        page = browser.new_context(offline=True, **options).new_page()  # type: ignore[arg-type]
+        problems = list[str]()
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on(
             "request",
             lambda request: problems.append(request.url) if request.url.startswith("http") else None,
         )
+        return page, problems
+
+    return tab
+
+
+@pytest.fixture
+def open_page(tabs: Callable[..., tuple[Page, list[str]]]) -> Iterator[Callable[..., Page]]:
+    """Open a report as a new reader does. At the end, the console must be empty and no request sent."""
+    opened: list[tuple[Page, list[str]]] = []
+
+    def run(path: Path, address: str = "", **options: str | float) -> Page:
+        page, problems = tabs(len(opened), **options)
+        opened.append((page, problems))
+        problems.clear()
+        page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(path.as_uri() + (f"#{address}" if address else ""))
         page.wait_for_selector("html[data-drawn]")
         return page
 
     yield run
-    for context in contexts:
-        context.close()
-    assert problems == []
+    for page, problems in opened:
+        page.evaluate("localStorage.clear()")
+        page.mouse.move(0, 0)
+        page.goto("about:blank")
+        assert problems == []
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from marks import slow
 from PIL import Image
 from planted import Compare, many_runs, write_run
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from reports import description, figure
 
 from hydrant.extensions.compare.comparison import compare
@@ -98,7 +98,7 @@ def test_curves_begin_where_they_can_be_told_apart(page: Page) -> None:
     assert "0" in figure(page, "curves").locator("text").all_text_contents()
 
 
-def test_the_beginning_of_curves(page: Page) -> None:
+def test_the_beginning_of_curves(scripted: Callable[[str], Any]) -> None:
     steep, tail = [0.0, 8.0, 9.0, 9.2, 9.4], [0.0, 7.6, 8.6, 8.9, 9.0]
     for first, second, expected in (
         (steep, tail, 2),
@@ -108,14 +108,15 @@ def test_the_beginning_of_curves(page: Page) -> None:
         ([None] * 5, [None] * 5, 0),
     ):
         lines = json.dumps([{"x": [0, 1, 2, 3, 4], "y": y} for y in (first, second)])
-        assert scripted(page, f"beginning({lines})") == expected
+        assert scripted(f"beginning({lines})") == expected
 
 
-def scripted(page: Page, expression: str) -> Any:
+@pytest.fixture(scope="module")
+def scripted(browser: Browser) -> Callable[[str], Any]:
     """Return the value of an expression that uses scales.js and dom.js."""
     folder = Path(write_page.__code__.co_filename).with_name("page")
-    text = (folder / "scales.js").read_text() + (folder / "dom.js").read_text()
-    return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
+    text, page = (folder / "scales.js").read_text() + (folder / "dom.js").read_text(), browser.new_page()
+    return lambda expression: page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
 
 
 @pytest.mark.parametrize(
@@ -129,21 +130,23 @@ def scripted(page: Page, expression: str) -> Any:
         [],
     ],
 )
-def test_the_page_tells_numbers_apart_as_the_tables_do(values: list[float | None], page: Page) -> None:
+def test_the_page_tells_numbers_apart_as_the_tables_do(
+    values: list[float | None], scripted: Callable[[str], Any]
+) -> None:
     digits, written = digits_of(values), json.dumps(values)
-    assert scripted(page, f"digitsOf({written})") == digits
-    shown = scripted(page, f"{written}.map((value) => number(value, {digits}))")
+    assert scripted(f"digitsOf({written})") == digits
+    shown = scripted(f"{written}.map((value) => number(value, {digits}))")
     expected = [number(value, digits).replace("-", "\N{EN DASH}") for value in values]
     assert [text.replace(",", "") for text in shown] == expected
 
 
-def test_numbers_just_below_a_power_of_ten_are_plain(page: Page) -> None:
+def test_numbers_just_below_a_power_of_ten_are_plain(scripted: Callable[[str], Any]) -> None:
     values = "[9999.6, 99999.96, 999999, 0.000099999, 1234567.5]"
-    shown = scripted(page, f"{values}.map((value) => number(value))")
+    shown = scripted(f"{values}.map((value) => number(value))")
     assert shown == ["10,000", "100,000", "999,999", "0.0001", "1.235e6"]
 
 
-def test_an_axis_of_any_range_has_few_ticks(page: Page) -> None:
+def test_an_axis_of_any_range_has_few_ticks(scripted: Callable[[str], Any]) -> None:
     """A reader may enlarge until a range holds two neighbouring numbers."""
     for low, high in (
         (69.13222796102939, 69.1322279610294),
@@ -152,21 +155,21 @@ def test_an_axis_of_any_range_has_few_ticks(page: Page) -> None:
         (2, 1),
         (0, 0),
     ):
-        assert len(scripted(page, f"linearTicks({low}, {high}, 8)")) <= 10
-    assert scripted(page, "linearTicks(-0.3, 0.31, 7)") == [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]
+        assert len(scripted(f"linearTicks({low}, {high}, 8)")) <= 10
+    assert scripted("linearTicks(-0.3, 0.31, 7)") == [-0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3]
 
 
-def test_interpolation_stops_at_gaps(page: Page) -> None:
+def test_interpolation_stops_at_gaps(scripted: Callable[[str], Any]) -> None:
     xs, ys = [0, 10, 20, 30, 40], "[0.1, 0.5, null, 0.8, 0.9]"
     for at, expected in {5: 0.3, 10: 0.5, 13: None, 20: None, 28: None, 30: 0.8, 35: 0.85, 41: None}.items():
-        value = scripted(page, f"interpolate({xs}, {ys}, {at})")
+        value = scripted(f"interpolate({xs}, {ys}, {at})")
         assert value == (None if expected is None else pytest.approx(expected))
 
 
-def test_smoothing_equals_that_of_wandb(page: Page) -> None:
+def test_smoothing_equals_that_of_wandb(scripted: Callable[[str], Any]) -> None:
     """docs.wandb.ai, "Smooth line plots": the time-weighted exponential moving average."""
     xs, ys, smoothing = [0, 1, 5, 6, 20], [1.0, 3.0, 2.0, 8.0, 5.0], 0.9
-    values = scripted(page, f"smoothed({xs}, {ys}, {smoothing}, 20)")
+    values = scripted(f"smoothed({xs}, {ys}, {smoothing}, 20)")
     weight, last, debias, expected = min(smoothing**0.5, 0.999), 0.0, 0.0, list[float]()
     for n, y in enumerate(ys):
         adjusted = weight ** ((xs[n] - xs[max(n - 1, 0)]) / 20 * 1000)

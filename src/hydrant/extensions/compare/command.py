@@ -7,9 +7,8 @@ from typing import Any
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
-from hydrant.extensions.compare import SERVICES
+from hydrant.extensions.compare import SERVICES, html_page
 from hydrant.extensions.compare.comparison import compare
-from hydrant.extensions.compare.html_page import follow, write_page
 from hydrant.extensions.compare.serialize import to_brief, to_csv, to_dict, to_text
 from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.installation import entry_points
@@ -40,12 +39,12 @@ def main(arguments: Sequence[str]) -> int:
     question = Question(**asked)
     if options.follow:
         with writing_to("--html", options.html, ".html"):
-            result = follow(words, question, options.html)
+            result = html_page.follow(words, question, options.html)
     else:
         result = compare(read_runs(words, question.varied), question)
     if options.html is not None:
         with writing_to("--html", options.html, ".html"):
-            write_page(result, options.html)
+            html_page.write_page(result, options.html)
     if wants_json():
         answer(to_dict(result) if options.details else to_brief(result))
     elif options.csv:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydrant.commands.registry import schemas
+from hydrant.extensions.editor.json_schema import JsonSchema, meanings, schemas
 from hydrant.records import files
-from hydrant.records.schema import Schema, meanings
 
 PAGES = Path("docs/reference/json.md"), Path("docs/reference/run-folder.md")
 _BEGIN, _END = "<!-- generated -->", "<!-- end of generated -->"
@@ -26,12 +25,12 @@ def with_tables(text: str, page: Path) -> str:
     return "\n\n".join([before + _BEGIN, *sections, _END]) + after
 
 
-def _section(schema: Schema) -> str:
+def _section(schema: JsonSchema) -> str:
     rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _fields(schema, "")]
     return "\n".join([schema["description"], "", "| field | type | meaning |", "| --- | --- | --- |", *rows])
 
 
-def _fields(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str]]:
+def _fields(schema: JsonSchema, prefix: str) -> Iterator[tuple[str, str, str]]:
     """Yield name, type and meaning of each field, also of the objects inside."""
     for name, field in schema.get("properties", {}).items():
         if name in ("version", "command") and not prefix:
@@ -51,7 +50,7 @@ def _inside(schema: Any, path: str) -> Iterator[tuple[str, str, str]]:
         yield from _inside(part.get("additionalProperties"), f"{path}.<name>")
 
 
-def _kind(field: Schema) -> str:
+def _kind(field: JsonSchema) -> str:
     """Return the type of a field in words.
 
     >>> _kind({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]})

@@ -18,7 +18,7 @@ from run_folders import summary
 
 from docs.tables import PAGES, with_tables
 from hydrant import cli
-from hydrant.commands.registry import commands, schemas
+from hydrant.commands.registry import commands
 from hydrant.terminal.console import json_line
 
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
@@ -43,6 +43,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.mark.extension
 def test_every_command_has_a_schema_and_the_pages_have_all_fields() -> None:
+    from hydrant.extensions.editor.json_schema import schemas
+
     assert schemas().keys() == {*commands(), "error", "studyfile", "sweep"}
     for page in PAGES:
         text = (ROOT / page).read_text()

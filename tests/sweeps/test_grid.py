@@ -95,11 +95,11 @@ def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys_and_counts
     third = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1", cwd=tmp_path)
     assert third.returncode == 0, third.stderr
     assert {path.name for path in sweep.iterdir()} == before
-    assert read_plan(sweep).num_extensions == 0, "other settings, and a command again, add no seed"
+    assert read_plan(sweep).num_seed_additions == 0, "other settings, and a command again, add no seed"
     for _ in range(2):
         longer = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1,2", cwd=tmp_path)
         assert longer.returncode == 0, longer.stderr
-        assert read_plan(sweep).num_extensions == 1
+        assert read_plan(sweep).num_seed_additions == 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 from hydrant.installation import entry_points
 from hydrant.terminal.console import FLAG, has_style
@@ -87,16 +86,6 @@ def commands() -> dict[str, Command]:
     points = entry_points("hydrant.commands").values()
     added = (replace(one := p.load(), main=one.main or f"{p.module}.command:main") for p in points)
     return {one.name: one for one in (*_COMMANDS, *added, *_COMMANDS)}  # none replaces the core's
-
-
-def schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schema of an error, and then of the answers of all commands, by the names of their classes."""
-    from hydrant.records.answers import ErrorLine
-    from hydrant.records.schema import schema_of
-
-    kinds = [(kind, command.name) for command in commands().values() for kind in command.records]
-    answers = {kind.__name__.lower(): schema_of(kind, name) for kind, name in kinds}
-    return {"error": schema_of(ErrorLine), **dict(sorted(answers.items()))}
 
 
 SECTIONS = ("Start", "Look", "Use", "More")

@@ -238,7 +238,7 @@ class Plan(Record):
         commands: that wrote it, as long as others were at work
         host: the name of the machine of the newest command
         wall_seconds: of all starts
-        num_extensions: commands that added seeds after runs of others had results
+        num_seed_additions: commands that added seeds after runs of others had results
         queues: the classes of launchers whose jobs go on after the command has ended
     """
 
@@ -249,5 +249,5 @@ class Plan(Record):
     host: str = ""
     wall_seconds: Amount = 0.0
     processor_seconds: Amount = 0.0
-    num_extensions: Count = 0
+    num_seed_additions: Count = 0
     queues: list[str] = []

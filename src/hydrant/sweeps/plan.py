@@ -132,7 +132,7 @@ class SweepFiles:
             kept, commands = (file.jobs, file.commands) if self.keeps_plan else ([], [])
             self.keeps_plan = True  # from now on, what others add is of commands at work
             jobs = {Path(os.path.realpath(self.folder / job.run)): job for job in kept} | self.jobs
-            num, self.adds_seeds = file.num_extensions + self.adds_seeds, False  # it counts once
+            num, self.adds_seeds = file.num_seed_additions + self.adds_seeds, False  # it counts once
             queues = [*dict.fromkeys([*file.queues, *self.queues])]
             plan = Plan(self._began, [*jobs.values()], commands, "", "", wall, cpu, num, queues)
             write_plan(self.folder, plan)

@@ -179,7 +179,7 @@ def test_seeds_that_came_after_results_count_as_a_further_look(tmp_path: Path, c
     once = comparing(tmp_path).verdict
     assert once.status == "decided"
     assert once.lead is not None
-    write_plan(tmp_path, Plan(0.0, [], num_extensions=2))
+    write_plan(tmp_path, Plan(0.0, [], num_seed_additions=2))
     comparison = comparing(tmp_path)
     lead = comparison.verdict.lead
     assert lead is not None

@@ -256,7 +256,7 @@ def find_study(runs: Sequence[Run]) -> SweepVerdict | None:
 def count_looks(runs: Sequence[Run]) -> int:
     """Return how often the results of these runs could be looked at, by the records of their sweeps."""
     sweeps = {run.folder.parent for run in runs if run.folder is not None}
-    return 1 + sum(usable_plan(sweep)[0].num_extensions for sweep in sweeps)
+    return 1 + sum(usable_plan(sweep)[0].num_seed_additions for sweep in sweeps)
 
 
 def tested_runs(runs: Sequence[Run], study: SweepVerdict | None) -> tuple[Sequence[Run], SweepVerdict | None]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from hydrant.commands.registry import schemas
+from hydrant.commands.registry import commands
 from hydrant.config import schema
 from hydrant.config.command_line import PLURALS, Flags, writing_to
 from hydrant.config.groups import content_of, group_options, option_path
@@ -30,7 +33,7 @@ from hydrant.files.atomic_write import replace_file
 from hydrant.files.plain_values import is_torch_class, limits_of
 from hydrant.files.read_file import MarkingLoader
 from hydrant.files.user_files import read_marked
-from hydrant.records.answers import Answer
+from hydrant.records.answers import Answer, ErrorLine
 from hydrant.safety.targets import LIBRARIES, lies_under, locate
 from hydrant.safety.trust import working_project
 from hydrant.terminal.console import relative, tell
@@ -136,6 +139,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 JsonSchema = dict[str, Any]
+
+_MEANING = re.compile(r"^    (\w+): ((?:.|\n(?=     ))+)", re.MULTILINE)
 
 CONFIG = "config"
 """The schema of train.yaml, and of the groups whose options set any key: experiment, debug, sweep."""
@@ -376,3 +381,58 @@ def _either(schemas: Sequence[JsonSchema]) -> JsonSchema:
 
 def _only(properties: Mapping[str, Any]) -> JsonSchema:
     return {"propertyNames": {"enum": sorted(properties)}}
+
+
+def schemas() -> dict[str, JsonSchema]:
+    """Return the JSON Schema of an error, and then of the answers of all commands, by the names of their classes."""
+    kinds = [(kind, command.name) for command in commands().values() for kind in command.records]
+    answers = {kind.__name__.lower(): schema_of(kind, name) for kind, name in kinds}
+    return {"error": schema_of(ErrorLine), **dict(sorted(answers.items()))}
+
+
+def schema_of(kind: type, command: str = "") -> JsonSchema:
+    """Return the schema of a record; of an answer with what `terminal.console` puts before its fields.
+
+    Args:
+        command: whose answer it is; "" for an error.
+    """
+    schema = _written_out(kind)
+    if not issubclass(kind, Answer):
+        return schema
+    header: JsonSchema = {"version": {"const": 1}, **({"command": {"const": command}} if command else {})}
+    fields = {"properties": {**header, **schema["properties"]}, "required": [*header, *schema["required"]]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, **fields}
+
+
+def _written_out(kind: type) -> JsonSchema:
+    """Return the schema of a record, with each object written out where it is, and the meanings of its fields."""
+    [top], parts = msgspec.json.schema_components([kind])
+    classes = {
+        name: value
+        for of in reversed(kind.__mro__)
+        for name, value in vars(sys.modules[of.__module__]).items()
+    }
+
+    def inline(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [inline(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if "$ref" not in schema:
+            return {key: inline(item) for key, item in schema.items()}
+        name = schema["$ref"].rpartition("/")[2]
+        part: JsonSchema = {"required": [], **inline(parts[name])}
+        written = parts[name]["properties"].items()  # a default is written too
+        part["required"] = [key for key, value in written if key in part["required"] or "default" in value]
+        part["description"] = " ".join(part["description"].partition("Attributes:")[0].split())
+        for key, meaning in meanings(classes[name]).items():
+            part["properties"][key]["description"] = meaning
+        return part
+
+    return inline(top)
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Return the meaning of each field by the docstrings of a record and of those that it extends."""
+    texts = [inspect.cleandoc(base.__doc__ or "") for base in reversed(kind.__mro__)]
+    return {name: " ".join(words.split()) for text in texts for name, words in _MEANING.findall(text)}

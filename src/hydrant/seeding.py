@@ -18,7 +18,7 @@ from torch import Tensor
 
 _MASK = (1 << 64) - 1  # keeps 64 bits
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
-_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # the constants of SplitMix64
+MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # the constants of SplitMix64
 
 # Each stream has its own number, so that equal seeds and positions give different random numbers.
 MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS, TEXTS, LABELS = range(1, 11)
@@ -33,8 +33,8 @@ def hash_of(*parts: int) -> int:
     state = 0
     for part in parts:
         state = (state + _GOLDEN + part) & _MASK
-        state = ((state ^ (state >> 30)) * _MULTIPLIERS[0]) & _MASK
-        state = ((state ^ (state >> 27)) * _MULTIPLIERS[1]) & _MASK
+        state = ((state ^ (state >> 30)) * MULTIPLIERS[0]) & _MASK
+        state = ((state ^ (state >> 27)) * MULTIPLIERS[1]) & _MASK
         state ^= state >> 31
     return state
 
@@ -54,8 +54,8 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
     tensor(True)
     """
     x = positions * _signed(_GOLDEN) + _signed(hash_of(seed, lane))
-    x = (x ^ _shift_right(x, 30)) * _signed(_MULTIPLIERS[0])
-    x = (x ^ _shift_right(x, 27)) * _signed(_MULTIPLIERS[1])
+    x = (x ^ _shift_right(x, 30)) * _signed(MULTIPLIERS[0])
+    x = (x ^ _shift_right(x, 27)) * _signed(MULTIPLIERS[1])
     x = x ^ _shift_right(x, 31)
     return _shift_right(x, 40).to(torch.float32) * 2.0**-24
 
@@ -63,40 +63,6 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
 def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     """Return the order of the samples in an epoch: int64, shape (num_samples,), on the host."""
     return torch.randperm(num_samples, generator=torch.Generator().manual_seed(hash_of(seed, ORDER, epoch)))
-
-
-_ROUNDS = 8
-
-
-def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.ndarray:
-    """Return the samples at some places of the order of an epoch: int64, (N,).
-
-    The order is not that of `permutation`. No place depends on others, so the cost does not grow with `num_samples`. A
-    Feistel network permutes the numbers of an even number of bits; those that are too large are permuted again (Black &
-    Rogaway, "Ciphers with arbitrary finite domains", 2002, section 4).
-
-    Args:
-        seed: of the run.
-        epoch: from 0.
-        places: int64, (N,), each below `num_samples`.
-        num_samples: of an epoch.
-
-    >>> sorted(permuted(0, 0, np.arange(10), 10).tolist()) == list(range(10))
-    True
-    """
-    half = max((num_samples - 1).bit_length() + 1, 2) // 2
-    keys = [np.uint64(hash_of(seed, ORDER, epoch, number)) for number in range(_ROUNDS)]
-    width, mask = np.uint64(half), np.uint64((1 << half) - 1)
-    numbers, waiting = places.astype(np.uint64), np.full(places.shape, True)
-    while waiting.any():
-        left, right = numbers[waiting] >> width, numbers[waiting] & mask
-        for key in keys:
-            mixed = (right + key) * np.uint64(_MULTIPLIERS[0])
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MULTIPLIERS[1])
-            left, right = right, left ^ ((mixed >> np.uint64(33)) & mask)
-        numbers[waiting] = (left << width) | right
-        waiting = numbers >= num_samples  # too large: permute them again
-    return numbers.astype(np.int64)
 
 
 def seed_process(seed: int, *stream: int) -> None:

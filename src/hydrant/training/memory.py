@@ -5,7 +5,6 @@ import ctypes
 import gc
 import os
 from collections.abc import Generator
-from pathlib import Path
 
 import torch
 
@@ -57,17 +56,6 @@ def explain_out_of_memory(remedy: str) -> Generator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(allocator_message(error), remedy=remedy) from error
-
-
-def available_bytes(device: torch.device) -> int:
-    """Return the free memory of a device; of the host, what programs can take without swapping."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):  # another system than Linux
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def release_memory() -> None:

@@ -1,24 +1,14 @@
-"""The splits of a run's data, to train, evaluate and test on, and what a task predicts for samples, batch by batch."""
+"""The splits of a run's data, to train, evaluate and test on."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from hydrant import seeding
-from hydrant.batch import Batch
-from hydrant.data import Data, Source, StreamSpec
-from hydrant.data.loader import numbered_batches
+from hydrant.data import Data, Source
 from hydrant.data.stratified import cut_fold, with_label_noise
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.tasks.base import eval_mode
 from hydrant.training.distributed.world import World
-from hydrant.training.memory import explain_out_of_memory
-from hydrant.training.precision import Precision
 
 TRAIN, VAL, TEST = "train", "val", "test"
 
@@ -139,66 +129,3 @@ def data_key(config: Mapping[str, Any], split: str) -> str | None:
     # The published test set of some data is their validation set, unless that is cut from the training set.
     names = names or [name for name in config["data"] if name == "val_ratio"]
     return f"data.{names[0]}" if names else None
-
-
-NUMBERS, TARGET = "numbers", "target"
-"""The names of the arrays that do not come from the task: the index of each sample in the source, and its target."""
-
-_RESERVED = (NUMBERS, TARGET, "index", "file", "class_names")
-"""Names that files with predictions use for something else."""
-
-Arrays = dict[str, np.ndarray]
-"""Arrays of a batch by name, (B, ...) each."""
-
-
-def predict(
-    task: Any, source: Source, spec: StreamSpec, batch_size: int, precision: Precision
-) -> Iterator[Arrays]:
-    """Yield the arrays of each batch: `numbers`, `target` if it is a tensor, and what the task predicts.
-
-    Samples that are damaged are left out, if the data say so. Random numbers that a task draws are the same for the
-    same batch.
-
-    Args:
-        task: on the device of `spec`.
-        source: the samples.
-        spec: which samples this rank reads.
-        batch_size: how many samples are predicted at once.
-        precision: autocasts the forward pass.
-
-    Raises:
-        ConfigError: the task predicts something else than tensors with an entry for each sample.
-    """
-    with eval_mode(task):
-        for numbers, batch in numbered_batches(source, spec, batch_size):
-            seeding.seed_evaluation(int(numbers[0]) // batch_size, spec.device)
-            arrays = {NUMBERS: numbers.numpy(), **_targets(batch, len(numbers))}
-            yield arrays | _predict_batch(task, batch, precision)
-
-
-@torch.no_grad()
-@explain_out_of_memory("Lower --batch-size")
-def _predict_batch(task: Any, batch: Batch, precision: Precision) -> Arrays:
-    with precision.autocast():
-        predictions: Any = task.predict(precision.cast(batch).inputs)
-    arrays = Arrays()
-    for name, value in predictions.items():
-        if not isinstance(value, Tensor) or value.shape[:1] != (batch.num_samples,):
-            result = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            message = f"predicts {name!r} as {result} for {batch.num_samples} samples"
-            raise ConfigError("task", f"{message}; a tensor with an entry for each is needed")
-        if name in _RESERVED:
-            reason = f"predicts {name!r}, which names something else"
-            raise ConfigError("task", reason, remedy="use another name")
-        arrays[name] = _as_array(value)
-    return arrays
-
-
-def _targets(batch: Batch, num_samples: int) -> Arrays:
-    targets = batch.targets
-    is_tensor = isinstance(targets, Tensor) and targets.shape[:1] == (num_samples,)
-    return {TARGET: _as_array(targets)} if is_tensor else {}
-
-
-def _as_array(tensor: Tensor) -> np.ndarray:
-    return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).cpu().numpy()

@@ -17,8 +17,8 @@ from PIL import Image
 
 import hydrant
 from hydrant import cli
+from hydrant.extensions.predict.arrays import Arrays
 from hydrant.extensions.predict.prediction import Prediction
-from hydrant.training.splits import Arrays
 
 digits_module = importlib.import_module("hydrant.data.vision")
 

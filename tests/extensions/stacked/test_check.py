@@ -23,11 +23,11 @@ from hydrant.extensions.stacked.check import (
     check_hidden,
     check_plan,
     plan_stacks,
+    prepare_like,
     signature,
     try_lanes,
 )
 from hydrant.extensions.stacked.lanes import CannotStack
-from hydrant.training.prepare.build import prepare_like
 
 REFUSED = {
     "skip_non_finite": ["skip_non_finite=true"],

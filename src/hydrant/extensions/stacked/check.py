@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+import os
 import pickle
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import as_real
 from hydrant.config.flat import flatten
+from hydrant.config.instantiate import instantiate
 from hydrant.data import LoaderSource, PositionedSource
 from hydrant.errors import ConfigError, log, typed_line
 from hydrant.extensions.stacked import ONLY_ONE, Configs, Lanes, StackPlan
@@ -29,8 +31,7 @@ from hydrant.sweeps.preflight import config_error, program_of, without_repetitio
 from hydrant.training.compile.base import Eager
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.loop import make_update
-from hydrant.training.memory import available_bytes
-from hydrant.training.prepare.build import prepare, prepare_like
+from hydrant.training.prepare import build, build_optimizers
 from hydrant.training.prepare.micro_batch import scratch_trainer
 from hydrant.training.trainer import Plan, Trainer
 
@@ -312,11 +313,13 @@ def _prepare_group(configs: Configs) -> tuple[Plan | None, list[list[Path]], dic
         key = without_repetitions(config)
         try:
             if key not in known:
-                plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
+                plan = (
+                    build.prepare(config, is_preview=True) if first is None else prepare_like(config, first)
+                )
                 check_plan(plan)  # each: also the schedules of a later one may count seconds
                 schedules = (s for fields in plan.schedules.values() for s in fields.values())
                 if first is not None and any(isinstance(schedule, Plateau) for schedule in schedules):
-                    prepare(config, is_preview=True)  # checks the metric that the plateau waits for
+                    build.prepare(config, is_preview=True)  # checks the metric that the plateau waits for
                 first, known[key] = first or plan, signature(plan)
             alike[known[key]].append(job)
         except CannotStack as reason:  # neither can the others
@@ -363,3 +366,42 @@ def _num_stacks(
         fitting //= at_once
     most = max(min(fitting, raise_limit() // _FILES_PER_LANE), 1)
     return max(math.ceil(count / most), min(math.ceil(at_once / num_programs), count // 2))
+
+
+def available_bytes(device: torch.device) -> int:
+    """Return the free memory of a device; of the host, what programs can take without swapping."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # another system than Linux
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
+    """Prepare a run of the same program as another one, on the same data: only what may differ is built.
+
+    Args:
+        config: differs from that of the other plan in seeds, fractions and schedules only.
+        like: the other plan.
+
+    Raises:
+        ConfigError: the config cannot run.
+    """
+    task = build.make_task(config, like.data, like.precision)
+    schedules = build_optimizers.make_schedules(config, like.clock, like)
+    hooks = build_optimizers.make_hooks(config["hooks"])
+    optimizers = build_optimizers.make_optimizers(config, task, schedules, like.precision, like.compilation)
+    optimizers.schedules.check(like.clock.total_updates)
+    return dataclasses.replace(
+        like,
+        config=config,
+        spec=dataclasses.replace(like.spec, seed=config["seed"]),
+        task=task,
+        intervals=build.make_intervals(config, like.clock, hooks),
+        schedules=schedules,
+        averaging=instantiate(config, "averaging", like.clock),
+        hooks=hooks,
+        optimizers=optimizers,
+    )

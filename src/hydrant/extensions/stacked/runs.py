@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hydrant.clock import NOTHING, Due
 from hydrant.errors import Interrupted
+from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.forward import LaneCompilation
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.files.user_files import raise_limit
@@ -29,7 +30,7 @@ from hydrant.training import loop
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.memory import explain_out_of_memory
-from hydrant.training.prepare.build import prepare, prepare_like
+from hydrant.training.prepare.build import prepare
 from hydrant.training.trainer import Plan, Trainer
 from hydrant.training.update import Update
 

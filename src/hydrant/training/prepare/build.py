@@ -99,7 +99,7 @@ def _prepare(
     compilation: Compilation = instantiate(config, "compile", world)
     data = _divided_data(config, statistics)
     data.damaged.is_rank_zero = world.is_rank_zero
-    task = _task(config, data, precision)
+    task = make_task(config, data, precision)
     trials = rehearsal.Rehearsal(task, data, precision, config, run_world)
     dry = rehearsal.dry_forward(trials)
     if "divided" in config["data"]:  # a stream
@@ -115,7 +115,7 @@ def _prepare(
         update_seconds=seconds,
     )
     hooks = build_optimizers.make_hooks(config["hooks"])
-    intervals = _intervals(config, clock, hooks)
+    intervals = make_intervals(config, clock, hooks)
     profiler: NoProfiler = instantiate(config, "profiler", world.device, clock)
     schedules = build_optimizers.make_schedules(config, clock)
     precision.check_fits(task)
@@ -140,34 +140,6 @@ def _prepare(
     )  # fmt: skip
 
 
-def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
-    """Prepare a run of the same program as another one, on the same data: only what may differ is built.
-
-    Args:
-        config: differs from that of the other plan in seeds, fractions and schedules only.
-        like: the other plan.
-
-    Raises:
-        ConfigError: the config cannot run.
-    """
-    task = _task(config, like.data, like.precision)
-    schedules = build_optimizers.make_schedules(config, like.clock, like)
-    hooks = build_optimizers.make_hooks(config["hooks"])
-    optimizers = build_optimizers.make_optimizers(config, task, schedules, like.precision, like.compilation)
-    optimizers.schedules.check(like.clock.total_updates)
-    return dataclasses.replace(
-        like,
-        config=config,
-        spec=dataclasses.replace(like.spec, seed=config["seed"]),
-        task=task,
-        intervals=_intervals(config, like.clock, hooks),
-        schedules=schedules,
-        averaging=instantiate(config, "averaging", like.clock),
-        hooks=hooks,
-        optimizers=optimizers,
-    )
-
-
 def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     """Check a config that differs from another one in seeds, schedules, the patience and numbers of optimizers.
 
@@ -178,7 +150,7 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     if any(isinstance(schedule, Plateau) for schedule in build_optimizers.flat_schedules(schedules).values()):
         prepare(config, is_preview=True)  # checks its metric
         return
-    _intervals(config, like.clock, like.hooks)  # checks the patience
+    make_intervals(config, like.clock, like.hooks)  # checks the patience
     kinds = like.precision, like.compilation
     optimizers = build_optimizers.make_optimizers(config, like.task, schedules, *kinds)
     optimizers.schedules.check(like.clock.total_updates)
@@ -236,7 +208,7 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
     return instantiate(config, "model")
 
 
-def _task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
+def make_task(config: Mapping[str, Any], data: Data, precision: Precision) -> Any:
     task: Task = instantiate(config, "task", make_model(config))
     model = task.model
     frozen = [part for part in model.modules() if model.training and not part.training]
@@ -274,7 +246,7 @@ def _rehearse_rest(
     rehearsal.dry_mixing(trials, dry.train_batch, mixing)
 
 
-def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
+def make_intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
     keys = ("log_every", "eval_every", "save_every", "histogram_every")
     intervals = Intervals(*(clock.interval(config[key], key) for key in keys), hooks=hooks.intervals(clock))
     clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from exact_ids import IDS, Items, check_exact, defaults
@@ -12,7 +11,7 @@ from ranks import run_on_ranks
 from run_folders import rows, summary, weights
 from training_runs import Train, UserModule
 
-from hydrant.data import Data, dataset, memmap, tensors
+from hydrant.data import Data, dataset, tensors
 
 
 def test_evaluation_does_not_depend_on_how_batches_are_padded(words: tuple[str, ...], train: Train) -> None:
@@ -68,11 +67,6 @@ def _from_tensors(folder: Path) -> Data:
     return tensors(**defaults("tensors") | {"train": str(folder / "ids.pt"), "val": str(folder / "ids.pt")})
 
 
-def _from_files(folder: Path) -> Data:
-    np.save(folder / "ids.npy", IDS.numpy())
-    return memmap(**defaults("memmap") | {"train": str(folder), "val": str(folder)})
-
-
-@pytest.mark.parametrize("make", [_from_items, _from_tensors, _from_files])
+@pytest.mark.parametrize("make", [_from_items, _from_tensors])
 def test_ids_arrive_exactly_in_every_precision(make: Callable[[Path], Data], tmp_path: Path) -> None:
     check_exact(make(tmp_path))

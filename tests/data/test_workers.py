@@ -11,7 +11,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from environments import enter_namespace, forked, mount_small_disk
@@ -32,19 +31,25 @@ from hydrant.training import loop
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
 RUN = (
-    "data=memmap", "data.train=train", "data.val=val", "data.input_shape=[6]", "data.num_classes=3", "model.hidden=[8]",
+    "data=dataset", "data.train._target_=own_arrays.rows", "+data.train.count=21", "data.val._target_=own_arrays.rows",
+    "+data.val.count=9", "allow_targets=[own_arrays]", "data.input_shape=[6]", "data.num_classes=3", "model.hidden=[8]",
     "tracker=local", "global_batch_size=6", "micro_batch_size=3", "eval_batch_size=4", "log_every=1", "eval_every=4",
     "save_every=2",
 )  # fmt: skip
 
 
+ARRAYS = """
+import torch
+
+def rows(count):
+    return torch.utils.data.TensorDataset(torch.rand(count, 6, generator=torch.Generator()), torch.arange(count) % 3)
+"""
+
+
 @pytest.fixture
-def arrays(workdir: Path) -> None:
-    """Write 21 samples to train on, and 9 to validate on, into folders of the working folder."""
-    for name, count in (("train", 21), ("val", 9)):
-        (workdir / name).mkdir()
-        np.save(workdir / name / "inputs.npy", np.random.default_rng(0).random((count, 6), np.float32))
-        np.save(workdir / name / "targets.npy", np.arange(count) % 3)
+def arrays(user_module: UserModule) -> None:
+    """Write a module that makes samples of three classes."""
+    user_module("own_arrays", ARRAYS)
 
 
 class Samples:

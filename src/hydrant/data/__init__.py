@@ -13,7 +13,6 @@ from hydrant.data.base import Stream as Stream
 from hydrant.data.base import StreamSpec as StreamSpec
 from hydrant.data.dataset import dataset as dataset
 from hydrant.data.dataset import dataset_source as dataset_source
-from hydrant.data.dataset import memmap as memmap
 from hydrant.data.dataset import tensors as tensors
 from hydrant.data.in_memory import InMemorySource as InMemorySource
 from hydrant.data.loader import LoaderSource as LoaderSource

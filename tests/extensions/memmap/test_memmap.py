@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exact_ids import IDS, check_exact
 from sources import joined, same, spec, update
+from special_files import check_refuses_pipe, ends
 from torch import nn
 
 import hydrant
-from hydrant.data import Data, InMemorySource, memmap
-from hydrant.data.dataset import Arrays
+from hydrant.data import Data, InMemorySource
 from hydrant.errors import ConfigError, DataError
+from hydrant.extensions.memmap import Arrays, memmap
+
+__all__ = ["ends"]
 
 
 def write(folder: Path, **arrays: np.ndarray) -> str:
@@ -58,6 +62,14 @@ def test_several_files_are_a_dict_and_integers_stay_integers(kind: Any, tmp_path
     assert not batch.targets
 
 
+def test_ids_arrive_exactly_in_every_precision(tmp_path: Path) -> None:
+    check_exact(read(write(tmp_path / "set", ids=IDS.numpy())))
+
+
+def test_a_pipe_in_the_place_of_a_file(tmp_path: Path) -> None:
+    check_refuses_pipe(lambda file: read(str(file.parent)), "inputs.npy", tmp_path)
+
+
 def test_files_are_mapped_also_in_a_copy_for_a_worker(tmp_path: Path) -> None:
     arrays = Arrays.open("data.train", Path(write(tmp_path / "set", inputs=np.zeros((10**5, 8)))))
     copy = pickle.dumps(arrays)
@@ -95,7 +107,6 @@ class Sums(nn.Module):
         return self.layer(inputs.float() / 255)
 
 
-@pytest.mark.extension
 @pytest.mark.parametrize(
     ("kind", "needed", "other"), [(np.uint8, torch.uint8, "int"), (np.uint16, torch.int64, "uint8")]
 )
@@ -115,7 +126,6 @@ def test_an_array_is_predicted_as_the_same_samples_of_a_split(
         hydrant.predict(run, torch.from_numpy(values.astype(other)))
 
 
-@pytest.mark.extension
 def test_tensors_that_numpy_does_not_take_are_predicted(tmp_path: Path) -> None:
     values = np.arange(48, dtype=np.float32).reshape(12, 4)
     data = read(write(tmp_path / "set", inputs=values, targets=np.arange(12) % 2))

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import is_inexact, widened
-from hydrant.data.augment import shifted
 from hydrant.data.base import ON_HOST
+from hydrant.data.vision import shifted
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, Ratio
 from hydrant.optimizers.ema import each_once

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.errors import unknown_name
@@ -86,58 +84,6 @@ class ConvNet(nn.Module):
         """Return the parameters of each layer in the form of timm's models, for `param_groups.layer_decay`."""
         del coarse  # a stage is the smallest layer
         return {"blocks": r"^stages\.(\d+)"}
-
-
-class DeepLinear(nn.Module):
-    """Linear layers without biases and activations, as wide as a flattened sample; the last one returns logits.
-
-    Args:
-        input_shape: shape of one sample, e.g. (1, 8, 8).
-        num_classes: size of the output.
-        num_layers: number of layers, 1 or more.
-    """
-
-    def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: PositiveInt) -> None:
-        super().__init__()
-        widths = [math.prod(input_shape)] * num_layers + [num_classes]
-        self.layers = nn.Sequential(
-            *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in pairwise(widths))
-        )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """`inputs` (B, *input_shape) -> logits (B, num_classes)."""
-        return self.layers(inputs.flatten(1))
-
-
-class AllReduceNet(nn.Module):
-    """Two convolutions and three linear layers; a sum over the samples of all ranks shifts the features in between.
-
-    The sum has no gradient, so torch.compile computes the same as eager, in one graph.
-
-    Args:
-        input_shape: (C, H, W) of one image; H and W are 16 pixels or more.
-        num_classes: size of the output.
-        shift: factor of the sum before it is added to the features.
-    """
-
-    def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
-        super().__init__()
-        self.shift = shift
-        self.features = nn.Sequential(
-            nn.Conv2d(input_shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        )  # fmt: skip
-        height, width = (((size - 4) // 2 - 4) // 2 for size in input_shape[1:])
-        self.hidden = nn.Linear(16 * height * width, 120)
-        self.classifier = nn.Sequential(nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, num_classes))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """`inputs` (B, C, H, W) -> logits (B, num_classes)."""
-        hidden = self.hidden(self.features(inputs))
-        with torch.no_grad():
-            total = hidden.sum(0)
-            dist.all_reduce(total)
-        return self.classifier(hidden + self.shift * total)
 
 
 PRELOAD = {"timm_model": ("timm",)}

@@ -54,7 +54,7 @@ FILES: dict[str | bytes, str] = {
     "x: !!binary aGFsbG8=": "a value is of the type bytes",
     "x: !!timestamp 2020-01-01": "a value is of the type date",
     "defaults: theirs": "defaults: needs a list, not 'theirs'",
-    "defaults: [{override /mixing: none}, {override /mixing: mixup}]": "defaults: override /mixing chooses 'none'",
+    "defaults: [{override /averaging: none}, {override /averaging: ema}]": "defaults: override /averaging chooses",
     "defaults: [{override /tracker: [wandb]}, {override /tracker: local}]": "defaults: override /tracker chooses ",
     "defaults: [1]": "defaults: needs entries such as 'model: mlp', not 1",
     "defaults: [{optimizer: {lr: 1}}]": "defaults: needs entries such as 'model: mlp', not {optimizer: {lr: 1}}",

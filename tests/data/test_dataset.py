@@ -61,7 +61,7 @@ def test_micro_batches_that_are_padded_alone_give_the_same_gradients(
     ("more", "message"),
     [
         (("data.target=lable",), "data.target: no sample has the key 'lable'; did you mean 'label'?"),
-        (("mixing=mixup",), "mixing: mixes classes, and these data have none; use mixing=none"),
+        pytest.param(("mixing=mixup",), "mixing: mixes classes, and these data have none; use", id="mixing=mixup"),
         (("data.train._target_=torch.nn.Identity",), "data.train: a Identity has no __len__ and __getitem__"),
     ],
 )  # fmt: skip

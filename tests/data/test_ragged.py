@@ -34,6 +34,7 @@ def test_two_ranks_pad_their_own_micro_batches(words: tuple[str, ...], train: Tr
             assert row[key] == pytest.approx(other[key], rel=1e-5)
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize("mixing", ["mixup", "cutmix"])
 def test_dicts_are_not_mixed(
     mixing: str, words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]

@@ -202,6 +202,7 @@ def test_a_run_of_an_earlier_version_has_other_keys_where_some_were_added_or_rem
     ) == {"memory_format": ("auto", "channels_last")}
 
 
+@pytest.mark.extension
 def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a_key(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

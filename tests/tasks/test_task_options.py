@@ -113,14 +113,14 @@ CASES: dict[str, Any] = {
         (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.SmoothL1Loss"),
         "val/loss",
     ),
-    "dicts": (
+    "dicts task=two_models": (
         dicts,
         (*OWN, "model._target_=task_parts.Tokens", "task=two_models", "task._target_=task_parts.Masked"),
         "val/loss",
     ),
-    "two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
+    "task=two_models": (classes, (*MLP[:2], "model=two", "task=two_models"), "val/accuracy"),
 }
-RANDOM = ("two_models",)  # with random layers, which depend on the micro-batch
+RANDOM = ("task=two_models",)  # with random layers, which depend on the micro-batch
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -23,7 +23,11 @@ MIXED = (*CONVNET, "model.dropout=0.1", "mixing=mixup_cutmix")
 
 @pytest.mark.parametrize(
     ("size", "micro", "mixing", "depending"),
-    [(32, 16, None, "batch norm, mixing"), (14, 7, NO_MIXING, "batch norm"), (2, 1, NO_MIXING, "batch norm")],
+    [
+        (32, 16, object(), "batch norm, mixing"),
+        (14, 7, NO_MIXING, "batch norm"),
+        (2, 1, NO_MIXING, "batch norm"),
+    ],
 )
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_only_several_ranks_say_what_depends_on_their_number(
@@ -48,6 +52,7 @@ def test_only_several_ranks_say_what_depends_on_their_number(
     assert state.micro_batch_size == spec.micro_batch_size
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_run_on_two_ranks_says_what_depends_on_their_number(
     workdir: Path, capfd: pytest.CaptureFixture[str]
@@ -58,7 +63,16 @@ def test_a_run_on_two_ranks_says_what_depends_on_their_number(
     assert line.endswith("unless micro_batch_size is given")
 
 
-@pytest.mark.parametrize("words", [MLP, MIXED, (*MIXED, "micro_batch_size=16")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        MLP,
+        *(
+            pytest.param(words, marks=pytest.mark.extension)
+            for words in (MIXED, (*MIXED, "micro_batch_size=16"))
+        ),
+    ],
+)
 def test_a_run_on_one_rank_says_nothing(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.module
 GAN = ("experiment=gan_digits", "tracker=local")
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize(
     ("precision", "init_scale"), [("fp32", 1.0), ("fp16", 2.0**10), *slow(("bf16", 1.0), ("fp16", 2.0**26))]
 )
@@ -75,6 +76,7 @@ def seed_like_the_run(num_updates: int, device: torch.device) -> None:
     seeding.seed_micro_step(0, num_updates, 0, device)
 
 
+@pytest.mark.extension
 def test_each_optimizer_has_its_own_metrics(train: Train) -> None:
     last = rows(train(*TWO, "optimizers.second.optimizer.lr=0.5"))[-1]
     assert (last["optim/first/lr"], last["optim/second/lr"]) == (0.01, 0.5)
@@ -127,6 +129,7 @@ def test_several_optimizers_resume_exactly(
         assert_same_state(saved(whole, part), saved(half, part))
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize("stop_at", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 10))])
 def test_everything_with_a_state_resumes_exactly_together(
     stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
@@ -186,6 +189,7 @@ def test_the_gan_generates_digits_that_a_classifier_recognises(train: Train) -> 
     assert [event.step for event in events.Images("samples")][1:2] == [450]
 
 
+@pytest.mark.extension
 def test_an_optimizer_inherits_settings_from_the_top_level() -> None:
     words = (*TWO, "optimizer=adamw", "max_grad_value=2", "optimizers.first.max_grad_norm=null",
              "+scheduler@schedules.weight_decay=linear",
@@ -210,7 +214,8 @@ def test_one_named_optimizer_equals_the_plain_one(train: Train) -> None:
 @pytest.mark.usefixtures("gan")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "experiment", [pytest.param(TWO, marks=pytest.mark.slow, id="two_models"), pytest.param(GAN, id="gan")]
+    "experiment",
+    [pytest.param(TWO, marks=pytest.mark.slow, id="experiment=two_models"), pytest.param(GAN, id="gan")],
 )
 def test_several_losses_train_through_one_compiled_graph(
     experiment: tuple[str, ...], backend: str, train: Train, monkeypatch: pytest.MonkeyPatch

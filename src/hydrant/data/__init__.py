@@ -1,10 +1,8 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
-from hydrant.data.augment import MixupCutmix as MixupCutmix
-from hydrant.data.augment import NoMixing as NoMixing
-from hydrant.data.augment import ShiftFlip as ShiftFlip
 from hydrant.data.base import Data as Data
 from hydrant.data.base import Indices as Indices
+from hydrant.data.base import NoMixing as NoMixing
 from hydrant.data.base import PositionedSource as PositionedSource
 from hydrant.data.base import PositionedStream as PositionedStream
 from hydrant.data.base import Reader as Reader
@@ -17,5 +15,6 @@ from hydrant.data.dataset import tensors as tensors
 from hydrant.data.in_memory import InMemorySource as InMemorySource
 from hydrant.data.loader import LoaderSource as LoaderSource
 from hydrant.data.loader import SampleSet as SampleSet
+from hydrant.data.vision import ShiftFlip as ShiftFlip
 from hydrant.data.vision import digits as digits
 from hydrant.data.vision import synthetic as synthetic

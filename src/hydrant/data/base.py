@@ -118,6 +118,31 @@ class PositionedStream(Stream, Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+class Mixing(Protocol):
+    """Mixes the samples of a micro-batch. Built as `mixing(num_classes, micro_batch_size)`.
+
+    One that is false changes nothing. With an attribute `needs_classes` that is true, each target must be a class.
+    """
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        """Return the mixed micro-batch. Random numbers are a function of `position` (seed, update, micro-batch)."""
+        ...
+
+
+class NoMixing:
+    """Leaves samples as they are."""
+
+    def __init__(self, num_classes: int, micro_batch_size: int) -> None:
+        del num_classes, micro_batch_size
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        del position
+        return batch
+
+
 def digest_of_samples(batches: Iterable[Batch]) -> str:
     """Return a hash of the numbers of samples."""
     content = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Images that are kept on the device: the digits of scikit-learn, and noise."""
+"""Images that are kept on the device: the digits of scikit-learn, their random augmentation, and noise."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data import base
 from hydrant.data.in_memory import Augment, DeviceStream, InMemorySource, device_batches, tensor_reader
 from hydrant.data.stratified import cut_val_and_test
-from hydrant.files.plain_values import Positive, PositiveInt
+from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt
 
 
 def digits(
@@ -64,6 +65,45 @@ def _table() -> Tensor:
     assert package is not None and package.origin is not None  # a dependency of Hydrant
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ShiftFlip:
+    """Shift by up to `max_shift` pixels in each direction, fill with zeros, and mirror half the images if `flip`.
+
+    This equals padding by `max_shift`, `RandomCrop` and `RandomHorizontalFlip`: the usual augmentation of CIFAR
+    (He et al., 2016, section 4.2, with `max_shift=4`).
+    """
+
+    max_shift: NotNegativeInt = 0
+    flip: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.max_shift or self.flip)
+
+    def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
+        """Return the augmented images, same shape and dtype.
+
+        Args:
+            images: (B, C, H, W).
+            draws: (B,) int64, see `hydrant.data.base`; with `seed` they determine the random numbers.
+        """
+        if self.max_shift:
+            images = shifted(pad(images, [self.max_shift] * 4), self.max_shift, draws, seed)
+        if self.flip:
+            images = torch.where(
+                (seeding.uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1), images.flip(-1), images
+            )
+        return images
+
+
+def shifted(padded: Tensor, max_shift: int, draws: Tensor, seed: int) -> Tensor:
+    """Return a window of each padded image, (B, C, H, W), at a random place."""
+    span = 2 * max_shift + 1
+    rows, columns = ((seeding.uniform(seed, draws, lane) * span).long() for lane in (0, 1))
+    height, width = (side - 2 * max_shift for side in padded.shape[-2:])
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, span, span, H, W), a view
+    return windows[torch.arange(len(padded), device=padded.device), :, rows, columns]
 
 
 _NUM_OFFSETS = 1 << 16

@@ -5,4 +5,3 @@ from hydrant.tasks.classification import Classification as Classification
 from hydrant.tasks.supervised import R2 as R2
 from hydrant.tasks.supervised import Regression as Regression
 from hydrant.tasks.supervised import Supervised as Supervised
-from hydrant.tasks.supervised import TwoModels as TwoModels

@@ -1,13 +1,11 @@
 """Any loss of the outputs of a model and the targets.
 
 Regression: one number or several for a sample.
-
-Two models with two losses of both outputs, so that both losses share one autograd graph.
 """
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +15,7 @@ from hydrant.batch import Batch, Outcome, Tensors, map_tensors, widened
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.files.plain_values import Positive
 from hydrant.tasks import losses as task_losses
-from hydrant.tasks.base import Task, are_correct, tensor_targets
-from hydrant.tasks.classification import class_predictions
+from hydrant.tasks.base import Task, tensor_targets
 
 
 class Supervised(Task):
@@ -183,37 +180,3 @@ class R2(task_losses.MetricOfSums):
         spread = squares - total.square() / count
         is_spread = spread > 1e-12 * squares  # less is rounding
         return torch.where(is_spread, 1 - errors / spread, (errors == 0).double()).mean()
-
-
-class TwoModels(Task):
-    """The example of "Working with multiple models, losses, and optimizers" in PyTorch's notes on automatic mixed
-    precision: `loss0 = f(2 o0 + 3 o1)`, `loss1 = f(3 o0 - 5 o1)`, where `f` is the cross entropy.
-
-    Args:
-        model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
-        metrics: torchmetrics by name, for evaluation. They get `2 o0 + 3 o1`.
-    """
-
-    best_metric: ClassVar[str] = "val/accuracy"
-
-    def __init__(self, model: nn.ModuleDict, *, metrics: Mapping[str, nn.Module]) -> None:
-        super().__init__(model, metrics)
-
-    def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
-        models: Any = self.model  # the trained or the averaged models
-        first, second = models["first"](batch.inputs), models["second"](batch.inputs)
-        logits = widened(2 * first + 3 * second)
-        losses = {
-            "loss0": task_losses.cross_entropy(logits, batch.targets, None, 0.0, None),
-            "loss1": task_losses.cross_entropy(
-                widened(3 * first - 5 * second), batch.targets, None, 0.0, None
-            ),
-        }
-        measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
-        return Outcome(losses, measurements, logits.detach(), len(batch.targets))
-
-    def predict(self, inputs: Tensors) -> dict[str, Tensor]:
-        """Return the classes by `2 o0 + 3 o1`."""
-        models: Any = self.model
-        return class_predictions(widened(2 * models["first"](inputs) + 3 * models["second"](inputs)))

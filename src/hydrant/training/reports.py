@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.data import InMemorySource, LoaderSource, PositionedStream
-from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.clipping import full_tensor, total_norm
@@ -96,7 +95,7 @@ def log_micro_batch_size(trainer: Trainer) -> None:
     depending = {
         "random layers": seeding.has_drawn(spec.seed, state.num_updates - 1, last_idx, spec.device),
         "batch norm": uses_batch_statistics(trainer.task),
-        "mixing": not isinstance(plan.mixing, NoMixing),
+        "mixing": bool(plan.mixing),
     }
     names = ", ".join(name for name, depends in depending.items() if depends)
     if not names or not plan.world.is_rank_zero:

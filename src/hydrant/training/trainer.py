@@ -15,7 +15,7 @@ from torch import nn
 from hydrant.batch import Batch
 from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, Stream, StreamSpec
-from hydrant.data.augment import Mixing
+from hydrant.data.base import Mixing
 from hydrant.data.loader import LoaderBatches
 from hydrant.errors import ConfigError, first_few, suggestion
 from hydrant.optimizers.ema import Averaging

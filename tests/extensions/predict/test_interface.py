@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import hydrant
 from hydrant import cli
 from hydrant.data import Data, InMemorySource, Reader, Source
-from hydrant.tasks import Classification, Supervised, Task, TwoModels
+from hydrant.extensions.tutorials import TwoModels
+from hydrant.tasks import Classification, Supervised, Task
 
 CLASSES = ("cat", "dog")
 NUM = 12

@@ -461,6 +461,7 @@ def test_only_the_first_job_of_a_sweep_compiles(option: str, workdir: Path) -> N
         assert len(shown) == 1 + (option == "adamw")  # over its weight decay, and over lr and seed
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_the_experiment_compares_tensors_with_numbers(
     workdir: Path, capfd: pytest.CaptureFixture[str]

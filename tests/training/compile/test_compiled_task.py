@@ -53,7 +53,9 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
         (("micro_batch_size=4",), 1e-4),
         (("precision=bf16",), 0.02),
         (("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"), 0.02),
-        (("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4),
+        pytest.param(
+            ("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4, marks=pytest.mark.extension
+        ),
         (("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"), 1e-4),
         (("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"), 1e-4),
     ],

@@ -128,6 +128,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "outputs"
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.extension
 @pytest.mark.parametrize("name", ["ddp", "compiled"])
@@ -141,12 +142,14 @@ def test_a_run_of_two_ranks_has_the_losses_and_the_statistics_of_one(outputs: Pa
     assert summary(outputs / "compiled")["compile"]["recompiles"] == 0
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.extension
 def test_sharded_ranks_have_the_losses_of_one(outputs: Path) -> None:
     assert_close_rows(outputs / "one", outputs / "fsdp", rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.extension
 def test_evaluations_and_checkpoints_change_nothing(outputs: Path) -> None:
@@ -157,6 +160,7 @@ def test_evaluations_and_checkpoints_change_nothing(outputs: Path) -> None:
         assert_same_state(one, other)
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 @pytest.mark.extension
 @pytest.mark.parametrize("name", ["ddp", "fsdp"])

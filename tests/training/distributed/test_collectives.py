@@ -11,6 +11,7 @@ from hydrant import cli
 
 WORDS = ("tracker=local", "duration=3", "log_every=1", "eval_every=3", "save_every=null", "data.num_samples=8",
          "data.num_val_samples=4")  # fmt: skip
+pytestmark = pytest.mark.extension  # the option of the network
 NET = ("experiment=all_reduce_net", *WORDS)
 AOT = ("compile=default", "compile.backend=aot_eager")
 

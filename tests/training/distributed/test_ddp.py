@@ -92,6 +92,7 @@ def test_more_ranks_compiled_and_in_bfloat16(words: tuple[str, ...], workdir: Pa
         assert {k: v for k, v in a.items() if k in b} == pytest.approx(b, rel=tolerance, abs=tolerance)
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_task_with_several_losses(workdir: Path) -> None:
     plain = tuple(word for word in WORDS if not word.startswith("model."))
@@ -100,6 +101,7 @@ def test_a_task_with_several_losses(workdir: Path) -> None:
     assert_close_rows(one, train_in_child(workdir, "two", *words, *TWO_RANKS))
 
 
+@pytest.mark.extension
 @pytest.mark.slow
 def test_a_model_with_an_all_reduce_is_compiled_in_one_graph(workdir: Path) -> None:
     """The sum of each rank is over its samples and those of the other rank."""

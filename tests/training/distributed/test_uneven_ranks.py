@@ -13,7 +13,7 @@ from training_runs import Train
 
 from hydrant import cli
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extension]
 
 BASE = ("tracker=local", "allow_targets=[rank_parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
         "limit_val_samples=40", "eval_batch_size=2", "global_batch_size=12", "micro_batch_size=2")  # fmt: skip

@@ -93,7 +93,7 @@ def test_a_run_of_which_no_sample_fits_is_rejected(train: Train, capsys: pytest.
     "words",
     [
         # mixup rejects the odd size 9
-        ("mixing=mixup", "global_batch_size=18"),
+        pytest.param(("mixing=mixup", "global_batch_size=18"), marks=pytest.mark.extension),
         ("compile=default", "compile.backend=eager", "compile.fullgraph=false"),
         ("precision=fp16", "precision.init_scale=1024.0"),
     ],

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from trials import trials_of
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, Indices, InMemorySource, StreamSpec
-from hydrant.data.augment import MixupCutmix
 from hydrant.data.base import DamagedSamples, Stream
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
@@ -74,7 +74,7 @@ def test_damaged_samples_are_passed_over() -> None:
 
 def test_targets_that_do_not_count_are_not_mixed() -> None:
     """Their number is no class, which may be met long after the run has started."""
-    mixing: Any = object.__new__(MixupCutmix)
+    mixing: Any = SimpleNamespace(needs_classes=True)
     batch = Batch(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
     task = Classification(nn.Linear(4, 2), label_smoothing=0, ignore_index=-100, metrics={})
     with pytest.raises(

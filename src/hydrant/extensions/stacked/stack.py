@@ -11,7 +11,6 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
-from hydrant.data.augment import NoMixing
 from hydrant.data.base import SampleOrder
 from hydrant.data.in_memory import DeviceStream
 from hydrant.errors import CompileMismatch, first_line, location
@@ -173,7 +172,7 @@ class StackedStream:
 
     def _mixed(self, batch: Batch, num_updates: int, micro_step: int) -> Batch:
         """Mix the micro-batch of each reader as alone."""
-        if isinstance(self._plan.mixing, NoMixing):
+        if not self._plan.mixing:
             return batch
         columns = [tensor.unbind() for tensor in tensors_of(batch)]
         mixed = [

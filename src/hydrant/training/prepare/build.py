@@ -16,8 +16,7 @@ from hydrant import seeding
 from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
 from hydrant.data import Data, StreamSpec
-from hydrant.data.augment import Mixing
-from hydrant.data.base import changed_statistics
+from hydrant.data.base import Mixing, changed_statistics
 from hydrant.errors import ConfigError, log
 from hydrant.files.user_files import split_digests
 from hydrant.optimizers.ema import Averaging

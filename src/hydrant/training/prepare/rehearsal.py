@@ -19,8 +19,7 @@ from hydrant.batch import Batch, Outcome, as_real, is_inexact, tensors_of
 from hydrant.clock import SampleCosts, batch_size_steps
 from hydrant.config.metric_keys import unknown_mode
 from hydrant.data import Data, PositionedSource, Source, StreamSpec
-from hydrant.data.augment import Mixing, MixupCutmix
-from hydrant.data.base import ON_HOST, digest_of_samples
+from hydrant.data.base import ON_HOST, Mixing, digest_of_samples
 from hydrant.errors import ConfigError, DataError, log, place, suggestion, typed_line
 from hydrant.tasks.base import eval_mode, kept_buffers
 from hydrant.tasks.losses import explain_unknown_class
@@ -371,7 +370,7 @@ def dry_mixing(trials: Rehearsal, batch: Batch, mixing: Mixing) -> None:
     Raises:
         ConfigError: the mixing does not fit the data or the task.
     """
-    if isinstance(mixing, MixupCutmix) and (ignored := trials.task.ignore_index) is not None:
+    if getattr(mixing, "needs_classes", False) and (ignored := trials.task.ignore_index) is not None:
         message = f"targets that do not count (task.ignore_index={ignored}) cannot be mixed"
         raise ConfigError("mixing", message, remedy="use mixing=none, or task.ignore_index=null")
     try:

@@ -17,7 +17,7 @@ from hydrant.batch import Batch
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
-from hydrant.data.augment import NoMixing
+from hydrant.data import NoMixing
 
 SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=4", "log_every=1", "save_every=4")
 

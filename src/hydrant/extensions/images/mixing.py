@@ -1,78 +1,18 @@
-"""Random augmentation of images on the device, and mixing of samples and their targets."""
+"""Mixing of images and their targets, by timm."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
-from hydrant.files.plain_values import NotNegative, NotNegativeInt, Ratio
-from hydrant.seeding import uniform
-
-
-@dataclass(frozen=True)
-class ShiftFlip:
-    """Shift by up to `max_shift` pixels in each direction, fill with zeros, and mirror half the images if `flip`.
-
-    This equals padding by `max_shift`, `RandomCrop` and `RandomHorizontalFlip`: the usual augmentation of CIFAR
-    (He et al., 2016, section 4.2, with `max_shift=4`).
-    """
-
-    max_shift: NotNegativeInt = 0
-    flip: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.max_shift or self.flip)
-
-    def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
-        """Return the augmented images, same shape and dtype.
-
-        Args:
-            images: (B, C, H, W).
-            draws: (B,) int64, see `hydrant.data.base`; with `seed` they determine the random numbers.
-        """
-        if self.max_shift:
-            images = shifted(pad(images, [self.max_shift] * 4), self.max_shift, draws, seed)
-        if self.flip:
-            images = torch.where((uniform(seed, draws, 2) < 0.5).view(-1, 1, 1, 1), images.flip(-1), images)
-        return images
-
-
-def shifted(padded: Tensor, max_shift: int, draws: Tensor, seed: int) -> Tensor:
-    """Return a window of each padded image, (B, C, H, W), at a random place."""
-    span = 2 * max_shift + 1
-    rows, columns = ((uniform(seed, draws, lane) * span).long() for lane in (0, 1))
-    height, width = (side - 2 * max_shift for side in padded.shape[-2:])
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, span, span, H, W), a view
-    return windows[torch.arange(len(padded), device=padded.device), :, rows, columns]
-
+from hydrant.files.plain_values import NotNegative, Ratio
 
 PRELOAD = {"MixupCutmix": ("timm.data.mixup",)}
-
-
-class Mixing(Protocol):
-    """Mixes the samples of a micro-batch. Built as `mixing(num_classes, micro_batch_size)`."""
-
-    def __call__(self, batch: Batch, *position: int) -> Batch:
-        """Return the mixed micro-batch. Random numbers are a function of `position` (seed, update, micro-batch)."""
-        ...
-
-
-class NoMixing:
-    """Leaves samples as they are."""
-
-    def __init__(self, num_classes: int, micro_batch_size: int) -> None:
-        del num_classes, micro_batch_size
-
-    def __call__(self, batch: Batch, *position: int) -> Batch:
-        del position
-        return batch
 
 
 class MixupCutmix:
@@ -92,6 +32,8 @@ class MixupCutmix:
     Raises:
         ConfigError: the data have no classes, or a micro-batch has an odd number of samples.
     """
+
+    needs_classes = True
 
     def __init__(
         self,

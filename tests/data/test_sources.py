@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow_but
 from sources import GLOBAL_BATCH_SIZE, in_memory, joined, spec, update
 from stream_properties import *  # noqa: F403
 from torch import Tensor
@@ -67,12 +68,11 @@ SOURCES: dict[str, Callable[[], Source]] = {
     "digits": lambda: digits(augment=ShiftFlip(1)).train,
     "synthetic": lambda: synthetic(input_shape=(1, 4, 4), num_classes=10, num_samples=25).train,
     "loader, no workers": lambda: loader(0),
-    "loader, 1 worker": lambda: loader(1),
     "loader, 2 workers": lambda: loader(2),
 }
 
 
-@pytest.fixture(params=SOURCES)
+@pytest.fixture(params=slow_but(SOURCES.keys() - {"nested, 2 workers"}, list(SOURCES)))
 def source(request: pytest.FixtureRequest) -> Source:
     return SOURCES[request.param]()
 

@@ -87,6 +87,7 @@ class Deadly(Samples):
         return super().__getitem__(index)
 
 
+@pytest.mark.usefixtures("quick_death")
 def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
     handler = signal.getsignal(signal.SIGCHLD)
     with pytest.raises(
@@ -150,7 +151,7 @@ def test_a_killed_worker_fails_the_run(
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("end", ["regular", "error", "Ctrl-C", "Ctrl-C twice"])
+@pytest.mark.parametrize("end", ["regular", "error", *slow("Ctrl-C"), "Ctrl-C twice"])
 @pytest.mark.usefixtures("arrays")
 def test_all_workers_end_with_the_run(end: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of training, and those of evaluation, which wait between two passes."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import of_extension
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, summary
 from training_runs import Train
@@ -23,11 +24,7 @@ MIXED = (*CONVNET, "model.dropout=0.1", "mixing=mixup_cutmix")
 
 @pytest.mark.parametrize(
     ("size", "micro", "mixing", "depending"),
-    [
-        (32, 16, object(), "batch norm, mixing"),
-        (14, 7, NO_MIXING, "batch norm"),
-        (2, 1, NO_MIXING, "batch norm"),
-    ],
+    [(32, 16, 1, "batch norm, mixing"), (14, 7, NO_MIXING, "batch norm"), (2, 1, NO_MIXING, "batch norm")],
 )
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_only_several_ranks_say_what_depends_on_their_number(
@@ -63,16 +60,7 @@ def test_a_run_on_two_ranks_says_what_depends_on_their_number(
     assert line.endswith("unless micro_batch_size is given")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        MLP,
-        *(
-            pytest.param(words, marks=pytest.mark.extension)
-            for words in (MIXED, (*MIXED, "micro_batch_size=16"))
-        ),
-    ],
-)
+@pytest.mark.parametrize("words", [MLP, *of_extension((MIXED,), ((*MIXED, "micro_batch_size=16"),))])
 def test_a_run_on_one_rank_says_nothing(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,8 +43,8 @@ def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def fill_memory(arguments: list[str]) -> int:
         return len(bytearray(sys.maxsize))
 
-    monkeypatch.setattr("hydrant.commands.list.main", fill_memory)
-    assert cli.main(["list"]) == 1
+    monkeypatch.setattr("hydrant.commands.trust.main", fill_memory)
+    assert cli.main(["trust"]) == 1
     assert capsys.readouterr().err.startswith("error: the memory of this machine")
 
 

@@ -11,11 +11,9 @@ HydrantError                 the message says what was given, what was needed an
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
 ├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
 │   └── CompileMismatch      the compiled task gives other results than the eager task         (exit 1)
-├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
 ├── RankDied                 a rank has ended or never came, so the others cannot reach it     (exit 1)
 ├── RankHung                 a rank hangs, and so do the ranks that wait for it                (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
-├── UploadError              a part of a run could not be sent to W&B                          (exit 1)
 └── Interrupted              a signal stopped the run; its state is saved           (exit 128 + signal)
 """
 
@@ -186,10 +184,6 @@ class CompileMismatch(CompileError):
     """A compiled task gives other results than the eager task."""
 
 
-class ExportError(HydrantError):
-    """An exported model does not give the trained model's outputs, or the format cannot hold it."""
-
-
 class RankDied(HydrantError):
     """A rank has ended without a result, or never came, so the others cannot reach it."""
 
@@ -200,10 +194,6 @@ class RankHung(HydrantError):
 
 class JobFailed(HydrantError):
     """A job of a sweep failed."""
-
-
-class UploadError(HydrantError):
-    """A part of a run could not be sent to W&B. The next attempt continues where this one stopped."""
 
 
 class Interrupted(HydrantError):

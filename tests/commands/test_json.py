@@ -176,10 +176,10 @@ def test_a_fault_of_a_command_is_json_too(ask: Ask, monkeypatch: pytest.MonkeyPa
     def interrupt(arguments: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hydrant.commands.list.main", fail)
-    assert ask("list", status=1)["message"] == "KeyError: 'lost'"
-    monkeypatch.setattr("hydrant.commands.list.main", interrupt)
-    assert ask("list", status=130)["message"] == "stopped by SIGINT"
+    monkeypatch.setattr("hydrant.commands.trust.main", fail)
+    assert ask("trust", status=1)["message"] == "KeyError: 'lost'"
+    monkeypatch.setattr("hydrant.commands.trust.main", interrupt)
+    assert ask("trust", status=130)["message"] == "stopped by SIGINT"
 
 
 def test_strange_values_are_valid_json(monkeypatch: pytest.MonkeyPatch) -> None:

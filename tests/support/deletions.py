@@ -111,11 +111,11 @@ def listings(*hiding: str) -> dict[str, Any]:
         if hiding:
             hide(hiding)
         output("train", *TRAIN, "--cfg", "job")
-        helps = [output("help", command) for command in ("train", "preview", "status", "list", "evaluate")]
+        helps = [output("help", command) for command in ("train", "preview", "status", "evaluate")]
         content = {
             "commands": list(importlib.import_module("hydrant.commands.registry").commands()),
-            "options": json.loads(output("list", "groups", "--json"))["groups"],
-            "texts": "".join([output("--help"), output("list", "groups"), *helps]),
+            "options": importlib.import_module("hydrant.config.groups").group_options(),
+            "texts": "".join([output("--help"), *helps]),
         }
         Path("listings.json").write_text(json.dumps(content))
 

@@ -75,7 +75,6 @@ _COMMANDS = (
     Command("status", "show the progress of a sweep's runs", section="Look", runs_own_code=False),
     Command("evaluate", "evaluate a run or a checkpoint", section="Use", groups=SAVED_RUN),
     Command("trust", "let configs name the packages of a project of yours", runs_own_code=False),
-    Command("list", "list the config groups with their options, or the compile backends", runs_own_code=False),
 )
 # fmt: on
 
@@ -151,8 +150,8 @@ def _groups(command: str) -> str:
     from hydrant.config.groups import group_options
 
     groups = [group for group in group_options() if re.fullmatch(commands()[command].groups, group)]
-    how = "`hydrant list groups` lists their options"
-    return f"\n\nGroups: {', '.join(groups)}; {how}." if groups else ""
+    how = "; `hydrant list groups` lists their options" if "list" in commands() else ""
+    return f"\n\nGroups: {', '.join(groups)}{how}." if groups else ""
 
 
 def _rows_of(block: str, width: int) -> Iterator[str]:

@@ -212,14 +212,3 @@ def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in node.items()
         if key in kept
     }
-
-
-def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same for a config of dotted keys, as `flatten` returns it."""
-    added, removed = dict(key_tables()[""]), set[str]()
-    for key, target in config.items():
-        group, _, name = key.rpartition(".")
-        if name == "_target_":
-            added |= {f"{group}.{name}": value for name, value in key_tables().get(str(target), {}).items()}
-            removed |= {f"{group}.{name}" for name in key_tables()["removed"].get(str(target), ())}
-    return {key: value for key, value in (added | dict(config)).items() if key not in removed}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hydrant.errors import first_line, log
+from hydrant.errors import first_line
 from hydrant.files.redaction import public
 
 
@@ -21,12 +21,12 @@ def visible_files(folder: Path, is_meant: Callable[[str], bool]) -> Iterator[str
     """Yield the paths of the files in a folder and below that are meant, also where links lead, but no hidden ones.
 
     A folder to which links lead again is read once. A file is hidden if its name, or that of a folder below `folder`,
-    begins with a dot, as in `.git`. The log says how many of those that are meant are left out.
+    begins with a dot, as in `.git`.
 
     Args:
         is_meant: whether a path is one of a file to read.
     """
-    seen, hidden = set[str](), list[str]()
+    seen = set[str]()
     for root, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
         real = os.path.realpath(root)
@@ -34,14 +34,8 @@ def visible_files(folder: Path, is_meant: Callable[[str], bool]) -> Iterator[str
             folders.clear()
             continue
         seen.add(real)
-        for path in filter(is_meant, (f"{root}{os.sep}{name}" for name in names)):
-            if f"{os.sep}." in path[len(str(folder)) :]:
-                hidden.append(path)
-            else:
-                yield path
-    if hidden:
-        count = f"{len(hidden):,} hidden file{'s' * (len(hidden) > 1)}"
-        log.warning("%s: left out %s, such as %s; rename what is meant", folder, count, min(hidden))
+        paths = (f"{root}{os.sep}{name}" for name in names)
+        yield from (path for path in paths if f"{os.sep}." not in path[len(str(folder)) :] and is_meant(path))
 
 
 _REASON = "it is a pipe, a socket or a device, but a file is needed"

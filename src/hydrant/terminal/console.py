@@ -61,11 +61,6 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def text_width() -> int:
-    """Return the number of columns that a line on stdout may have: those of the terminal, if it is one."""
-    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else sys.maxsize
-
-
 def _broken(text: str, stream: TextIO) -> str:
     """Return a text whose lines are broken between words to fit a terminal, with the indentation of each line."""
     if not is_terminal(stream):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from planted import Compare, write_run
 
+from hydrant.config.flat import key_tables
 from hydrant.config.schema import INTERVALS
-from hydrant.extensions.compare.run import differing_keys
+from hydrant.extensions.compare.run import differing_keys, flat_with_added_keys
 from hydrant.extensions.compare.sources import read_runs
 
 
@@ -40,3 +41,9 @@ def test_the_test_at_the_end_does_not_distinguish_runs(tmp_path: Path) -> None:
     for n, tests in enumerate((False, True)):
         write_run(tmp_path / f"{n}", {"test_at_end": tests, "limit_test_samples": 10 + n}, 0.9)
     assert differing_keys(read_runs([str(tmp_path)])) == []
+
+
+def test_a_flat_config_has_the_keys_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"data._target_": "hydrant.data.tensors", "data.train": "t.pt"}
+    monkeypatch.setitem(key_tables()["removed"], "hydrant.data.tensors", ["outdated"])
+    assert flat_with_added_keys(data | {"data.outdated": 1}) == flat_with_added_keys(data)

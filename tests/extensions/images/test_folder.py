@@ -123,22 +123,6 @@ def test_hidden_files_and_folders_are_left_out(image_root: Path) -> None:
     assert class_folders(str(image_root / "train")) == 3
 
 
-def test_hidden_images_are_counted(image_root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    train = image_root / "train"
-    for name in (".DS_Store", "bee/.empty/list.txt"):
-        (train / name).parent.mkdir(exist_ok=True)
-        (train / name).touch()
-    build(image_root)
-    assert not caplog.text
-    (train / "bee" / "._1.jpg").touch()
-    for name in (".45acp", ".22lr"):
-        shutil.copytree(train / "bee", train / name)
-    build(image_root)
-    num = 1 + 2 * (len([*(train / "bee").iterdir()]) - 1)
-    message = f"{train}: left out {num} hidden files, such as {train}/.22lr/"
-    assert caplog.records[0].getMessage().startswith(message)
-
-
 def test_a_folder_to_which_links_lead_is_read_once(image_root: Path) -> None:
     bees = image_root / "train" / "bee"
     num_samples = build(image_root).train.num_samples

@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hydrant.clock import Steps
-from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral, unasked_differences
+from hydrant.config.flat import (
+    is_after_training,
+    is_idle_interval,
+    is_neutral,
+    key_tables,
+    unasked_differences,
+)
 from hydrant.config.metric_keys import LOSS_OF_BATCH
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import shown
@@ -310,3 +316,14 @@ def _marked(run: Run, counted: str) -> Run:
         return run
     error = "; ".join(filter(None, [f"the same job as {counted}, which counts", run.error]))
     return replace(run, state=REPEAT, repeats=counted, error=error)
+
+
+def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat config with the keys that were added since, and without those removed since."""
+    added, removed = dict(key_tables()[""]), set[str]()
+    for key, target in config.items():
+        group, _, name = key.rpartition(".")
+        if name == "_target_":
+            added |= {f"{group}.{name}": value for name, value in key_tables().get(str(target), {}).items()}
+            removed |= {f"{group}.{name}" for name in key_tables()["removed"].get(str(target), ())}
+    return {key: value for key, value in (added | dict(config)).items() if key not in removed}

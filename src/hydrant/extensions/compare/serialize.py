@@ -1,8 +1,9 @@
 """A comparison as plain values, JSON, CSV, and text for the terminal."""
 
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,8 @@ from hydrant.extensions.compare.statistics import CONFIDENCE
 from hydrant.files.atomic_write import json_safe
 from hydrant.files.user_files import as_csv
 from hydrant.records.answers import Answer, SweepVerdict
-from hydrant.terminal.console import text_width
-from hydrant.terminal.text import fit_columns
+from hydrant.terminal.console import is_terminal
+from hydrant.terminal.text import align_columns
 
 
 class Decision(Answer):
@@ -347,3 +348,31 @@ def _shown_rows(table: sections.Table, max_rows: int) -> Sequence[int]:
 
 def _bold(text: str) -> str:
     return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def fit_columns(
+    rows: Sequence[Sequence[str]], left: Collection[int], width: int, dispensable: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of `align_columns`, and the titles of the columns that were left out to fit them into `width`.
+
+    Args:
+        rows: the first one has the titles.
+        dispensable: columns that may be left out, the first one first.
+
+    >>> fit_columns([["run", "loss", "best"], ["first", "0.5", "0.4"]], {0}, width=12, dispensable=[2])
+    (['run    loss', 'first   0.5'], ['best'])
+    """
+    kept, left_out = list(range(max(map(len, rows)))), list[str]()
+    for column in [*dispensable, None]:
+        shown = [[row[n] for n in kept if n < len(row)] for row in rows]
+        lines = align_columns(shown, {kept.index(n) for n in left if n in kept})
+        if column is None or max(map(len, lines)) <= width:
+            return lines, left_out
+        kept.remove(column)
+        left_out.append(rows[0][column])
+    raise AssertionError
+
+
+def text_width() -> int:
+    """Return the number of columns that a line on stdout may have: those of the terminal, if it is one."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else sys.maxsize

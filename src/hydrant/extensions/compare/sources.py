@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from hydrant.config.flat import flat_with_added_keys, flatten, group_choices
+from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, first_few, near_folders
 from hydrant.extensions.compare import SERVICES
-from hydrant.extensions.compare.run import Run, as_text, is_data_key, last_logged, series_by_metric
+from hydrant.extensions.compare.run import (
+    Run,
+    as_text,
+    flat_with_added_keys,
+    is_data_key,
+    last_logged,
+    series_by_metric,
+)
 from hydrant.files.plain_values import Positive, check_value, hints_of
 from hydrant.installation import entry_points
 from hydrant.runs import folder as run_folder

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.data.base import ON_HOST, changes_samples
-from hydrant.errors import ConfigError, ExportError, HydrantError, check_known, typed_line
+from hydrant.errors import ConfigError, HydrantError, check_known, typed_line
 from hydrant.installation import require_extra
 from hydrant.records.answers import Answer
 from hydrant.runs.folder import EXPORT, named_run
@@ -93,7 +93,7 @@ def _write(
 
     Raises:
         ConfigError: the file cannot be written.
-        ExportError: the format cannot hold the model, or the file gives other outputs.
+        HydrantError: the format cannot hold the model, or the file gives other outputs.
     """
     path = path.resolve()  # write through a link instead of replacing it
     try:
@@ -108,7 +108,7 @@ def _write(
         raise
     except Exception as error:  # an exporter passes on any error of the model's code
         message = f"{file_format} cannot hold this model ({typed_line(error)})"
-        raise ExportError(message, remedy="try another --format") from error
+        raise HydrantError(message, remedy="try another --format") from error
     return difference
 
 
@@ -177,7 +177,7 @@ def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Ten
     """Return the largest difference between the outputs of model and export, for several samples and for one.
 
     Raises:
-        ExportError: they differ by more than float32 rounding.
+        HydrantError: they differ by more than float32 rounding.
     """
     largest = 0.0
     with torch.no_grad():
@@ -186,7 +186,7 @@ def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Ten
             largest = max(largest, float((expected - outputs).abs().max()))
             if not torch.allclose(expected, outputs, rtol=1e-4, atol=1e-5):
                 message = f"the export gives other outputs than the model: they differ by {largest:.2e}"
-                raise ExportError(message)
+                raise HydrantError(message)
     return largest
 
 

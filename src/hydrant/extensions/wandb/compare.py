@@ -11,10 +11,17 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.config.flat import flat_with_added_keys, flatten
+from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError, check_known, first_line
 from hydrant.extensions.compare.comparison import Comparison
-from hydrant.extensions.compare.run import Run, equals_label, label, last_logged, series_by_metric
+from hydrant.extensions.compare.run import (
+    Run,
+    equals_label,
+    flat_with_added_keys,
+    label,
+    last_logged,
+    series_by_metric,
+)
 from hydrant.extensions.wandb.sdk import access_problem, sdk_session
 from hydrant.files.read_file import check_plain
 from hydrant.installation import require_extra

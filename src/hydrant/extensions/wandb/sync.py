@@ -33,7 +33,6 @@ from hydrant.errors import (
     FolderInUse,
     HydrantError,
     RecordError,
-    UploadError,
     first_line,
     near_folders,
 )
@@ -297,7 +296,7 @@ def _send(part: Path, folder: Path, account: sdk.Account, timeout: float, lock: 
     """Upload the records of a part that the server does not have. Return the number of rows.
 
     Raises:
-        UploadError: they were not uploaded completely.
+        HydrantError: they were not uploaded completely.
     """
     temporary = folder / _TEMPORARY / part.parent.name
     copy = temporary / part.name
@@ -355,7 +354,7 @@ def _sync(file: Path, timeout: float, lock: int) -> None:
     """Upload a file with `wandb sync`.
 
     Raises:
-        UploadError: it was not uploaded completely.
+        HydrantError: it was not uploaded completely.
     """
     environment = {name: value for name, value in os.environ.items() if name != sdk.SERVICE}
     environment |= {"WANDB_MODE": "online", "WANDB_ERROR_REPORTING": "false"}
@@ -376,13 +375,13 @@ def _sync(file: Path, timeout: float, lock: int) -> None:
                 check=False,  # which keeps the run locked until this process ends
             )
     except subprocess.TimeoutExpired:
-        raise UploadError(
+        raise HydrantError(
             f"not finished within {timeout:g} s", remedy="the same command continues it"
         ) from None
     if not _marker(file).exists():
         errors = [line.partition("ERROR ")[2] for line in process.stdout.splitlines() if "ERROR " in line]
         status = f"wandb sync ended with {process.returncode}: {process.stdout[-300:]}"
-        raise UploadError(errors[-1] if errors else status)
+        raise HydrantError(errors[-1] if errors else status)
 
 
 _PROBE_SECONDS = 10.0

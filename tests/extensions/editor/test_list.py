@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hydrant import cli
-from hydrant.commands.list import backends
+from hydrant.extensions.editor.list import backends
 
 READY = [name for name, obstacle in backends().items() if obstacle is None and name != "inductor"]
 OTHERS = {name: obstacle for name, obstacle in backends().items() if obstacle is not None}

@@ -11,7 +11,6 @@ from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.runs import execute
-from hydrant.runs.reporter import training_seconds
 from hydrant.training.prepare import micro_batch
 from hydrant.training.trainer import Plan
 
@@ -104,13 +103,6 @@ def test_a_stream_whose_batches_grow_is_refused(
     assert (
         "global_batch_size: seconds need the time of each batch size, but a stream" in capsys.readouterr().err
     )
-
-
-def test_training_seconds_are_those_of_all_updates() -> None:
-    logged = [{"num_updates": 0}, {"num_updates": 50, "perf/updates_per_second": 10.0},
-              {"num_updates": 60, "val/loss": 1.0}, {"num_updates": 100, "perf/updates_per_second": 25.0}]  # fmt: skip
-    assert training_seconds(logged) == 5 + 2
-    assert training_seconds(logged[:1]) is None
 
 
 @pytest.mark.usefixtures("short_trial")

@@ -14,7 +14,7 @@ from training_runs import command, run_command
 
 from hydrant import cli
 from hydrant.runs.lock import wait_until_free
-from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.plan import sweep_progress
 
 
 @pytest.mark.slow

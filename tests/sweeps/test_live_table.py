@@ -1,17 +1,14 @@
-"""The table of a sweep in the terminal: it fits, and stays below what is printed."""
+"""The table of a sweep in the terminal: it fits."""
 
-import io
 import re
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from run_states import sweep_in_all_states
 
-from hydrant.sweeps.progress import sweep_progress
-from hydrant.sweeps.results_table import live_display, render_table
+from hydrant.sweeps.plan import sweep_progress
+from hydrant.sweeps.results_table import render_table
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (60, 7), (80, 5), (200, 4), (20, 3)])
@@ -57,56 +54,3 @@ def test_reasons_are_below_their_runs(tmp_path: Path, height: int | None) -> Non
     assert "failed" in lines[below - 1]
     assert height is None or len(lines) <= height
     assert lines[-1].endswith(" (--all lists them)") == (height is not None)
-
-
-class Terminal(io.StringIO):
-    """A terminal that understands newlines and the erasing of the lines above the cursor."""
-
-    def isatty(self) -> bool:
-        return True
-
-    def lines(self) -> list[str]:
-        """Return the visible lines."""
-        screen, row = [""], 0
-        for part in re.split(r"(\x1b\[\d*[A-Za-z]|\x1b\[\?25[hl]|\r|\n)", self.getvalue()):
-            match part:
-                case "\x1b[1A":
-                    row -= 1
-                case "\x1b[2K":
-                    screen[row] = ""
-                case "\n":
-                    row += 1
-                    screen += [""] * (row == len(screen))
-                case _ if part[:1] not in ("\x1b", "\r"):
-                    screen[row] += part
-                case _:
-                    pass
-        return screen[: row + 1]
-
-
-def test_printed_text_appears_above_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, widths = Terminal(), list[int]()
-    monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setattr("hydrant.sweeps.results_table._DRAW_SECONDS", 0.01)
-
-    def lines(width: int, height: int) -> Sequence[str]:
-        widths.append(width)
-        return [f"drawing {len(widths)}", "below"]
-
-    def wait_for_drawing() -> None:
-        num_drawings = len(widths)
-        while len(widths) < num_drawings + 2:
-            time.sleep(0.001)
-
-    with live_display(lines):
-        wait_for_drawing()
-        print("first")
-        wait_for_drawing()
-        print("second ", end="")
-        wait_for_drawing()
-        print("ends")
-        wait_for_drawing()
-        visible = terminal.lines()
-        assert visible[:2] == ["first", "second ends"]
-        assert visible[3:] == ["below"]
-    assert terminal.lines() == ["first", "second ends", ""]

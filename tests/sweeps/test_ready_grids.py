@@ -13,7 +13,7 @@ from training_runs import run_command
 from hydrant.config.check import check
 from hydrant.config.compose import combinations, compose
 from hydrant.config.groups import option_path
-from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.plan import sweep_progress
 
 GRIDS = sorted(p.stem for p in conf_files("sweep/*.yaml").values() if "/hydra/sweeper" not in p.read_text())
 EXPERIMENTS = sorted(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hydrant.sweeps.progress import sparing
+from hydrant.sweeps.plan import sparing
 
 
 @pytest.mark.parametrize(("seconds", "num_calls"), [(0.0, 1000), (0.01, 1000), (1.0, 100), (20.0, 5)])

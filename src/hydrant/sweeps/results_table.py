@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shlex
 import sys
 import textwrap
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.metric_keys import differing_definitions
-from hydrant.errors import HydrantError
 from hydrant.files.redaction import public
 from hydrant.installation import entry_points
 from hydrant.records.answers import RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunStatus
-from hydrant.sweeps.progress import sparing
-from hydrant.terminal.console import console, format_duration, has_style, is_terminal, relative, say
+from hydrant.terminal.console import console, format_duration, has_style, relative, say
 from hydrant.terminal.text import align_columns, format_metric, number
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-_DRAW_SECONDS = 0.5
 _BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.STARTING, RunStatus.FAILED, RunStatus.REFUSED,
                RunStatus.DAMAGED, RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.FINISHED, RunStatus.PRUNED,
                RunStatus.STOPPED, RunStatus.QUEUED, RunStatus.NOT_STARTED)  # fmt: skip
@@ -154,41 +150,6 @@ def styled(lines: Sequence[str]) -> Text:
     for style, states in _STYLES.items():
         text.highlight_words([f" {state} " for state in states], style)
     return text
-
-
-@contextlib.contextmanager
-def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
-    """Show lines at the bottom of the terminal, below everything this process prints; erase them at the end.
-
-    Args:
-        lines: returns the lines for a width and a height; called up to twice a second in a thread.
-    """
-    from rich.live import Live
-    from rich.text import Text
-
-    latest = Text()
-
-    @sparing
-    def read() -> None:
-        nonlocal latest
-        size = console().size
-        with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
-            latest = styled(lines(size.width, size.height - 1))  # the last line is for the cursor
-
-    def render() -> Text:
-        read()
-        return latest
-
-    show = Live(
-        console=console(),
-        refresh_per_second=1 / _DRAW_SECONDS,
-        transient=True,
-        redirect_stderr=is_terminal(sys.stderr),
-        get_renderable=render,
-    )
-    with show:
-        console().show_cursor(True)  # a process that is killed would leave the terminal without one
-        yield
 
 
 MAX_PRINTED = 20

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderInUse
-from hydrant.installation import tell_listeners
+from hydrant.installation import entry_points, tell_listeners
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus
 from hydrant.runs.job import RunResult, report_part, write_records
@@ -21,9 +21,8 @@ from hydrant.signals import Stopped
 from hydrant.sweeps import results_table as table
 from hydrant.sweeps.executors.base import Ended, Executor, Sequential, SweepJob, Unit
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
-from hydrant.sweeps.plan import SweepFiles, print_write_errors
+from hydrant.sweeps.plan import SweepFiles, print_write_errors, sparing, sweep_progress
 from hydrant.sweeps.preflight import is_finished
-from hydrant.sweeps.progress import sparing, sweep_progress
 from hydrant.terminal.console import is_terminal, relative, say, say_fields, wants_json
 
 _OUTCOMES: Mapping[str, str] = {
@@ -63,6 +62,7 @@ class Sweep:
     def __init__(self, folder: Path) -> None:
         self.folder, self.rules, self.answer = folder, Rules(), Answer()
         self.files = SweepFiles(folder)
+        self._live = entry_points("hydrant.progress").get("table") if is_terminal(sys.stdout) else None
         self.has_run = False
         self._jobs = dict[Path, SweepJob]()
         self._failed = set[Path]()  # the folders of jobs that failed in this process
@@ -89,14 +89,14 @@ class Sweep:
         """
         self.files.check_replaced()
         self.files.add(jobs.items())
-        with table.live_display(self._table) if is_terminal(sys.stdout) else nullcontext():
+        with nullcontext() if self._live is None else self._live.load()(self._table):
             yield
 
     def add(self, job: SweepJob, number: int) -> SweepJob:
         """Plan a job, if it is not planned yet, and return it for `run_all`."""
         if job.folder not in self.files.jobs:
             self.files.add([(job.folder, job.job.overrides)])
-        in_table, earlier = is_terminal(sys.stdout) or wants_json(), self.files.jobs[job.folder].earlier
+        in_table, earlier = self._live is not None or wants_json(), self.files.jobs[job.folder].earlier
         self._jobs[job.folder] = job = replace(job, number=number, in_table=in_table, earlier=earlier)
         return job
 

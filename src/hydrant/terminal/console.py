@@ -255,15 +255,15 @@ class TerminalHandler(logging.Handler):
 
 
 class Progress:
-    """What shows how far something is, by an entry point of the group `hydrant.progress`; by itself, nothing.
+    """What shows how far something is, by the entry point `bar` of the group `hydrant.progress`; by itself, nothing.
 
     `start` takes the number of all updates or other units, and of those that are done.
     """
 
     @staticmethod
     def start(total: int, num_done: int, unit: str = "updates") -> Progress:
-        points = entry_points("hydrant.progress").values()
-        return next((point.load()(total, num_done, unit) for point in points), Progress())
+        bar = entry_points("hydrant.progress").get("bar")
+        return bar.load()(total, num_done, unit) if bar else Progress()
 
     def advance(self, count: int = 1) -> None:
         """Count what was done."""

@@ -15,7 +15,7 @@ from run_folders import assert_close_rows, assert_same_state, rows, summary, wei
 from sweeps import FOUR_UPDATES, LAUNCHERS, started_runs, sweep_table
 from training_runs import command, run_command
 
-from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.plan import sweep_progress
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from hydrant.extensions.compare.serialize import to_dict
 from hydrant.extensions.compare.sources import Question, read_runs
 from hydrant.files.atomic_write import json_safe, replace_file
 from hydrant.runs.folder import PICTURES, SWEEP_PLAN, RunStatus
-from hydrant.sweeps.progress import is_running, sweep_progress
+from hydrant.sweeps.plan import is_running, sweep_progress
 from hydrant.terminal.console import notice
 
 SCRIPTS = (

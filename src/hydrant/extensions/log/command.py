@@ -17,8 +17,7 @@ from hydrant.installation import entry_points
 from hydrant.records.answers import Answer, RunProgress
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, modified
-from hydrant.sweeps.plan import usable_plan
-from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.plan import sweep_progress, usable_plan
 from hydrant.sweeps.results_table import format_counts
 from hydrant.terminal.console import answer, notice, relative, say, wants_json
 from hydrant.terminal.text import number

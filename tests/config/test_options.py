@@ -24,7 +24,7 @@ NEEDS = {
                               "allow_targets=[pixel_bag]"),
     "model/timm": ("model.name=test_resnet",),
     "scheduler/lambda": ("scheduler.fn._target_=pixel_bag.halve", "allow_targets=[pixel_bag]"),
-    "scheduler/stepped": ("scheduler._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.step_size=1"),
+    "scheduler/stepped": ("scheduler.fn._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.fn.step_size=1"),
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
     "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a smaller model
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),

@@ -36,7 +36,7 @@ ARGUMENTS = {
     "data=tokens": ("data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "experiment=autoresearch": ("data.vocab_size=257", "data.fingerprint=null"),
     "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
-    "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
+    "scheduler=stepped": ("scheduler.fn._target_=torch.optim.lr_scheduler.ConstantLR",),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from marks import slow
+from marks import of_extension, slow
 from run_folders import rows, summary, training_rows, weights
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
@@ -176,9 +176,11 @@ PATTERN = "+param_groups.patterns.head="
           "+scheduler@param_groups.patterns.head.schedules.momentum=linear"),
          "param_groups.patterns.head.schedules.momentum: AdamW has no number 'momentum' to schedule"),
         ((PATTERN + "{match: .*weight, lr: -1}",), "param_groups.patterns.head.lr: torch.optim.AdamW refuses it"),
-        (("+param_groups.patterns.head.match=.*weight", "+scheduler@param_groups.patterns.head.schedules.lr=lambda",
-          "param_groups.patterns.head.schedules.lr.fn._target_=math.cos", "allow_targets=[math]"),
-         "param_groups.patterns.head.schedules.lr: returns -0.0004"),
+        *of_extension(
+            (("+param_groups.patterns.head.match=.*weight", "+scheduler@param_groups.patterns.head.schedules.lr=lambda",
+              "param_groups.patterns.head.schedules.lr.fn._target_=math.cos", "allow_targets=[math]"),
+             "param_groups.patterns.head.schedules.lr: returns -0.0004"),
+        ),
         (("param_groups.no_decay=true", "optimizer=lbfgs"), "optimizer: torch.optim.LBFGS refuses it: LBFGS"),
         *slow(
             ((PATTERN + "5",), "param_groups.patterns: needs a mapping of keys to values"),

@@ -39,7 +39,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torch.nn.Embedding.from_pretrained", "torch.nn.Module.load_state_dict", "torch.nn.functional.linear",
         "torchmetrics.utilities.imports.RequirementCache", "torchao.core.config.config_from_dict",
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
-        "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.world.Parallel.wrap",
+        "hydrant.schedules._check_fits", "hydrant.training.distributed.world.Parallel.wrap",
         "hydrant.data.workers.pickle.loads", "hydrant.extensions.language.token_files.write_corpus",
         "hydrant.extensions.language.token_files.write_tokens",
         "hydrant.extensions.wandb.tracker.WandbTracker.file", "hydrant.data.InMemorySource.subset",

@@ -68,14 +68,8 @@ def test_plateau_checks_its_arguments(train: Train, capsys: pytest.CaptureFixtur
     train(*SHORT, "scheduler=plateau", "eval_every=null", status=2)
     train(*SHORT, "scheduler=plateau", "scheduler.mode=max", status=2)
     train(*SHORT, "scheduler=plateau", "scheduler.warmup=13", status=2)
-    train(*SHORT, "scheduler=product", "scheduler@scheduler.schedules.second=plateau", status=2)
-    train(*SHORT, "scheduler=product", "scheduler@scheduler.schedules.second=stepped",
-          "scheduler.schedules.second._target_=torch.optim.lr_scheduler.ConstantLR", status=2)  # fmt: skip
     first, second, *others = capsys.readouterr().err.splitlines()
     assert "scheduler.mode: the best val/loss is the lowest; give scheduler.mode=min" in others[0]
     assert "scheduler.warmup: 13 updates of warmup" in others[1]
-    message = "scheduler.schedules.second: only a function of the update can be part of another schedule"
-    assert message in others[2]
-    assert message in others[3]
     assert "scheduler.metric: no evaluation gives 'val/acuracy'; did you mean 'val/accuracy'" in first
     assert "eval_every: scheduler waits for evaluations" in second

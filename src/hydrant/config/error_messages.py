@@ -61,8 +61,8 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
 
 
 @contextmanager
-def prefix_error_keys(prefix: str, settings: Mapping[str, Any]) -> Generator[None]:
-    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings.
+def prefix_error_keys(prefix: str, settings: Mapping[str, Any] | None = None) -> Generator[None]:
+    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings, or any.
 
     Raises:
         ConfigError: the one raised inside, with the longer key.
@@ -70,7 +70,7 @@ def prefix_error_keys(prefix: str, settings: Mapping[str, Any]) -> Generator[Non
     try:
         yield
     except ConfigError as error:
-        if error.key.partition(".")[0] in settings:
+        if settings is None or error.key.partition(".")[0] in settings:
             raise error.at(f"{prefix}{error.key}") from error
         raise
 

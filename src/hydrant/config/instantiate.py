@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
-from hydrant.clock import Duration, converted
+from hydrant.clock import converted
 from hydrant.config.error_messages import as_config_error
 from hydrant.config.groups import own_words
 from hydrant.errors import ConfigError, suggestion
@@ -48,9 +48,7 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     checked = node
     if _awaits_optimizer(target, parameters, node):  # its arguments may be durations, for which 1 is checked
-        if "every" in node:
-            Duration.parse(node["every"], f"{key}.every")
-        checked = converted({name: value for name, value in node.items() if name != "every"}, lambda _: 1)
+        checked = converted(node, lambda _: 1)
     for name, value in checked.items():
         if not isinstance(name, str) or not (name in parameters or name in HYDRA_KEYS or takes_any):
             words = own_words(f"{key}.{name}", str(value))

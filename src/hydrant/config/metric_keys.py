@@ -25,7 +25,7 @@ _LOGGED_WITH = {"train": ("log_every", "10"), **dict.fromkeys(("val", "val_ema")
 """The key that decides whether a split has metrics, and a value with which it has."""
 _ROUNDING = 1e-6
 UNBOUNDED = (-math.inf, math.inf)
-_PLATEAUS = ("hydrant.schedules.Plateau", "hydrant.schedules.curves.Plateau")
+_PLATEAU = "hydrant.schedules.Plateau"
 
 
 def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def resolve_plateaus(config: Mapping[str, Any]) -> None:
     """Replace the mode `auto` in the nodes of `scheduler=plateau` by that of their metric, if something says it."""
     for _, node in target_nodes(config, ""):
         metric = node.get("metric")
-        if node["_target_"] in _PLATEAUS and node.get("mode") == "auto" and isinstance(metric, str):
+        if node["_target_"] == _PLATEAU and node.get("mode") == "auto" and isinstance(metric, str):
             cast("dict[str, Any]", node)["mode"] = mode_of(metric, config["task"]) or "auto"
 
 

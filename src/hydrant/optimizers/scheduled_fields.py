@@ -4,18 +4,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hydrant.config.error_messages import prefix_error_keys
 from hydrant.errors import ConfigError, location, suggestion, typed_line
 from hydrant.optimizers.kernels import arguments_of
-from hydrant.schedules import Plateau, Schedule, SteppedScheduler
-from hydrant.schedules.torch_schedulers import numbers_of
+from hydrant.schedules import GroupSchedule, Plateau, Schedule
 
-AnySchedule = Schedule | Plateau | SteppedScheduler
+AnySchedule = Schedule | Plateau | GroupSchedule
 Schedules = Mapping[str, Mapping[str, AnySchedule]]  # by optimizer and field
 
 
@@ -74,15 +73,16 @@ class FieldSchedules:
         pattern, _, wanted = configured_as.rpartition("/")
         chosen = [n for n, group in enumerate(groups) if pattern in ("", group.get("pattern"))]
         numbers = [numbers_of(group) for group in groups]
-        replay = schedule.replay(optimizer) if isinstance(schedule, SteppedScheduler) else None
-        written = (
-            [[wanted] * (wanted in of_group) for of_group in numbers] if replay is None else replay.fields
-        )
+        values = None
+        if isinstance(schedule, GroupSchedule):
+            with prefix_error_keys(f"{schedule_key}."):
+                values = schedule.fields(optimizer)
+        written = [[wanted] * (wanted in of_group) for of_group in numbers] if values is None else values
         if not any(wanted in written[n] for n in chosen):
             arguments = arguments_of(optimizer)
             known = {field for n in chosen for field in numbers[n] if field.partition(".")[0] in arguments}
-            options = known if replay is None else set(itertools.chain.from_iterable(written))
-            kind = type(optimizer).__name__ if replay is None else "this scheduler"
+            options = known if values is None else set(itertools.chain.from_iterable(values))
+            kind = type(optimizer).__name__ if values is None else "this scheduler"
             remedy = suggestion(wanted, options, "It has").replace("It has:", "It has")
             raise ConfigError(schedule_key, f"{kind} has no number {wanted!r} to schedule", remedy=remedy)
         for n in chosen:
@@ -92,10 +92,10 @@ class FieldSchedules:
                     continue  # the group has a separate schedule for this field
                 if earlier:
                     raise ConfigError(schedule_key, f"{field} has a schedule already", remedy="remove one")
-                if isinstance(schedule, SteppedScheduler):  # it gives the values themselves
-                    ratio, base = partial(schedule.replay(optimizer).value, group_idx=n, field=field), 1.0
+                if values is None:
+                    ratio, base = cast("Callable[[int], float]", schedule), numbers[n][field]
                 else:
-                    ratio, base = schedule, numbers[n][field]
+                    ratio, base = values[n][field], 1.0
                 metric = _metric_name(name, groups, n, field)
                 self.fields[key] = ScheduledField(optimizer, n, field, ratio, base, metric, configured_as)
 
@@ -213,3 +213,20 @@ def _metric_name(optimizer: str, groups: Sequence[Mapping[str, Any]], group_idx:
     suffix = str(group_idx) if title is None or titles.count(title) > 1 else title
     is_plain = group_idx == 0 and (field != "lr" or len(groups) == 1)
     return metric_prefix(optimizer) + field + ("" if is_plain else f"/{suffix}")
+
+
+def as_number(value: Any) -> float | None:
+    """Return a number of Python, numpy or torch as a float; None for anything else."""
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def numbers_of(group: Mapping[str, Any]) -> dict[str, float]:
+    """Return every number of a param group by name; items of a tuple or list are named `betas.0`."""
+    numbers = dict[str, float]()
+    for name, value in group.items():
+        is_series = isinstance(value, tuple | list) and name != "params"
+        items = {f"{name}.{n}": item for n, item in enumerate(value)} if is_series else {name: value}
+        numbers |= {key: number for key, item in items.items() if (number := as_number(item)) is not None}
+    return numbers

@@ -50,7 +50,6 @@ def test_a_misspelt_key_is_found_in_every_file(schemas: dict[str, Any]) -> None:
         if not errors(schemas, file.rpartition("/")[0], FILES[file].read_text() + "\nmisspelt: 1\n")
     ]  # fmt: skip
     assert set(accepted) <= {file for file in FILES if file.startswith("hydra/")} | {
-        "scheduler/stepped.yaml",
         "optimizer/library.yaml",
     }
 
@@ -80,7 +79,7 @@ def test_mistakes_are_found(group: str, text: str, schemas: dict[str, Any]) -> N
     [
         ("experiment", "defaults: [{override /model: convnet}, {override /hook: [freeze, stop_at]}, _self_]"),
         ("experiment", "seed: ${oc.env:SEED}\nmodel: {_target_: my.Net, any: 1}"),
-        ("experiment", "defaults: [{override /scheduler: stepped}]\nscheduler: {step_size: 3}"),
+        ("experiment", "defaults: [{override /scheduler: stepped}]\nscheduler: {fn: {step_size: 3}}"),
         ("experiment", "optimizers: {critic: {optimizer: {lr: 1e-3}}}"),
         ("experiment", "defaults: [{/scheduler@schedules.weight_decay: linear}]"),
         ("model", "_target_: my.Net\nany: 1"), ("model", "_target_: hydrant.models.MLP\nhidden: ${sizes}"),

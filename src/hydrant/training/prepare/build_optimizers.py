@@ -22,7 +22,7 @@ from hydrant.optimizers import scheduled_fields
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
-from hydrant.schedules import Replay, Schedule, SteppedScheduler
+from hydrant.schedules import Schedule
 from hydrant.training.compile.base import Compilation, EagerStep
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
@@ -202,22 +202,8 @@ def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[t
 
 
 def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> scheduled_fields.AnySchedule:
-    with _errors_of(key, node):
-        factory = instantiate_node(node)
-        if SteppedScheduler.is_built_by(factory):
-            # The decorator applies later, when the optimizer exists and the scheduler runs.
-            return SteppedScheduler(_errors_of(key, node)(Replay.of_config(factory, clock)))
-        return factory(clock)
-
-
-@contextmanager
-def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
-    """Put the key of a schedule before the keys of its errors. Also a decorator."""
-    with as_config_error(key, node):
-        try:
-            yield
-        except ConfigError as error:
-            raise error.at(f"{key}.{error.key}") from error
+    with as_config_error(key, node), prefix_error_keys(f"{key}."):
+        return instantiate_node(node)(clock)
 
 
 def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:

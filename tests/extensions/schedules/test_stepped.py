@@ -18,7 +18,7 @@ from training_runs import Train, UserModule, whole_and_resumed
 from hydrant import cli
 from hydrant.clock import Clock, Steps
 from hydrant.errors import ConfigError
-from hydrant.schedules import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
+from hydrant.extensions.schedules import SchedulerBase, StatefulSchedulerBase, Stepped
 
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
 TOTAL = 40
@@ -29,6 +29,13 @@ def adamw() -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         [{"params": [one], "lr": 0.1}, {"params": [other], "lr": 0.2, "weight_decay": 0.5}]
     )
+
+
+Fields = list[dict[str, Callable[[int], float]]]
+
+
+def fields_of(make: Callable[..., Any], total: int = TOTAL) -> Fields:
+    return Stepped(Clock(1000, Steps.constant(10), total), fn=make, every=1).fields(adamw())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def adamw() -> torch.optim.Optimizer:
     ],
 )
 def test_torch_schedulers_are_replayed_bit_for_bit(make: Callable[[torch.optim.Optimizer], Any]) -> None:
-    replay, optimizer = Replay(make, adamw(), TOTAL), adamw()
+    fields, optimizer = fields_of(make), adamw()
     scheduler, expected = make(optimizer), []
     cycles = isinstance(scheduler, lr_scheduler.OneCycleLR | lr_scheduler.CyclicLR)
     for _ in range(TOTAL):
@@ -58,10 +65,10 @@ def test_torch_schedulers_are_replayed_bit_for_bit(make: Callable[[torch.optim.O
         scheduler.step()
     order = random.Random(0).sample(range(TOTAL), TOTAL)
     for n in order:
-        assert [replay.value(n, g, "lr") for g in (0, 1)] == [lr for lr, _ in expected[n]]
+        assert [of_group["lr"](n) for of_group in fields] == [lr for lr, _ in expected[n]]
         if cycles:
-            assert [replay.value(n, g, "betas.0") for g in (0, 1)] == [beta for _, beta in expected[n]]
-    assert replay.fields == [["lr", "betas.0"] if cycles else ["lr"]] * 2
+            assert [of_group["betas.0"](n) for of_group in fields] == [beta for _, beta in expected[n]]
+    assert [list(of_group) for of_group in fields] == [["lr", "betas.0"] if cycles else ["lr"]] * 2
 
 
 def test_the_first_step_gives_the_values_of_the_first_update() -> None:
@@ -71,21 +78,19 @@ def test_the_first_step_gives_the_values_of_the_first_update() -> None:
         def get_updated_values(self, num_updates: int) -> list[float]:
             return [num_updates + 0.5, num_updates + 0.25]
 
-    replay = Replay(Counting, adamw(), TOTAL)
-    assert [replay.value(n, 0, "lr") for n in (0, 1, 7)] == [0.5, 1.5, 7.5]
-    assert replay.value(7, 1, "lr") == 7.25
+    first, second = fields_of(Counting)
+    assert [first["lr"](n) for n in (0, 1, 7)] == [0.5, 1.5, 7.5]
+    assert second["lr"](7) == 7.25
 
 
 OF_RUN = Clock(num_samples=1500, batch_sizes=Steps.constant(64), total_updates=188)
 """A run of 8 epochs. An epoch is 23.4 updates."""
 
 
-def replayed(make: Callable[..., Any], **arguments: Any) -> list[float]:
+def replayed(make: Callable[..., Any], every: object = 1, **arguments: Any) -> list[float]:
     """Return the lr of each update of the run, for a scheduler of a config."""
-    factory = partial(make, **arguments)
-    assert SteppedScheduler.is_built_by(factory)
-    replay = Replay.of_config(factory, OF_RUN)(adamw())
-    return [replay.value(n, 0, "lr") for n in range(OF_RUN.total_updates)]
+    lr = Stepped(OF_RUN, fn=partial(make, **arguments), every=every).fields(adamw())[0]["lr"]
+    return [lr(n) for n in range(OF_RUN.total_updates)]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def test_schedulers_that_read_what_training_changes_are_refused(
     compute: Callable[..., Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"_target_: {message}"):
+    with pytest.raises(ConfigError, match=f"fn._target_: {message}"):
         replayed(OfGroups, compute=compute)
 
 
@@ -214,7 +219,7 @@ def test_schedulers_that_read_what_training_changes_are_refused(
     ],
 )
 def test_functions_that_return_something_else_are_refused(make: Callable[..., Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"_target_: {message}"):
+    with pytest.raises(ConfigError, match=f"fn._target_: {message}"):
         replayed(make)
 
 
@@ -228,13 +233,13 @@ class Late(lr_scheduler.LRScheduler):
 
 
 def test_a_field_that_is_written_late_is_replayed_too() -> None:
-    replay = Replay(Late, adamw(), TOTAL)
-    assert replay.fields == [["lr", "weight_decay"]] * 2
-    assert [replay.value(n, 1, "weight_decay") for n in (0, 19, 20, TOTAL - 1)] == [0.5, 0.5, 5.0, 5.0]
+    first, second = fields_of(Late)
+    assert [*first] == [*second] == ["lr", "weight_decay"]
+    assert [second["weight_decay"](n) for n in (0, 19, 20, TOTAL - 1)] == [0.5, 0.5, 5.0, 5.0]
 
 
 USER_SCHEDULERS = """
-from hydrant.schedules import SchedulerBase, StatefulSchedulerBase
+from hydrant.extensions.schedules import SchedulerBase, StatefulSchedulerBase
 
 class Milestones(SchedulerBase):
     '''Multiplies the current lr by gamma at each milestone.'''
@@ -269,9 +274,10 @@ def halving(optimizer, lengths: list[int]):
 def user_words(user_module: UserModule) -> tuple[str, ...]:
     user_module("user_schedulers", USER_SCHEDULERS)
     return (
-        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler._target_=user_schedulers.Milestones",
-        "+scheduler.milestones=[3,7]", "+scheduler.gamma=0.1", "+scheduler@schedules.weight_decay=stepped",
-        "schedules.weight_decay._target_=user_schedulers.Decay", "+schedules.weight_decay.growth=0.01",
+        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped",
+        "scheduler.fn._target_=user_schedulers.Milestones", "+scheduler.fn.milestones=[3,7]", "+scheduler.fn.gamma=0.1",
+         "+scheduler@schedules.weight_decay=stepped",
+        "schedules.weight_decay.fn._target_=user_schedulers.Decay", "+schedules.weight_decay.fn.growth=0.01",
     )  # fmt: skip
 
 
@@ -298,8 +304,8 @@ def test_user_schedulers_run_resume_and_preview(
 def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Train) -> None:
     user_module("user_schedulers", USER_SCHEDULERS)
     folder = train(
-        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler._target_=user_schedulers.halving",
-        "+scheduler.lengths=[25%,50%]", "scheduler.every=2",
+        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler.fn._target_=user_schedulers.halving",
+        "+scheduler.fn.lengths=[25%,50%]", "scheduler.every=2",
     )  # fmt: skip
     lrs = [
         row["optim/lr"] for row in training_rows(folder)
@@ -310,21 +316,22 @@ def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Tr
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
-          "+scheduler.max_lr=1", "+scheduler.total_steps=12", "+scheduler@schedules.betas.0=constant"),
+        (("scheduler.fn._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.fn.milestones",
+          "~scheduler.fn.gamma", "+scheduler.fn.max_lr=1", "+scheduler.fn.total_steps=12",
+          "+scheduler@schedules.betas.0=constant"),
          "schedules.betas.0: betas.0 has a schedule already"),
-        (("scheduler._target_=user_schedulers.Decay", "~scheduler.milestones", "~scheduler.gamma",
-          "+scheduler.growth=0.1"),
+        (("scheduler.fn._target_=user_schedulers.Decay", "~scheduler.fn.milestones", "~scheduler.fn.gamma",
+          "+scheduler.fn.growth=0.1"),
          "scheduler: this scheduler has no number 'lr' to schedule. It has weight_decay"),
-        (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
-          "+scheduler.max_lr=1", "+scheduler.total_steps=5"),
-         "scheduler: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),
-        (("scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "~scheduler.milestones",
-          "~scheduler.gamma"), "scheduler._target_: waits for a metric; use the option plateau instead"),
-        (("scheduler._target_=user_schedulers.OfGradients", "~scheduler.milestones", "~scheduler.gamma"),
-         "scheduler._target_: reads weights or gradients, but schedules are computed before training"),
+        (("scheduler.fn._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.fn.milestones",
+          "~scheduler.fn.gamma", "+scheduler.fn.max_lr=1", "+scheduler.fn.total_steps=5"),
+         "scheduler.fn: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),
+        (("scheduler.fn._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "~scheduler.fn.milestones",
+          "~scheduler.fn.gamma"), "scheduler.fn._target_: waits for a metric; use the option plateau instead"),
+        (("scheduler.fn._target_=user_schedulers.OfGradients", "~scheduler.fn.milestones", "~scheduler.fn.gamma"),
+         "scheduler.fn._target_: reads weights or gradients, but schedules are computed before training"),
         (("scheduler.every=0",), "scheduler.every: 0 is less than one update; give 1 or more"),
-        (("optimizer=lbfgs",), "schedules.weight_decay: user_schedulers.Decay refuses it: KeyError: 'weight_decay'"),
+        (("optimizer=lbfgs",), "schedules.weight_decay.fn: user_schedulers.Decay refuses it: KeyError: 'weight_decay'"),
     ],
 )  # fmt: skip
 def test_schedulers_that_cannot_be_replayed_are_refused(

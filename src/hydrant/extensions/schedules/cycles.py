@@ -10,7 +10,7 @@ from typing import Literal
 from hydrant.clock import Clock, Interval
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import AtLeastOne, BetweenZeroAndOne, NotNegative, Positive, PositiveInt
-from hydrant.schedules.base import Curve, check_one, framed, progress
+from hydrant.schedules import Curve, check_one, framed, progress
 
 
 @framed

@@ -50,14 +50,17 @@ def test_the_average_equals_timm_over_the_checkpoints_of_a_run(
     assert averaged(folder).keys() == weights(folder).keys()
 
 
+def started(model: nn.Module, decay: float) -> Ema:
+    ema = Ema(Clock(20, Steps.constant(1), 20), decay=decay, min_decay=0.0, start_after=0, warmup=False,
+              warmup_gamma=1.0, warmup_power=1.0, exclude_buffers=False)  # fmt: skip
+    ema.start(model)
+    return ema
+
+
 def test_a_weight_with_two_names_is_averaged_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
-    ema = Ema(
-        Clock(9, Steps.constant(1), 9), decay=0.75, min_decay=0.0, start_after=0, warmup=False,
-        warmup_gamma=1.0, warmup_power=1.0, exclude_buffers=False,
-    )  # fmt: skip
-    ema.start(model)
+    ema = started(model, decay=0.75)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     nn.init.ones_(model[0].weight)
     ema.update(num_updates=5)
@@ -72,11 +75,7 @@ def test_a_weight_with_two_names_is_averaged_once() -> None:
 def test_averages_equal_those_of_torch_in_at_least_float32(dtype: torch.dtype) -> None:
     """Complex weights are averaged, not copied. In bfloat16, 20 changes of 1/1000 of a weight would all be lost."""
     model = nn.ParameterDict({"a": torch.ones(3, 2, dtype=dtype), "b": torch.ones(2, dtype=dtype)})
-    ema = Ema(
-        Clock(20, Steps.constant(1), 20), decay=0.999, min_decay=0.0, start_after=0, warmup=False,
-        warmup_gamma=1.0, warmup_power=1.0, exclude_buffers=False,
-    )  # fmt: skip
-    ema.start(model)
+    ema = started(model, decay=0.999)
     wide = copy.deepcopy(model) if dtype.is_complex else copy.deepcopy(model).float()
     expected = AveragedModel(wide, multi_avg_fn=get_ema_multi_avg_fn(0.999))
     for num_updates in range(1, 21):

@@ -29,19 +29,8 @@ from hydrant.training.prepare.build import prepare
 OPTIONS = options_of("optimizer")
 SPARSE = ("sparse_adam",)
 # Factors of lr for optimizers whose steps are small by design, or made for other scales.
-LR_FACTORS = {
-    "adadelta": 30.0,
-    "asgd": 10.0,
-    "adagrad": 30.0,
-    "kron": 30.0,
-    "lbfgs": 1.0,
-    "lion": 30.0,
-    "rprop": 1.0,
-    "prodigy": 1.0,
-    "radam": 30.0,
-    "shampoo": 1.0,
-    "torch_muon": 30.0,
-}
+LR_FACTORS = dict.fromkeys(("adadelta", "adagrad", "kron", "lion", "radam", "torch_muon"), 30.0)
+LR_FACTORS |= dict.fromkeys(("lbfgs", "rprop", "prodigy", "shampoo"), 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -70,22 +59,25 @@ class Parabola(nn.Module):
         return loss if self.bias is None else loss + (self.bias - 1).square().mean()
 
 
+def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = module()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_converges_on_a_parabola(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
     optimizer = build(option, list(model.parameters()), LR_FACTORS.get(option, 10.0))
-
-    def closure() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model()
-        loss.backward()
-        return loss
-
     start, rates = float(model().detach()), [group["lr"] for group in optimizer.param_groups]
     for update in range(300):
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * (1 - update / 300)
-        optimizer.step(closure)  # type: ignore[arg-type]
+        step(model, optimizer)
     assert float(model().detach()) < 0.1 * start
 
 
@@ -93,16 +85,6 @@ def test_converges_on_a_parabola(option: str) -> None:
 def test_a_restored_optimizer_continues_exactly(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
     optimizer = build(option, list(model.parameters()))
-
-    def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        def closure() -> torch.Tensor:
-            optimizer.zero_grad()
-            loss = module()
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)  # type: ignore[arg-type]
-
     for _ in range(3):
         step(model, optimizer)
     twin = copy.deepcopy(model)

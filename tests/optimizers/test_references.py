@@ -4,22 +4,11 @@ import math
 import random
 from collections.abc import Callable
 
+import optimizer_references
 import pytest
 import torch
 from configs import optimizer_node
-from optimizer_references import (
-    FIXED,
-    SIDE,
-    UPDATES,
-    Case,
-    Coefficients,
-    Updates,
-    check_case,
-    orthogonal,
-    start,
-    trained,
-    updates,
-)
+from optimizer_references import FIXED, SIDE, Case, Coefficients, Updates, orthogonal, start, trained, updates
 from torch import Tensor, nn
 
 from hydrant.config.instantiate import instantiate_node
@@ -140,7 +129,7 @@ def test_muon_equals_the_formula_with_all_coefficients_and_scales(
 
 @pytest.mark.parametrize("option", CASES)
 def test_an_option_equals_the_formula_of_its_paper(option: str) -> None:
-    check_case(option, CASES[option])
+    optimizer_references.check_case(option, CASES[option])
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -161,7 +150,7 @@ def test_sam_uses_the_gradient_of_a_point_nearby(adaptive: bool) -> None:
         loss.backward()
         return loss
 
-    for n in range(UPDATES):
+    for n in range(optimizer_references.UPDATES):
         for group in optimizer.param_groups:
             group["lr"] = lr / (n + 1)
         loss = optimizer.step(closure)

@@ -59,13 +59,7 @@ def test_state_returns_to_the_device_where_the_class_keeps_it(kind: Any, captura
 def test_a_run_with_bfloat16_weights_resumes_exactly(
     optimizer: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (
-        "tracker=local",
-        "model.hidden=[16]",
-        f"optimizer={optimizer}",
-        "precision=bf16_true",
-        "duration=8",
-    )
+    words = (*WIDE, "model.hidden=[16]", f"optimizer={optimizer}", "precision=bf16_true", "duration=8")
     whole, resumed = whole_and_resumed(train, monkeypatch, words, 3)
     assert_same_state(weights(resumed), weights(whole))
 

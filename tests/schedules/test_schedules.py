@@ -20,17 +20,17 @@ from hydrant.schedules import Schedule
 
 def constants(r: random.Random, total: int) -> Any:
     factor, length, warm = r.random(), r.randrange(total), r.randrange(1, total)
-    expected = torch_values(lambda o: lr_scheduler.ConstantLR(o, factor, length), total)
+    expected = torch_values(lr_scheduler.ConstantLR, total, factor, length)
     yield "constant", {"factor": factor, "length": length}, expected
-    plain = torch_values(lambda o: transformers.get_constant_schedule_with_warmup(o, warm), total)
+    plain = torch_values(transformers.get_constant_schedule_with_warmup, total, warm)
     yield "constant", {"factor": 1.0, "length": 0, "warmup": warm}, plain
 
 
 def lines(r: random.Random, total: int) -> Any:
     start, end, length, warm = r.uniform(0.1, 1), r.random(), r.randrange(1, total + 1), r.randrange(total)
-    expected = torch_values(lambda o: lr_scheduler.LinearLR(o, start, end, length), total)
+    expected = torch_values(lr_scheduler.LinearLR, total, start, end, length)
     yield "linear", {"start_ratio": start, "end_ratio": end, "length": length}, expected
-    expected = torch_values(lambda o: transformers.get_linear_schedule_with_warmup(o, warm, total), total)
+    expected = torch_values(transformers.get_linear_schedule_with_warmup, total, warm, total)
     yield "linear", {"start_ratio": 1.0, "end_ratio": 0.0, "length": None, "warmup": warm}, expected
 
 
@@ -40,30 +40,22 @@ def cosines(r: random.Random, total: int) -> Any:
     yield (
         "cosine",
         plain,
-        torch_values(lambda o: lr_scheduler.CosineAnnealingLR(o, total, low * BASE), total),
+        torch_values(lr_scheduler.CosineAnnealingLR, total, total, low * BASE),
     )
-    with_cycles = torch_values(
-        lambda o: transformers.get_cosine_schedule_with_warmup(o, warm, total, cycles), total
-    )
+    with_cycles = torch_values(transformers.get_cosine_schedule_with_warmup, total, warm, total, cycles)
     yield "cosine", plain | {"min_ratio": 0.0, "num_cycles": cycles, "warmup": warm}, with_cycles
     lowest = torch_values(
-        lambda o: transformers.get_cosine_with_min_lr_schedule_with_warmup(o, warm, total, min_lr_rate=low),
-        total,
+        transformers.get_cosine_with_min_lr_schedule_with_warmup, total, warm, total, min_lr_rate=low
     )
     yield "cosine", plain | {"warmup": warm}, lowest
-    of_k = timm_values(
-        lambda o: timm.scheduler.CosineLRScheduler(
-            o, total - warm, low * BASE, k_decay=k, warmup_t=warm, warmup_lr_init=0.1 * BASE, warmup_prefix=True,
-            t_in_epochs=False,
-        ),
-        total,
-    )  # fmt: skip
+    warmed = {"warmup_t": warm, "warmup_lr_init": 0.1 * BASE, "warmup_prefix": True}
+    of_k = timm_values(timm.scheduler.CosineLRScheduler, total, total - warm, low * BASE, k_decay=k, **warmed)
     yield "cosine", plain | {"k_decay": k, "warmup": warm, "warmup_init_ratio": 0.1}, of_k
 
 
 def exponentials(r: random.Random, total: int) -> Any:
     gamma = r.uniform(0.9, 1)
-    expected = torch_values(lambda o: lr_scheduler.ExponentialLR(o, gamma), total)
+    expected = torch_values(lr_scheduler.ExponentialLR, total, gamma)
     yield "exponential", {"gamma": gamma, "end_ratio": None}, expected
     yield "exponential", {"gamma": None, "end_ratio": gamma**total}, expected
 

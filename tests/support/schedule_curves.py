@@ -41,10 +41,12 @@ def sgd(momentum: float = 0.0) -> Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=BASE, momentum=momentum)
 
 
-def torch_values(make: Callable[[Optimizer], Any], total: int, field: str = "lr") -> list[float]:
+def torch_values(
+    make: Callable[..., Any], total: int, *arguments: Any, field: str = "lr", **named: Any
+) -> list[float]:
     """Step one of torch's schedulers and return its value in each of `total` updates; closed form where it has one."""
     optimizer = sgd(momentum=0.9)
-    scheduler, values = make(optimizer), []
+    scheduler, values = make(optimizer, *arguments, **named), []
     for _ in range(total):
         closed = getattr(scheduler, "_get_closed_form_lr", None)
         values.append(closed()[0] if closed else optimizer.param_groups[0][field])
@@ -53,8 +55,8 @@ def torch_values(make: Callable[[Optimizer], Any], total: int, field: str = "lr"
     return values
 
 
-def timm_values(make: Callable[[Optimizer], Any], total: int) -> list[float]:
-    scheduler = make(sgd())
+def timm_values(make: Callable[..., Any], total: int, *arguments: Any, **named: Any) -> list[float]:
+    scheduler = make(sgd(), *arguments, **named, t_in_epochs=False)
     return [scheduler._get_values(n, on_epoch=False)[0] for n in range(total)]
 
 

@@ -20,91 +20,65 @@ from hydrant.errors import ConfigError
 from hydrant.extensions import schedules
 from hydrant.schedules import Schedule
 
+building = shared.building
+
 
 def cosine_cycles(r: random.Random, total: int) -> Any:
     first, mult, low, decay = r.randrange(2, 20), r.choice([1, 2, 3]), r.random(), r.uniform(0.3, 1)
     base = {"first_cycle": first, "num_cycles": None, "cycle_mult": float(mult), "min_ratio": low}
-    expected = torch_values(
-        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, first, mult, low * BASE), total
-    )
+    expected = torch_values(lr_scheduler.CosineAnnealingWarmRestarts, total, first, mult, low * BASE)
     yield "cosine_restarts", base | {"cycle_decay": 1.0}, expected
     low *= decay**9  # timm has no cycle below the floor
     of_cycles = timm_values(
-        lambda o: timm.scheduler.CosineLRScheduler(
-            o, first, low * BASE, cycle_decay=decay, cycle_limit=10**6, t_in_epochs=False
-        ),
-        total,
+        timm.scheduler.CosineLRScheduler, total, first, low * BASE, cycle_decay=decay, cycle_limit=10**6
     )
     yield "cosine_restarts", base | {"cycle_mult": 1.0, "cycle_decay": decay, "min_ratio": low}, of_cycles
     count, warm = r.randrange(1, 5), r.randrange(total // 2)
     hard = torch_values(
-        lambda o: transformers.get_cosine_with_hard_restarts_schedule_with_warmup(o, warm, total, count),
-        total,
+        transformers.get_cosine_with_hard_restarts_schedule_with_warmup, total, warm, total, count
     )
-    equal = {
-        "first_cycle": None,
-        "num_cycles": count,
-        "cycle_mult": 1.0,
-        "cycle_decay": 1.0,
-        "min_ratio": 0.0,
-    }
-    yield "cosine_restarts", equal | {"warmup": warm}, hard
+    equal = base | {"first_cycle": None, "num_cycles": count, "cycle_mult": 1.0, "cycle_decay": 1.0}
+    yield "cosine_restarts", equal | {"min_ratio": 0.0, "warmup": warm}, hard
 
 
 def polynomials(r: random.Random, total: int) -> Any:
-    power, low, warm, length = (
-        r.uniform(0.3, 4),
-        r.uniform(0.01, 0.9),
-        r.randrange(total),
-        r.randrange(1, total),
-    )
-    expected = torch_values(lambda o: lr_scheduler.PolynomialLR(o, length, power), total)
+    power, low, warm = r.uniform(0.3, 4), r.uniform(0.01, 0.9), r.randrange(total)
+    length = r.randrange(1, total)
+    expected = torch_values(lr_scheduler.PolynomialLR, total, length, power)
     yield "polynomial", {"power": power, "end_ratio": 0.0, "length": length}, expected
     base = {"power": power, "end_ratio": low, "length": None}
     expected = torch_values(
-        lambda o: transformers.get_polynomial_decay_schedule_with_warmup(o, warm, total, low * BASE, power),
-        total,
+        transformers.get_polynomial_decay_schedule_with_warmup, total, warm, total, low * BASE, power
     )
     yield "polynomial", base | {"warmup": warm}, expected
-    poly = timm_values(
-        lambda o: timm.scheduler.PolyLRScheduler(o, total, power, low * BASE, t_in_epochs=False), total
-    )
+    poly = timm_values(timm.scheduler.PolyLRScheduler, total, total, power, low * BASE)
     yield "polynomial", base, poly
 
 
 def steps(r: random.Random, total: int) -> Any:
     size, gamma, warm = r.randrange(1, total), r.uniform(0.1, 1), r.randrange(1, total)
     base = {"step_size": size, "gamma": gamma}
-    yield "step", base, torch_values(lambda o: lr_scheduler.StepLR(o, size, gamma), total)
-    of_steps = timm_values(
-        lambda o: timm.scheduler.StepLRScheduler(
-            o, size, gamma, warmup_t=warm, warmup_lr_init=0.0, warmup_prefix=True, t_in_epochs=False
-        ),
-        total,
-    )
+    yield "step", base, torch_values(lr_scheduler.StepLR, total, size, gamma)
+    warmed = {"warmup_t": warm, "warmup_lr_init": 0.0, "warmup_prefix": True}
+    of_steps = timm_values(timm.scheduler.StepLRScheduler, total, size, gamma, **warmed)
     yield "step", base | {"warmup": warm}, of_steps
     stones = sorted(r.sample(range(1, total), 4))
     base = {"milestones": stones, "gamma": gamma}
-    yield "multistep", base, torch_values(lambda o: lr_scheduler.MultiStepLR(o, stones, gamma), total)
+    yield "multistep", base, torch_values(lr_scheduler.MultiStepLR, total, stones, gamma)
     later = [stone + 1 for stone in stones]
-    of_stones = timm_values(
-        lambda o: timm.scheduler.MultiStepLRScheduler(o, later, gamma, t_in_epochs=False), total
-    )
+    of_stones = timm_values(timm.scheduler.MultiStepLRScheduler, total, later, gamma)
     yield "multistep", base, of_stones
 
 
 def roots(r: random.Random, total: int) -> Any:
     warm, scale = r.randrange(total), r.randrange(1, 3 * total)
-    expected = torch_values(lambda o: transformers.get_inverse_sqrt_schedule(o, warm, scale), total)
+    expected = torch_values(transformers.get_inverse_sqrt_schedule, total, warm, scale)
     yield "inverse_sqrt", {"timescale": scale, "warmup": warm}, expected
 
 
 def tangents(r: random.Random, total: int) -> Any:
     lb, ub, low = r.uniform(-9, -2), r.uniform(1, 4), r.random()
-    expected = timm_values(
-        lambda o: timm.scheduler.TanhLRScheduler(o, total, lb, ub, low * BASE, t_in_epochs=False),
-        total,
-    )
+    expected = timm_values(timm.scheduler.TanhLRScheduler, total, total, lb, ub, low * BASE)
     yield "tanh", {"lb": lb, "ub": ub, "min_ratio": low}, expected
 
 
@@ -119,7 +93,7 @@ def one_cycles(r: random.Random, total: int) -> Any:
                                            base_momentum=a[3], max_momentum=a[4], **a[0])  # fmt: skip
 
         yield "one_cycle", base | {"div_factor": div, "final_div_factor": final}, torch_values(make, total)
-        momentum = [value / high * BASE for value in torch_values(make, total, "momentum")]
+        momentum = [value / high * BASE for value in torch_values(make, total, field="momentum")]
         yield "one_cycle_momentum", base | {"base_ratio": low / high}, momentum
 
 
@@ -133,16 +107,16 @@ def cyclics(r: random.Random, total: int) -> Any:
             return lr_scheduler.CyclicLR(o, a[1] * BASE, BASE, base_momentum=a[2], max_momentum=0.9, **a[0])
 
         yield "cyclic", base | {"base_ratio": low}, torch_values(make, total)
-        momentum = [value / 0.9 * BASE for value in torch_values(make, total, "momentum")]
+        momentum = [value / 0.9 * BASE for value in torch_values(make, total, field="momentum")]
         yield "cyclic_momentum", base | {"base_ratio": slow / 0.9}, momentum
 
 
 def lambdas(r: random.Random, total: int) -> Any:
     rate = r.uniform(0.9, 1)
     base = {"fn": lambda n: rate**n, "cumulative": False}
-    yield "lambda_", base, torch_values(lambda o: lr_scheduler.LambdaLR(o, lambda n: rate**n), total)
+    yield "lambda_", base, torch_values(lr_scheduler.LambdaLR, total, lambda n: rate**n)
     factor = {"fn": lambda n: rate - n * 1e-6, "cumulative": True}
-    yield "lambda_", factor, torch_values(lambda o: lr_scheduler.MultiplicativeLR(o, factor["fn"]), total)
+    yield "lambda_", factor, torch_values(lr_scheduler.MultiplicativeLR, total, factor["fn"])
 
 
 def composites(r: random.Random, total: int) -> Any:
@@ -257,28 +231,20 @@ def test_cyclic_turns_where_its_durations_end(up: str, down: str | None) -> None
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (shared.building("step", 10, step_size=0), "step_size: 0 is less than one update"),
-        (shared.building("cosine_restarts", 99, first_cycle=5), "first_cycle: give either"),
+        (building("step", 10, step_size=0), "step_size: 0 is less than one update"),
+        (building("cosine_restarts", 99, first_cycle=5), "first_cycle: give either"),
+        (building("cosine_restarts", 99, num_cycles=0), "num_cycles: needs a whole number of 1 or more"),
+        (building("cosine_restarts", 99, cycle_mult=0.5), "cycle_mult: needs a number of 1 or more"),
+        (building("one_cycle", 99, pct_start=0.6), "pct_start: .* below 0.5"),
+        (building("one_cycle", 99, anneal_strategy="cosine"), "anneal_strategy: unknown"),
+        (building("one_cycle", 99, div_factor=0.0), "div_factor: needs a number above 0"),
+        (building("cyclic", 99, mode="triangle"), "mode: .*did you mean 'triangular'"),
+        (building("cyclic", 99, step_size_up="0%"), "step_size_up: '0%' is less than one update"),
+        (building("sequential", 99, lengths={"a": 5}), "lengths: needs a duration for each of a, b"),
+        (building("sequential", 99, lengths={"a": 5, "b": 5}), "lengths: .*exactly one of them null"),
+        (building("sequential", 99, lengths={"a": 99, "b": None}), "lengths: no update of the 99 is left"),
         (
-            shared.building("cosine_restarts", 99, num_cycles=0),
-            "num_cycles: needs a whole number of 1 or more",
-        ),
-        (shared.building("cosine_restarts", 99, cycle_mult=0.5), "cycle_mult: needs a number of 1 or more"),
-        (shared.building("one_cycle", 99, pct_start=0.6), "pct_start: .* below 0.5"),
-        (shared.building("one_cycle", 99, anneal_strategy="cosine"), "anneal_strategy: unknown"),
-        (shared.building("one_cycle", 99, div_factor=0.0), "div_factor: needs a number above 0"),
-        (shared.building("cyclic", 99, mode="triangle"), "mode: .*did you mean 'triangular'"),
-        (shared.building("cyclic", 99, step_size_up="0%"), "step_size_up: '0%' is less than one update"),
-        (shared.building("sequential", 99, lengths={"a": 5}), "lengths: needs a duration for each of a, b"),
-        (shared.building("sequential", 99, lengths={"a": 5, "b": 5}), "lengths: .*exactly one of them null"),
-        (
-            shared.building("sequential", 99, lengths={"a": 99, "b": None}),
-            "lengths: no update of the 99 is left",
-        ),
-        (
-            shared.building(
-                "sequential", 99, schedules={"a": child("wsd", **PLAIN["wsd"]), "b": child("step")}
-            ),
+            building("sequential", 99, schedules={"a": child("wsd", **PLAIN["wsd"]), "b": child("step")}),
             "schedules.a.decay: 20 updates",
         ),
     ],
@@ -292,11 +258,8 @@ def test_only_functions_of_the_update_are_parts_of_another_schedule(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
     second = "scheduler@scheduler.schedules.second"
-    stepped = (
-        f"{second}=stepped",
-        "scheduler.schedules.second.fn._target_=torch.optim.lr_scheduler.ConstantLR",
-    )
-    for words in ((f"{second}=plateau",), stepped):
+    class_name = "scheduler.schedules.second.fn._target_=torch.optim.lr_scheduler.ConstantLR"
+    for words in ((f"{second}=plateau",), (f"{second}=stepped", class_name)):
         train("tracker=local", "scheduler=product", *words, status=2)
         message = "scheduler.schedules.second: only a function of the update can be part of another schedule"
         assert message in capsys.readouterr().err

@@ -63,7 +63,9 @@ def make_schedules(
         for field, node in _scheduled(settings):
             other, schedule = shared.get((name, field), (None, None))
             if schedule is None or other != node:
-                schedule = _make_schedule(node, clock, scheduled_fields.config_key(name, field))
+                key = scheduled_fields.config_key(name, field)
+                with as_config_error(key, node), prefix_error_keys(f"{key}."):
+                    schedule = instantiate_node(node)(clock)
             made[name][field] = schedule
     return made
 
@@ -199,11 +201,6 @@ def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[t
             yield f"{prefix}{name}", node
         else:
             yield from _dotted_fields(node, f"{prefix}{name}.")
-
-
-def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> scheduled_fields.AnySchedule:
-    with as_config_error(key, node), prefix_error_keys(f"{key}."):
-        return instantiate_node(node)(clock)
 
 
 def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sources import as_input, in_memory, spec
+from sources import as_input
 
 from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.base import MAX_DAMAGED_IN_A_ROW, DamagedSamples
-from hydrant.data.loader import numbered_batches
 from hydrant.errors import DataError, OutOfMemory
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
@@ -75,22 +74,11 @@ def test_evaluation_leaves_damaged_samples_out(num_workers: int) -> None:
 def test_damaged_samples_have_no_number() -> None:
     source = make_source(Samples(2, 5, count=8))
     for chosen, expected in ((source, [0, 1, 3, 4, 6, 7]), (source.subset(range(3, 8)), [0, 1, 3, 4])):
-        read_ones = list(numbered_batches(chosen, SPEC, 2))
+        read_ones = list(chosen.batches(SPEC, 2).numbered())
         assert [n for numbers, _ in read_ones for n in numbers.tolist()] == expected
         values = [n + 8 - chosen.num_samples for n in expected]
         assert [v for _, batch in read_ones for v in batch.inputs.flatten().tolist()] == values
         assert [t for _, batch in read_ones for t in batch.targets.tolist()] == values
-
-
-def test_samples_in_memory_are_counted() -> None:
-    source = in_memory()
-    assert [n.tolist() for n, _ in numbered_batches(source, spec(), 10)] == [
-        list(range(start, min(start + 10, 25))) for start in (0, 10, 20)
-    ]
-    for (_, batch), plain in zip(
-        numbered_batches(source, spec(), 10), source.batches(spec(), 10), strict=True
-    ):
-        assert torch.equal(batch.inputs, plain.inputs)
 
 
 def test_each_damaged_sample_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

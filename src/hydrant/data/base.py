@@ -355,11 +355,6 @@ def check_normalization(mean: Sequence[float], std: Sequence[float], num_channel
             raise ConfigError(f"data.{key}", needs=needs, got=list(values))
 
 
-def changes_samples(mean: Sequence[float], std: Sequence[float]) -> bool:
-    """Return whether these numbers normalize: an offset that is not 0, or a scale that is not 1."""
-    return any(mean) or any(value != 1 for value in std)
-
-
 def labels_of(source: Source) -> np.ndarray | None:
     """Return the class of each sample of a source, shape (num_samples,); None if the source does not know it."""
     return getattr(source, "labels", None)

@@ -67,10 +67,6 @@ def cut_rows(num_rows: int, ratios: Mapping[str, float], seed: int) -> dict[str,
     return {"val": val, "test": test, "train": train}
 
 
-TENSOR_FILES = (".pt", ".npz", ".npy")
-"""A `.pt` file is written by `torch.save`, an `.npz` file by `numpy.savez`, an `.npy` file by `numpy.save`."""
-
-
 def load_tensors(path: Path) -> Any:
     """Return what a tensor file holds: of a `.pt` file anything, of `.npz` a dict of tensors, of `.npy` a tensor.
 
@@ -88,25 +84,6 @@ def load_tensors(path: Path) -> Any:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except Exception as error:  # a library may raise anything for a file of another kind
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
-
-
-def read_inputs(path: Path, key: str) -> Tensors:
-    """Return the inputs in a tensor file: all of it if it is one array, else the entry `inputs`.
-
-    Raises:
-        ConfigError: there is no such entry; the message names `key`, the config key of the file.
-        DataError: the file cannot be read.
-    """
-    content = load_tensors(path)
-    if not isinstance(content, Mapping):
-        return content
-    entries = cast("Mapping[str, Tensors]", content)
-    if "inputs" in entries:
-        return entries["inputs"]
-    if len(entries) == 1 and path.suffix.lower() == ".npz":
-        return next(iter(entries.values()))
-    message = f"{path} has no entry 'inputs'"
-    raise ConfigError(key, message, remedy=suggestion("inputs", map(str, entries), "Entries"))
 
 
 def dataset(

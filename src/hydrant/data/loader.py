@@ -333,23 +333,3 @@ class _Transfer:
         for part, result in zip(pixels.split(num_images), floats.split(num_images), strict=True):
             result.copy_(part).sub_(self.shift).mul_(self.scale)
         return floats
-
-
-def numbered_batches(
-    source: base.Source, spec: base.StreamSpec, batch_size: int
-) -> Iterator[tuple[Tensor, Batch]]:
-    """Yield every evaluation batch and the numbers of its samples in the source, int64 (B,) on the host.
-
-    Raises:
-        ConfigError: the source gives another number of samples than it has.
-    """
-    if isinstance(source, LoaderSource):
-        yield from source.batches(spec, batch_size).numbered()
-        return
-    end = 0
-    for batch in source.batches(spec, batch_size):
-        start, end = end, end + batch.num_samples
-        yield torch.arange(start, end), batch
-    if end != source.num_samples:
-        kind = type(source).__name__
-        raise ConfigError("data", f"{kind}.batches gives {end} samples, but it has {source.num_samples}")

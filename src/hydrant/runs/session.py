@@ -19,7 +19,7 @@ from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.safety.targets import locate
 from hydrant.signals import StopRequest, signal_name
-from hydrant.tasks.losses import explain_unknown_class
+from hydrant.tasks.supervised import explain_unknown_class
 from hydrant.terminal.console import relative
 from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.folder import Retention

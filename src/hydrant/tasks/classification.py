@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.errors import ConfigError
 from hydrant.files.plain_values import NotNegative, Ratio
-from hydrant.tasks import losses
+from hydrant.tasks import supervised as losses
 from hydrant.tasks.base import Task, are_correct, tensor_targets
 
 

@@ -21,7 +21,7 @@ from hydrant.data.base import SampleOrder
 from hydrant.errors import HydrantError, NonFiniteError, log
 from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode
-from hydrant.tasks.losses import explain_unknown_class
+from hydrant.tasks.supervised import explain_unknown_class
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.distributed.world import Parallel

@@ -19,7 +19,7 @@ from hydrant.clock import Steps
 from hydrant.data import Data, StreamSpec
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.images import ImageAugment, image_folder
-from hydrant.extensions.images.decoders import _Region, decoder_of
+from hydrant.extensions.images.folder import _Region, decoder_of
 
 simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 

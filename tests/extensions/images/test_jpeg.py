@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hydrant.extensions.images.decoders import first_rows
+from hydrant.extensions.images.folder import first_rows
 
 simplejpeg = pytest.importorskip("simplejpeg")  # no wheel for Python 3.15
 

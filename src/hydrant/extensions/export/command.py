@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.config.command_line import Flags, writing_to
-from hydrant.data.base import ON_HOST, changes_samples
+from hydrant.data.base import ON_HOST
 from hydrant.errors import ConfigError, HydrantError, check_known, typed_line
 from hydrant.installation import require_extra
 from hydrant.records.answers import Answer
@@ -81,7 +81,8 @@ def _preparation(saved: SavedRun) -> dict[str, Any]:
     """Return by which numbers the data prepare what the model takes; empty if they do not."""
     source: Any = saved.plan.val
     parts = {key: list(getattr(source, key, None) or ()) for key in ("mean", "std")}
-    return (parts if changes_samples(**parts) else {}) | dict(saved.plan.data.statistics)
+    normalizes = any(parts["mean"]) or any(scale != 1 for scale in parts["std"])
+    return (parts if normalizes else {}) | dict(saved.plan.data.statistics)
 
 
 def _write(

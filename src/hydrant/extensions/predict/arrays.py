@@ -1,17 +1,18 @@
 """What a task predicts for samples, batch by batch, as arrays."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch
-from hydrant.data import Source, StreamSpec
-from hydrant.data.loader import numbered_batches
-from hydrant.errors import ConfigError
+from hydrant.batch import Batch, Tensors
+from hydrant.data import LoaderSource, Source, StreamSpec
+from hydrant.data.dataset import load_tensors
+from hydrant.errors import ConfigError, suggestion
 from hydrant.tasks.base import eval_mode
 from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.precision import Precision
@@ -77,3 +78,44 @@ def _targets(batch: Batch, num_samples: int) -> Arrays:
 
 def _as_array(tensor: Tensor) -> np.ndarray:
     return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).cpu().numpy()
+
+
+TENSOR_FILES = (".pt", ".npz", ".npy")
+"""A `.pt` file is written by `torch.save`, an `.npz` file by `numpy.savez`, an `.npy` file by `numpy.save`."""
+
+
+def read_inputs(path: Path, key: str) -> Tensors:
+    """Return the inputs in a tensor file: all of it if it is one array, else the entry `inputs`.
+
+    Raises:
+        ConfigError: there is no such entry; the message names `key`, the config key of the file.
+        DataError: the file cannot be read.
+    """
+    content = load_tensors(path)
+    if not isinstance(content, Mapping):
+        return content
+    entries = cast("Mapping[str, Tensors]", content)
+    if "inputs" in entries:
+        return entries["inputs"]
+    if len(entries) == 1 and path.suffix.lower() == ".npz":
+        return next(iter(entries.values()))
+    message = f"{path} has no entry 'inputs'"
+    raise ConfigError(key, message, remedy=suggestion("inputs", map(str, entries), "Entries"))
+
+
+def numbered_batches(source: Source, spec: StreamSpec, batch_size: int) -> Iterator[tuple[Tensor, Batch]]:
+    """Yield every evaluation batch and the numbers of its samples in the source, int64 (B,) on the host.
+
+    Raises:
+        ConfigError: the source gives another number of samples than it has.
+    """
+    if isinstance(source, LoaderSource):
+        yield from source.batches(spec, batch_size).numbered()
+        return
+    end = 0
+    for batch in source.batches(spec, batch_size):
+        start, end = end, end + batch.num_samples
+        yield torch.arange(start, end), batch
+    if end != source.num_samples:
+        kind = type(source).__name__
+        raise ConfigError("data", f"{kind}.batches gives {end} samples, but it has {source.num_samples}")

@@ -23,10 +23,9 @@ from hydrant.config.command_line import writing_to
 from hydrant.config.flat import flatten
 from hydrant.data import Data, InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.base import rounded
-from hydrant.data.dataset import TENSOR_FILES, read_inputs
 from hydrant.data.in_memory import tensor_reader
 from hydrant.errors import ConfigError, DataError, unknown_name
-from hydrant.extensions.predict.arrays import NUMBERS, TARGET, Arrays, predict
+from hydrant.extensions.predict.arrays import NUMBERS, TARGET, TENSOR_FILES, Arrays, predict, read_inputs
 from hydrant.files.atomic_write import json_safe, replacing
 from hydrant.files.plain_values import PositiveInt, check_value
 from hydrant.files.user_files import as_csv, visible_files

@@ -13,7 +13,7 @@ from hydrant.batch import Batch, Outcome, Tensors, widened
 from hydrant.files.plain_values import PositiveInt
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.classification import class_predictions
-from hydrant.tasks.losses import cross_entropy
+from hydrant.tasks.supervised import cross_entropy
 
 
 class DeepLinear(nn.Module):

@@ -33,6 +33,10 @@ from hydrant.runs.record import parse_row
 from hydrant.terminal.console import notice, relative
 
 
+COMMANDS = ".commands"
+"""In the folder of a sweep: has for each command that is at work a folder with its process id, which it has locked."""
+
+
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets, for the sweep of this process."""
     here = this_machine()

@@ -23,7 +23,7 @@ from hydrant.runs.lock import LEASE, exclusive, this_machine
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 
 WORKER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from hydrant.runs.lock import exclusive, shared
 from hydrant.signals import StopRequest
@@ -31,7 +31,8 @@ from hydrant.sweeps.plan import SweepFiles
 folder, seconds = Path(sys.argv[2]), float(sys.argv[3])
 files = SweepFiles(folder)
 files.keeps_plan = (folder / "sweep.json").exists()
-with {"run": exclusive, "sweep": shared}[sys.argv[1]](folder), StopRequest() as stop:
+place = folder / ".commands" / str(os.getpid()) if sys.argv[1] == "checking" else folder
+with (exclusive if sys.argv[1] == "run" else shared)(place), StopRequest() as stop:
     if sys.argv[1] == "sweep":
         files.add([(folder / "seed-0", ["seed=0"])])
     print("works", flush=True)
@@ -129,11 +130,14 @@ def test_a_first_request_can_be_for_now(work: Work, run: Path) -> None:
     assert process.communicate()[0] == "at once\n"
 
 
+@pytest.mark.parametrize("kind", ["sweep", "checking"])
 def test_a_sweep_is_stopped_by_its_own_process(
-    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = work("sweep", tmp_path / "sweep")
-    make_run(tmp_path / "sweep" / "seed-0", "running")
+    """Also one that checks its jobs before the first starts, so that no plan names it."""
+    process = work(kind, tmp_path / "sweep")
+    if kind == "sweep":
+        make_run(tmp_path / "sweep" / "seed-0", "running")
     stopped = stop(capsys, tmp_path / "sweep")
     assert (stopped["outcome"], stopped["pids"]) == ("stopped", [process.pid])
     assert process.communicate()[0] == "saved\n"
@@ -276,7 +280,9 @@ def test_a_real_sweep_stops_its_job_and_starts_no_other(
     while not (rows := list(workdir.glob("multirun/sweep/seed-0*/metrics.jsonl"))):
         assert sweep.poll() is None
         time.sleep(0.1)
+    assert [path.name for path in workdir.glob("multirun/sweep/.commands/*")] == [str(sweep.pid)]
     assert stop(capsys, "multirun/sweep")["outcome"] == "stopped"
+    assert not (workdir / "multirun" / "sweep" / ".commands").exists()
     printed, errors = sweep.communicate()
     assert sweep.returncode == 128 + signal.SIGTERM, errors
     assert check(printed)["states"] == {"preempted": 1, "not started": 1}

@@ -25,7 +25,7 @@ from hydrant.runs.folder import RunFolder, RunStatus, is_run_folder, newest_fold
 from hydrant.runs.lock import is_in_use, leasing_process, locking_process, locks
 from hydrant.safety.targets import exporting_packages, lies_under
 from hydrant.sweeps.executors.base import CannotStop
-from hydrant.sweeps.plan import at_work, usable_plan
+from hydrant.sweeps.plan import COMMANDS, at_work, usable_plan
 from hydrant.terminal.console import notice, relative, tell
 
 _WAIT_SECONDS = 60.0
@@ -69,9 +69,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _folder(word: str) -> Path:
     folder = named_folder(word)
-    if not is_run_folder(folder) and not usable_plan(folder)[0].jobs and not runs_of_sweep(folder):
+    has_runs = is_run_folder(folder) or usable_plan(folder)[0].jobs or runs_of_sweep(folder)
+    if not (has_runs or _commands(folder)):
         raise ConfigError("FOLDER", f"no runs in {word}", remedy="give the folder of a sweep or of a run")
     return folder
+
+
+def _commands(sweep: Path) -> dict[int, Path]:
+    """Return the processes that may work at a sweep, also while they check its jobs, with the folders that they lock."""
+    return {int(path.name): path for path in sweep.glob(f"{COMMANDS}/*") if path.name.isdecimal()}
 
 
 def _stop(folder: Path, *, now: bool) -> Stopped:
@@ -84,7 +90,7 @@ def _stop(folder: Path, *, now: bool) -> Stopped:
     plan, damage = usable_plan(folder)
     if damage:
         notice(damage)
-    working = dict.fromkeys(at_work(folder, plan), folder)
+    working = _commands(folder) | dict.fromkeys(at_work(folder, plan), folder)
     if (pid := locking_process(folder)) is not None:
         _check_alone(folder, pid)
         working[pid] = folder

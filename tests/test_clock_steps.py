@@ -107,21 +107,20 @@ def test_units_that_samples_lack_are_refused(duration: str, lacking: str) -> Non
 
 
 def test_seconds_are_assumed_until_they_are_measured() -> None:
-    sizes, unmeasured = Steps((0, 10), (8, 16)), UpdateSeconds()
-    clock = Clock.start("30s", num_samples=100, batch_sizes=sizes, update_seconds=unmeasured)
-    assert clock.total_updates == 10_000
-    assert unmeasured.missing(sizes) == [8, 16]
+    sizes = Steps((0, 10), (8, 16))
+    clock = Clock.start("30s", num_samples=100, batch_sizes=sizes)
+    assert (clock.total_updates, clock.unmeasured_sizes) == (10_000, [8, 16])
     measured = UpdateSeconds({8: 0.5, 16: 0.75})
     clock = Clock.start("0.5min", num_samples=100, batch_sizes=sizes, update_seconds=measured)
     assert clock.total_updates == 10 + round((30 - 10 * 0.5) / 0.75)
-    assert measured.missing(sizes) == []
+    assert clock.unmeasured_sizes == []
     assert clock.updates("5.75s", "warmup") == 11
 
 
 def test_nothing_is_to_be_measured_if_no_duration_is_in_seconds() -> None:
-    sizes, seconds = Steps.constant(10), UpdateSeconds()
-    Clock.start("3ep", num_samples=100, batch_sizes=sizes, update_seconds=seconds).interval("5%", "log_every")
-    assert seconds.missing(sizes) == []
+    clock = Clock.start("3ep", num_samples=100, batch_sizes=Steps.constant(10))
+    clock.interval("5%", "log_every")
+    assert clock.unmeasured_sizes == []
 
 
 def test_a_constant_axis_gives_the_interval_in_updates() -> None:

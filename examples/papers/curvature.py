@@ -229,7 +229,7 @@ class Sharpness:
             ConfigError: it has not.
         """
         check_one_gradient(plan)
-        if isinstance(plan.train, IterableSource):
+        if isinstance(plan.data.train, IterableSource):
             raise ConfigError(
                 "num_samples", "needs samples that can be read again, which data=stream has not"
             )
@@ -249,8 +249,8 @@ class Sharpness:
         plan = trainer.plan
         copied = EagerCopy(trainer.task, self._dtype)
         spec = dataclasses.replace(plan.spec, rank=0, world_size=1)
-        most = min(self._num_samples or plan.train.num_samples, plan.train.num_samples)
-        samples = plan.train.subset(range(most))
+        most = min(self._num_samples or plan.data.train.num_samples, plan.data.train.num_samples)
+        samples = plan.data.train.subset(range(most))
         batches = list(samples.batches(spec, min(plan.config["eval_batch_size"], samples.num_samples)))
         generator = torch.Generator().manual_seed(seeding.hash_of(plan.config["seed"], num_updates))
         size = sum(p.numel() for p in copied.parameters)

@@ -77,10 +77,6 @@ class Steps(Generic[Amount]):
         place = bisect_right(self.starts, num_updates) - 1
         return Steps((0, *(start - num_updates for start in self.starts[place + 1 :])), self.values[place:])
 
-    def capped(self, limit: Fraction) -> Steps[Fraction]:
-        """Return steps with no value above `limit`."""
-        return Steps(self.starts, tuple(min(Fraction(value), limit) for value in self.values))
-
 
 Rounding = Callable[[int, int], int]
 """`(numerator, denominator) -> whole number`. Integers, because arithmetic with `Fraction` is slow."""
@@ -211,6 +207,9 @@ class Intervals:
     hooks: Mapping[str, Interval | Updates] = field(default_factory=dict[str, Interval | Updates])  # by name
     _quiet: range = field(default=range(0), init=False)  # updates after which nothing is due
 
+    def __post_init__(self) -> None:
+        self._of_run = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
+
     def due(self, num_updates: int, *, is_last: bool = False) -> Due:
         """Return what is due after `num_updates` updates.
 
@@ -218,17 +217,15 @@ class Intervals:
         """
         if num_updates in self._quiet and not is_last:
             return NOTHING
-        intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
         self._quiet = range(num_updates + 1, self.following(num_updates))
         hooks = tuple(name for name, interval in self.hooks.items() if interval.due(num_updates))
-        due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals), hooks=hooks)
+        due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in self._of_run), hooks=hooks)
         return due if any(due) else NOTHING
 
     def following(self, num_updates: int) -> int:
         """Return the first update after `num_updates` after which something is due; if none is, one that no run
         reaches."""
-        intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
-        following = [i.following(num_updates) for i in (*intervals, *self.hooks.values()) if i.is_on]
+        following = [i.following(num_updates) for i in (*self._of_run, *self.hooks.values()) if i.is_on]
         return min(following, default=_NEVER)
 
 
@@ -312,22 +309,13 @@ class UpdateSeconds:
 
     measured: Mapping[int, float] = field(default_factory=dict[int, float])
     is_used: bool = field(default=False, init=False)  # a duration is in seconds
-    _assumed: Fraction = field(default=_ASSUMED_SECONDS, init=False)
-
-    def assume(self, run_seconds: Fraction) -> None:
-        """Assume that a run of this many seconds makes `ASSUMED_UPDATES` updates."""
-        self._assumed = run_seconds / ASSUMED_UPDATES
-
-    def missing(self, batch_sizes: Steps[int]) -> list[int]:
-        """Return the batch sizes whose updates must be measured, because a duration is in seconds."""
-        sizes = dict.fromkeys(batch_sizes.values)
-        return [size for size in sizes if size not in self.measured] if self.is_used else []
+    assumed: Fraction = field(default=_ASSUMED_SECONDS, init=False)
 
     def steps(self, sizes: Steps[int]) -> Steps[Fraction]:
         """Return the seconds of each update."""
         self.is_used = True
         seconds = {size: Fraction(value) for size, value in self.measured.items()}
-        return Steps(sizes.starts, tuple(seconds.get(size, self._assumed) for size in sizes.values))
+        return Steps(sizes.starts, tuple(seconds.get(size, self.assumed) for size in sizes.values))
 
 
 class SampleCosts(NamedTuple):
@@ -380,7 +368,7 @@ class Clock:
         key, update_seconds = "duration", update_seconds or UpdateSeconds()
         parsed = Duration.parse(duration, key)
         if parsed.unit == "s":
-            update_seconds.assume(parsed.amount)
+            update_seconds.assumed = parsed.amount / ASSUMED_UPDATES
         clock = cls(num_samples, batch_sizes, 0, costs, update_seconds)
         total = clock.updates(duration, key)
         if total < 1:
@@ -421,7 +409,8 @@ class Clock:
             raise ConfigError(key, f"{duration!r} is less than one update", remedy=remedy)
         if axis is None or axis.is_constant:
             return Interval(max(amount if axis is None else axis.reach(amount), Fraction(1)), rounded)
-        return Interval(amount, rounded, axis.capped(amount))
+        capped = Steps(axis.starts, tuple(min(Fraction(value), amount) for value in axis.values))
+        return Interval(amount, rounded, capped)
 
     def _measured(
         self, duration: object, key: str
@@ -454,7 +443,8 @@ class Clock:
     @property
     def unmeasured_sizes(self) -> list[int]:
         """The batch sizes whose updates are to be timed, because durations are in seconds; empty if none are."""
-        return self.update_seconds.missing(self.batch_sizes)
+        sizes, seconds = dict.fromkeys(self.batch_sizes.values), self.update_seconds
+        return [size for size in sizes if size not in seconds.measured] if seconds.is_used else []
 
     @property
     def placeholders(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ import functools
 import os
 import random
 from collections.abc import Generator, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -146,11 +146,6 @@ def use_deterministic_kernels(enabled: bool) -> None:
     if torch.are_deterministic_algorithms_enabled() != enabled or (enabled and warns_only):
         torch.use_deterministic_algorithms(enabled)
     torch.backends.cudnn.deterministic = enabled
-
-
-def time_convolutions(setting: bool | Literal["auto"], *, deterministic: bool) -> None:
-    """Let cuDNN choose the algorithms of convolutions by their time, or by a rule. `auto`: unless deterministic."""
-    torch.backends.cudnn.benchmark = not deterministic if setting == "auto" else setting
 
 
 def host_state() -> dict[str, Any]:

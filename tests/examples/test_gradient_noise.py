@@ -44,7 +44,7 @@ def test_it_is_that_of_the_gradients_of_single_samples(train: Train) -> None:
     assert [row["num_updates"] for row in measured] == [1, 2, 3, 4]
     plan = prepare(check(compose(WORDS)))
     gradients = list[torch.Tensor]()
-    for batch in plan.train.stream(plan.spec).micro_batches(0):
+    for batch in plan.data.train.stream(plan.spec).micro_batches(0):
         loss = plan.task(batch).total_loss()
         parts = torch.autograd.grad(loss, list(plan.task.model.parameters()))
         gradients.append(torch.cat([part.reshape(-1).double() for part in parts]))

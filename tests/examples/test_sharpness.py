@@ -43,7 +43,7 @@ def test_it_is_exact_on_a_quadratic(size: int) -> None:
 def hessian_of_run(folder: Path, plan: Plan, update: int) -> torch.Tensor:
     state = weights(folder, f"update_{update:08d}")
     names, shapes = list(state), [tensor.shape for tensor in state.values()]
-    batch = next(iter(plan.train.batches(plan.spec, 70)))
+    batch = next(iter(plan.data.train.batches(plan.spec, 70)))
     inputs = batch.inputs.flatten(1).double()
 
     def loss(flat: torch.Tensor) -> torch.Tensor:
@@ -72,7 +72,7 @@ def test_it_is_that_of_the_dense_hessian_and_the_training_is_the_same(train: Tra
     for row in measured:
         hessian = hessian_of_run(run, plan, row["num_updates"])
         assert row["sharpness/hessian"] == pytest.approx(float(torch.linalg.eigvalsh(hessian)[-1]), rel=1e-3)
-    loss = plan.task(next(iter(plan.train.batches(plan.spec, 70)))).total_loss()
+    loss = plan.task(next(iter(plan.data.train.batches(plan.spec, 70)))).total_loss()
     gradient = torch.cat(
         [g.reshape(-1) for g in torch.autograd.grad(loss, list(plan.task.model.parameters()))]
     )

@@ -9,7 +9,7 @@ import torch
 
 from hydrant.data.in_memory import MAX_WAITING_BATCHES, SideStreamCopies
 from hydrant.training.checkpoint.storage import _copy_to_host
-from hydrant.training.memory import leave_headroom
+from hydrant.training.costs import leave_headroom
 
 pytestmark = pytest.mark.cuda(stub=True)
 

@@ -14,7 +14,7 @@ from repository import options_of
 from run_folders import rows, summary
 from safetensors.torch import load_file
 
-from hydrant.training.memory import release_memory
+from hydrant.training.costs import release_memory
 from hydrant.training.prepare import verify_compile
 
 Train = Callable[..., Path]

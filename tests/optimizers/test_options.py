@@ -176,7 +176,7 @@ def test_schedule_free_is_evaluated_with_its_average(
     plan: Any = prepare(check(compose(words)))
     plan.task.to(plan.world.device)
     optimizer = getattr(schedulefree, class_name)(plan.task.model.parameters(), lr=0.01)
-    stream = plan.train.stream(plan.spec)
+    stream = plan.data.train.stream(plan.spec)
     for n in range(8):
         optimizer.train()
         (batch,) = stream.micro_batches(n)

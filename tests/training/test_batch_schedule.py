@@ -81,7 +81,7 @@ def test_training_equals_a_loop_over_batches_that_grow(train: Train) -> None:
     folder, plan = train(*words), prepare(check(compose(words)))
     model, sizes = plan.task.model.to(plan.world.device), plan.spec.batch_sizes
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    stream = plan.train.stream(replace(plan.spec, batch_sizes=Steps.constant(1), micro_batch_size=1))
+    stream = plan.data.train.stream(replace(plan.spec, batch_sizes=Steps.constant(1), micro_batch_size=1))
     assert sizes == Steps((0, 3, 7), (32, 64, 96))
     for num_updates in range(12):
         places = range(sizes.total(num_updates), sizes.total(num_updates + 1))
@@ -154,7 +154,7 @@ def test_an_update_of_all_samples_has_the_mean_gradient_of_the_training_set(
              "duration=3ep", "log_every=1", "eval_every=null")  # fmt: skip
     folder, plan = train(*words), prepare(check(compose(words)))
     model = plan.task.model.to(plan.world.device)
-    inputs, targets = joined(plan.train.batches(plan.spec, 60))
+    inputs, targets = joined(plan.data.train.batches(plan.spec, 60))
     trained = [row for row in rows(folder) if "train/loss" in row]
     assert [(row["num_updates"], row["epoch"]) for row in trained] == [(1, 1), (2, 2), (3, 3)]
     for row in trained:

@@ -12,13 +12,13 @@ from run_folders import summary
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.training.memory import is_out_of_memory
+from hydrant.training.costs import is_out_of_memory
 
 MESSAGE = "CUDA out of memory. Tried to allocate 20.00 MiB. Lower "
 UPDATES = """
 import resource
 import torch
-from hydrant.training.memory import keep_freed_memory
+from hydrant.training.costs import keep_freed_memory
 
 keep_freed_memory()
 generator = torch.Generator().manual_seed(0)

@@ -42,7 +42,7 @@ def test_two_models_equal_a_plain_loop_bit_for_bit(precision: str, init_scale: f
     optimizer1 = torch.optim.SGD(second.parameters(), lr=0.003, **settings)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16
     scaler = torch.amp.GradScaler(device.type, init_scale=init_scale, enabled=precision == "fp16")
-    stream, n, num_skipped = plan.train.stream(plan.spec), 0, 0
+    stream, n, num_skipped = plan.data.train.stream(plan.spec), 0, 0
     while n < plan.clock.total_updates:
         (batch,) = stream.micro_batches(n)
         seed_like_the_run(n, device)
@@ -101,7 +101,7 @@ def test_a_model_follows_only_its_losses(follows: dict[str, str | None], train: 
     updated = weights(train(*words))
     plan: Any = prepare(check(compose(words)))
     plan.task.to(plan.world.device)
-    (batch,) = plan.train.stream(plan.spec).micro_batches(0)
+    (batch,) = plan.data.train.stream(plan.spec).micro_batches(0)
     seed_like_the_run(0, plan.world.device)
     outcome = plan.task(batch)
     for name, loss in follows.items():
@@ -166,7 +166,9 @@ def test_every_evaluation_draws_the_same_noise(train: Train, capsys: pytest.Capt
 def test_the_gan_generates_digits_that_a_classifier_recognises(train: Train) -> None:
     folder = train(*GAN, "tracker=tensorboard")
     plan: Any = prepare(check(compose([*GAN])))
-    real, labels = read_samples(plan.data, plan.train, plan.train.num_samples)  # all of them, normalised
+    real, labels = read_samples(
+        plan.data, plan.data.train, plan.data.train.num_samples
+    )  # all of them, normalised
     pixels = real.flatten(1).numpy()
     reader = KNeighborsClassifier(5).fit(pixels, labels.numpy())
     generator = plan.task.model["generator"]

@@ -163,13 +163,13 @@ def prepare_start(plan: Plan, start: Start) -> None:
         if is_for_training(start.changes) and not has_updates_left(plan, state):
             raise no_update_left(start.run, start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-        data_identity.check_ranks(plan.train, start.checkpoint, plan.world.world_size)
+        data_identity.check_ranks(plan.data.train, start.checkpoint, plan.world.world_size)
         saved = data_identity.DataIdentity.saved(start.checkpoint)
         saved.check_unchanged(data_identity.DataIdentity.of(plan), is_strict=config["resume_strict"])
         old_batch_size = saved_config(start.run, "resume")["global_batch_size"]
         # After the samples, on whose number the sizes may depend.
         data_identity.check_batch_sizes(start.checkpoint, old_batch_size, plan.clock)
-    data_identity.check_stream(plan.train, is_continued=start.checkpoint is not None)
+    data_identity.check_stream(plan.data.train, is_continued=start.checkpoint is not None)
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:

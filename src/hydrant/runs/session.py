@@ -25,10 +25,10 @@ from hydrant.terminal.text import format_metric
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.checkpoint.storage import SavedCheckpoint
+from hydrant.training.costs import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.data_identity import DataIdentity, check_stream
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import is_over, train
-from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.prepare.build import build
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import evaluate_splits, log_row
@@ -270,7 +270,7 @@ class Session:
 
     def _how_to_continue(self, effect: str = "continues it") -> str:
         try:
-            check_stream(self._plan.train, is_continued=True)
+            check_stream(self._plan.data.train, is_continued=True)
         except ConfigError:
             return "it cannot be continued, because its stream of samples has no state_dict"
         return f"{self._job.same_command()} {effect}"

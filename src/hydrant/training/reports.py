@@ -23,10 +23,10 @@ from hydrant.optimizers.clipping import full_tensor, total_norm
 from hydrant.tasks.base import eval_mode
 from hydrant.tasks.supervised import explain_unknown_class
 from hydrant.trackers.base import Histogram
+from hydrant.training.costs import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.distributed.ddp import uses_batch_statistics
 from hydrant.training.distributed.world import Parallel
 from hydrant.training.hooks import draw_pixels
-from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
 from hydrant.training.metrics import Meter, named_values, plain_name
 from hydrant.training.precision import Precision
 from hydrant.training.splits import VAL, Split
@@ -224,7 +224,7 @@ def _in_samples(trainer: Trainer) -> str | None:
 
 def _name(trainer: Trainer, position: int) -> str:
     """Return the name of the training sample at a place of the stream."""
-    source, seed = trainer.plan.train, trainer.plan.spec.seed
+    source, seed = trainer.plan.data.train, trainer.plan.spec.seed
     if not isinstance(source, InMemorySource | LoaderSource):  # which shuffle alike
         return f"the sample at place {position:,} of the stream"
     draw = SampleOrder(seed, source.num_samples, torch.device("cpu")).draws(position, 1)

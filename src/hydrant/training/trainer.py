@@ -14,7 +14,7 @@ from torch import nn
 
 from hydrant.batch import Batch
 from hydrant.clock import Clock, Intervals
-from hydrant.data import Data, Source, Stream, StreamSpec
+from hydrant.data import Data, Stream, StreamSpec
 from hydrant.data.base import Mixing
 from hydrant.data.loader import LoaderBatches
 from hydrant.errors import ConfigError, first_few, suggestion
@@ -65,19 +65,9 @@ class Plan:
     data_files: Mapping[str, str]  # digests of the files of splits, by key of `data`
 
     @property
-    def train(self) -> Source:
-        """The training set."""
-        return self.data.train
-
-    @property
     def early_stopping(self) -> EarlyStopping:
         best, eval_every = self.config["best"], self.intervals.eval_every
         return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)
-
-    @property
-    def val(self) -> Source:
-        """The main validation set."""
-        return self.data.val
 
     @property
     def validation(self) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def test_flops_count_all_pairs_of_tokens_wherever_documents_end(workdir: Path) -
     write_texts(Path("texts"))
     plans = [prepare(check(compose([*RUN, f"data.separator={token}"]))) for token in (ord("a"), 255)]
     ends = [
-        sum(len(batch.inputs["documents"].lengths) for batch in plan.train.batches(plan.spec, 4))
+        sum(len(batch.inputs["documents"].lengths) for batch in plan.data.train.batches(plan.spec, 4))
         for plan in plans
     ]
     assert ends[0] > ends[1]

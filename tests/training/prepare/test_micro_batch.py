@@ -12,7 +12,7 @@ from run_folders import assert_same_state, rows, weights
 from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
-from hydrant.training.memory import leave_headroom
+from hydrant.training.costs import leave_headroom
 from hydrant.training.prepare import micro_batch
 
 

@@ -79,7 +79,7 @@ def _check_free(output: Path | None) -> None:
 
 def _preparation(saved: SavedRun) -> dict[str, Any]:
     """Return by which numbers the data prepare what the model takes; empty if they do not."""
-    source: Any = saved.plan.val
+    source: Any = saved.plan.data.val
     parts = {key: list(getattr(source, key, None) or ()) for key in ("mean", "std")}
     normalizes = any(parts["mean"]) or any(scale != 1 for scale in parts["std"])
     return (parts if normalizes else {}) | dict(saved.plan.data.statistics)
@@ -115,7 +115,7 @@ def _write(
 
 def _sample_inputs(saved: SavedRun) -> Tensor:
     """Return up to 8 validation inputs on the host, (B, *input_shape). B is at least 2, as torch.export fixes a 1."""
-    val = saved.plan.val
+    val = saved.plan.data.val
     inputs = next(iter(val.batches(ON_HOST, min(8, val.num_samples)))).inputs
     return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
 

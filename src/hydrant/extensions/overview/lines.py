@@ -76,7 +76,7 @@ def _named(option: str | None, node: Mapping[str, Any]) -> str:
 
 def _data(plan: Plan) -> str:
     data = plan.data
-    splits = {"train": plan.train, "val": plan.val, **data.extra_val}
+    splits = {"train": plan.data.train, "val": plan.data.val, **data.extra_val}
     splits |= {} if data.test is None else {"test": data.test}
     parts = [", ".join(f"{source.num_samples:,} {name}" for name, source in splits.items())]
     parts += [] if data.input_shape is None else ["shape " + "x".join(map(str, data.input_shape))]

@@ -14,7 +14,7 @@ from hydrant.data import LoaderSource, Source, StreamSpec
 from hydrant.data.dataset import load_tensors
 from hydrant.errors import ConfigError, suggestion
 from hydrant.tasks.base import eval_mode
-from hydrant.training.memory import explain_out_of_memory
+from hydrant.training.costs import explain_out_of_memory
 from hydrant.training.precision import Precision
 
 NUMBERS, TARGET = "numbers", "target"

@@ -126,7 +126,7 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs") -> 
     source = reader.tensors(inputs)
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
-    kinds, needed = (_kinds(plan, part) for part in (source, plan.train))
+    kinds, needed = (_kinds(plan, part) for part in (source, plan.data.train))
     if kinds != needed:
         message = f"{title} has numbers of the type {kinds}, but the run needs {needed}"
         raise ConfigError(KEY, message, remedy="convert them")
@@ -173,8 +173,8 @@ def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
 
 def _reader(plan: Plan) -> Reader:
     """Return the reader of the data. Without one, data in memory read tensors, normalized like their samples."""
-    if plan.data.reader is None and isinstance(plan.val, InMemorySource):
-        return tensor_reader(plan.val.mean, plan.val.std)
+    if plan.data.reader is None and isinstance(plan.data.val, InMemorySource):
+        return tensor_reader(plan.data.val.mean, plan.data.val.std)
     return plan.data.reader or Reader()
 
 

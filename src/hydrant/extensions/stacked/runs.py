@@ -27,9 +27,9 @@ from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
 from hydrant.training import loop
+from hydrant.training.costs import explain_out_of_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.prepare.build import prepare
 from hydrant.training.trainer import Plan, Trainer
 from hydrant.training.update import Update

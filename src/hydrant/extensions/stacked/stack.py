@@ -18,7 +18,7 @@ from hydrant.extensions.stacked import forward
 from hydrant.extensions.stacked.lanes import CannotStack, StackedTensors, distinct
 from hydrant.extensions.stacked.optimizer import StackedAverages, StackedSteps
 from hydrant.training.compile.base import Compilation, Eager
-from hydrant.training.memory import is_out_of_memory
+from hydrant.training.costs import is_out_of_memory
 from hydrant.training.metrics import mean_over_targets
 from hydrant.training.prepare.verify_compile import Gradients, difference
 from hydrant.training.trainer import Trainer

@@ -17,9 +17,9 @@ from hydrant.models import repeated_blocks
 from hydrant.training.compile import base as compile_base
 from hydrant.training.compile.base import CompileMonitor, CompileReport, Incident, failure_message
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
+from hydrant.training.costs import is_out_of_memory
 from hydrant.training.distributed.ddp import Collective
 from hydrant.training.distributed.world import World
-from hydrant.training.memory import is_out_of_memory
 
 Scope = Literal["task", "model", "model_and_loss", "blocks"]
 

@@ -39,11 +39,6 @@ class Membership:
     is_owner: bool  # it made the group, of several ranks
     has_failed: bool = False  # set it if the run failed here: the other ranks may still run
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether to leave the group as it is: NCCL would wait until all ranks destroy it."""
-        return self.is_owner and self.has_failed
-
 
 @dataclass(frozen=True)
 class World:
@@ -104,7 +99,7 @@ class World:
             try:
                 yield membership
             finally:
-                if not membership.is_abandoned:
+                if not (membership.is_owner and membership.has_failed):  # else NCCL would wait for all ranks
                     dist.destroy_process_group()
                 # torch wraps the hook at each initialization and never unwraps it.
                 sys.excepthook = excepthook

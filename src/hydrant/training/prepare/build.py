@@ -26,11 +26,10 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training import splits as training_splits
 from hydrant.training.compile.base import Compilation
-from hydrant.training.costs import NoProfiler, reset_peak_memory
+from hydrant.training.costs import NoProfiler, keep_freed_memory, reset_peak_memory
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import Parallel, World
 from hydrant.training.hooks import Hooks
-from hydrant.training.memory import keep_freed_memory
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_steps
@@ -184,16 +183,17 @@ def build(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )
     return Trainer(
-        plan, state, task, trained, optimizers, plan.train.stream(plan.spec), plan.early_stopping, logger, save,
+        plan, state, task, trained, optimizers, plan.data.train.stream(plan.spec), plan.early_stopping, logger, save,
         stop_signal, watchdog,
     )  # fmt: skip
 
 
 def _prepare_process(plan: Plan) -> None:
     """Set what holds for the whole process: the device, how kernels are chosen, and how memory is freed."""
-    deterministic = plan.config["deterministic"]
+    deterministic, benchmark = plan.config["deterministic"], plan.config["cudnn_benchmark"]
     seeding.use_deterministic_kernels(deterministic)
-    seeding.time_convolutions(plan.config["cudnn_benchmark"], deterministic=deterministic)
+    # Let cuDNN choose the algorithms of convolutions by their time, or by a rule.
+    torch.backends.cudnn.benchmark = not deterministic if benchmark == "auto" else benchmark
     plan.precision.activate()
     plan.world.set_device()
     reset_peak_memory(plan.world.device)  # of an earlier run in this process

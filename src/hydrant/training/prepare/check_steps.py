@@ -19,8 +19,8 @@ from hydrant.optimizers.kernels import has_modes, needs_closure
 from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.checkpoint.storage import join, split
+from hydrant.training.costs import is_out_of_memory
 from hydrant.training.hooks import Hooks
-from hydrant.training.memory import is_out_of_memory
 from hydrant.training.prepare.build_optimizers import named_settings
 from hydrant.training.update import OptimizerEntry, Optimizers
 

@@ -11,12 +11,18 @@ from typing import Any
 from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import PositionedSource
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, log
-from hydrant.training.costs import NoProfiler, synchronize
+from hydrant.training.costs import (
+    NoProfiler,
+    allocator_message,
+    is_out_of_memory,
+    leave_headroom,
+    release_memory,
+    synchronize,
+)
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import SINGLE_RANK, Parallel, World
 from hydrant.training.hooks import Hooks
 from hydrant.training.loop import make_update, train_update
-from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import build, prepare
 from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
@@ -148,7 +154,7 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
     starts = dict(
         zip(reversed(plan.spec.batch_sizes.values), reversed(plan.spec.batch_sizes.starts), strict=True)
     )
-    if isinstance(plan.train, PositionedSource) and len(starts) > 1:
+    if isinstance(plan.data.train, PositionedSource) and len(starts) > 1:
         message = "seconds need the time of each batch size, but a stream cannot be read from a later update"
         raise ConfigError("global_batch_size", message, remedy="give the durations in updates, ep or sa")
     never, device = Interval(None), plan.world.device
@@ -167,8 +173,8 @@ def time_updates(plan: Plan, sizes: Sequence[int]) -> dict[int, float]:
             trainer.state.micro_batch_size = plan.spec.micro_batch_size  # the run itself logs it
             return {size: _seconds(trainer, starts[size], trial_seconds) for size in sizes}
     finally:  # the run begins as if it were the first
-        if isinstance(plan.train, PositionedSource):
-            plan.train.rewind()
+        if isinstance(plan.data.train, PositionedSource):
+            plan.data.train.rewind()
         release_memory()
 
 

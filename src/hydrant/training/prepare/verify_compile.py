@@ -12,8 +12,7 @@ from hydrant.errors import CompileError, CompileMismatch, first_few, log
 from hydrant.optimizers.clipping import exceeds_distance, is_sharded
 from hydrant.tasks.base import kept_buffers
 from hydrant.training.compile.base import FAILURE_REMEDY, failure_message
-from hydrant.training.costs import reset_peak_memory
-from hydrant.training.memory import allocator_message, is_out_of_memory
+from hydrant.training.costs import allocator_message, is_out_of_memory, reset_peak_memory
 from hydrant.training.trainer import Trainer
 
 _MAX_NAMES = 5  # parameters that an error lists

@@ -24,6 +24,7 @@ from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.plan import SweepFiles, print_write_errors, sparing, sweep_progress
 from hydrant.sweeps.preflight import is_finished
 from hydrant.terminal.console import is_terminal, relative, say, say_fields, wants_json
+from hydrant.terminal.text import number
 
 _OUTCOMES: Mapping[str, str] = {
     RunStatus.PREEMPTED: "saved",
@@ -127,7 +128,9 @@ class Sweep:
                     for job, result in zip(unit.jobs, ended.results, strict=True):
                         results[job.number] = result
                         if not (result.exit_status or job.in_table or isinstance(executor, Sequential)):
-                            say(f"job {job.number}: finished")
+                            best = RunFolder(job.folder).summary.get("best")
+                            value = best and f": {best['metric']} {number(best['value'])}"
+                            say(f"job {job.number}: {job.folder.name} has finished{value or ''}")
         finally:
             run_folder.remove_if_empty([job.folder for job in jobs])
         if signals.signum is not None:

@@ -72,7 +72,7 @@ def test_a_mixed_sweep_is_planned_and_leaves_what_it_leaves_alone(
         "hydra/launcher=local trains all jobs alone\n"
         "jobs 0-1: a stack of 2 lanes\n"
     )
-    assert output.count("finished\n") == 6
+    assert output.count(" has finished: val/") == 6
     assert run_sweep(workdir, *LOCAL, *words, "name=alone") == 0
     stacked, alone = workdir / "multirun" / "stacked", workdir / "multirun" / "alone"
     assert comparable_table(stacked) == comparable_table(alone)

@@ -162,6 +162,7 @@ def test_until_a_study_has_fresh_seeds_all_its_runs_are_compared(tmp_path: Path,
     comparison = comparing(study)
     assert len(comparison.runs) == 2
     assert "left out" not in to_text(comparison, None)
+    assert comparison.verdict.sentence.endswith(", so chance may explain it."), "the study chooses the seeds"
 
 
 def test_runs_of_a_study_beside_others_are_no_study(tmp_path: Path, comparing: Compare) -> None:

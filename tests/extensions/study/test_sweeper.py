@@ -161,6 +161,10 @@ def test_each_contender_is_tuned_by_as_many_runs_then_tested_with_fresh_seeds(do
     assert (verdict["status"], verdict["winner"], verdict["ended_by"]) == ("decided", "adamw", "decision")
     assert (found["version"], found["is_running"], found["cost"]["runs"]) == (1, False, 26)
     assert done.output.index("Tuning of optimizer.lr: 5 runs") < done.output.index(verdict["sentence"])
+    rounds = [line for line in done.output.splitlines() if " runs have begun; " in line]
+    assert [line.partition(".")[0].split(" of at most 58 runs have begun; the next round has ") for line in rounds] == [
+        ["0", "10"], ["10", "4"], ["14", "4"], ["18", "8"]
+    ]  # fmt: skip
     report = (done.root / FOLDER / "study.md").read_text()
     assert report.startswith(
         f"# Which of adamw and sgd has the highest val/accuracy?\n\n{verdict['sentence']}"
@@ -278,7 +282,11 @@ def test_a_study_that_a_signal_stops_answers_as_its_schema_says(
         raise Stopped(130)
 
     assert run_study(monkeypatch, WrittenRuns(stopped), *TUNED, "--json") == 130
-    found = check(capsys.readouterr().out)["result"]
+    printed = capsys.readouterr()
+    found = check(printed.out)["result"]
+    assert "0 of at most 58 runs have begun; the next round has 10.\n" in printed.err, (
+        "two seeds of 20, and 9 of tuning"
+    )
     assert (found["verdict"]["status"], found["verdict"]["ended_by"]) == ("undecided", None)
     assert found["continue"] == found["repeat"]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -34,6 +35,7 @@ def test_a_job_of_two_ranks_equals_a_run_of_one(
     swept = run_command(*words, cwd=workdir, WANDB_MODE="offline")
     assert swept.returncode == 1
     assert "train/loss became NaN or infinite" in swept.stderr.partition("job 1: error: ")[2], swept.stderr
+    assert re.search(r"^job 0: optimizer.lr-0.1\S* has finished: val/\w+ [\d.]+$", swept.stdout, re.MULTILINE)
     study = workdir / "multirun" / "study"
     assert status_by_lr(study) == {"0.1": "finished", "1e+30": "failed"}
     (good,) = (study / row["run"] for row in sweep_table(study) if row["optimizer.lr"] == "0.1")

@@ -135,13 +135,13 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     choice = tuning.choose_best(tested, by, over, keys, asked, validation)
     counted = [run for run in choice.runs if run.state != SEVERAL]
     other_keys = [key for key in keys if key not in (*by, *over)]
-    terms = Terms(choice.metric, repetitions_of(other_keys), choice.num_tried, count_looks(marked))
+    repeated, is_study = repetitions_of(other_keys), study is not None
+    terms = Terms(choice.metric, repeated, choice.num_tried, count_looks(marked), is_study)
     groups, baseline = _groups(counted, by, other_keys, terms, question.baseline)
     winner = ranking.find_winner(groups, terms.metric)
     runner_up = ranking.find_winner([group for group in groups if group is not winner], terms.metric)
     factorial = None if question.by is not None or study else find_factorial(counted, by, other_keys, terms)
-    num_rivals = max(sum(group.estimate.mean is not None for group in groups) - 1, 1)
-    num = factorial.num_comparisons // terms.num_looks**2 if factorial else terms.num_tried * num_rivals
+    num = factorial.num_comparisons // terms.num_looks**2 if factorial else None
     noise = find_noise_floor(groups, [*filter(None, (winner, runner_up))], terms, question.difference, num)
     cells = tuning.cells_of([run for run in marked if run.state != SEVERAL], every_key, terms.metric)
     verdicts = Verdicts(

@@ -95,6 +95,7 @@ class Terms:
     # Of how many settings each group is the best one by the same runs. Each counts as a comparison.
     num_tried: int = 1
     num_looks: int = 1  # at these results while they grew. The last one tests at 5 % / num_looks**2.
+    is_study: bool = False  # which chooses the seeds, so none are advised
 
     @property
     def factor(self) -> int:

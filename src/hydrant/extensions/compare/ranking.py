@@ -149,15 +149,17 @@ def find_noise_floor(
     best: Sequence[Group],
     terms: Terms,
     difference: float | None = None,
-    num_comparisons: int = 1,
+    num_comparisons: int | None = None,
 ) -> NoiseFloor:
     """Return the noise floor.
 
     Args:
         best: the winner and the runner-up, or as many as there are.
         difference: a true difference whose number of seeds is asked for.
-        num_comparisons: for which a test of the winner by fresh seeds is corrected.
+        num_comparisons: for which a test of the winner by fresh seeds is corrected; None: those with its rivals.
     """
+    num_rivals = max(sum(group.estimate.mean is not None for group in groups) - 1, 1)
+    num_comparisons = num_comparisons or terms.num_tried * num_rivals
     floor = replace(measured_noise(groups, best), num_comparisons=num_comparisons, num_looks=terms.num_looks)
     if floor.unpaired.std and not terms.has_folds:
         floor = replace(floor, needs=_needs(floor, floor.unpaired.std, best, difference))

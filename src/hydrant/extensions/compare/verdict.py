@@ -195,7 +195,7 @@ class _Case:
         if 1 in self.nums:
             one = f"{self.names[self.nums.index(1)]} has one result"
             few = f"there is one {name.removesuffix('s')} of each" if self.nums == (1, 1) else one
-            remedy = "" if self.terms.has_folds else ". Add seeds, such as seed=0,1,2"
+            remedy = "" if self.terms.has_folds or self.terms.is_study else ". Add seeds, such as seed=0,1,2"
             return f"{few}, so chance may explain it{remedy}"
         if self.versus.num_pairs == 0:
             return "all results of each are equal, so the noise is unknown"
@@ -224,6 +224,8 @@ class _Case:
         return std if versus.num_pairs else 2**0.5 * std
 
     def _advice(self) -> str:
+        if self.terms.is_study:
+            return ""
         if self.seeds is not None:
             seeds, how = two_digits(self.seeds), "a sweep of these alone, or hydrant study"
             return f" If this lead is real, about {seeds} fresh seeds of each would show it: {how}."

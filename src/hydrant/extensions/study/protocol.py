@@ -318,8 +318,12 @@ class Protocol:
     @property
     def most_runs(self) -> int:
         """The runs of a budget that pays for all rounds of the tuning and all fresh seeds."""
-        num = self.tuning_runs + len(self.contenders) * self.seeds
-        return max(num, math.ceil(self.tuning_runs / TUNING_SHARE))
+        return max(self.all_runs, math.ceil(self.tuning_runs / TUNING_SHARE))
+
+    @property
+    def all_runs(self) -> int:
+        """The runs with all rounds of the tuning and all fresh seeds of each contender."""
+        return self.tuning_runs + len(self.contenders) * self.seeds
 
     @property
     def paid_seeds(self) -> int | None:

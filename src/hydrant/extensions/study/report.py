@@ -1,5 +1,6 @@
 """study.json: what a study asked, did and answered; and study.md, the same as a page, with study.png."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from hydrant.errors import ConfigError, shown
 from hydrant.extensions.study.protocol import FIXED, Protocol, first_settings, key_of
 from hydrant.extensions.study.records import StudyFile
 from hydrant.extensions.study.rounds import FreshSeeds, Tuned, Tuning
-from hydrant.extensions.study.trials import CPU, RESULT, WALL, Trials, read_study
+from hydrant.extensions.study.trials import CPU, RESULT, RUNS, WALL, Trials, read_study
 from hydrant.extensions.study.verdict import Standing, estimate, spread
 from hydrant.files.atomic_write import replace_file, write_json
 from hydrant.installation import tell_listeners
@@ -91,6 +92,13 @@ class Report:
         """Whether any contender has a result."""
         tuned = [one.results.values() for one in self.tuning.contenders]
         return any(value is not None for value in chain(*tuned, *self.fresh.results.values()))
+
+    def progress(self, num_next: int) -> str:
+        """Return how far the study is before a round of so many runs."""
+        budget, used = self.protocol.budget, self.trials.used()[RUNS]
+        most = min(budget.limits.get(RUNS, math.inf), self.protocol.all_runs)
+        so_far = f" {self.fresh.verdict().sentence}" * (self.fresh.standing().num_seeds > 0)
+        return f"{used} of at most {most:g} runs have begun; the next round has {num_next}.{so_far}"
 
     def closing_lines(self, folder: Path) -> list[str]:
         """Return what the terminal says at the end."""

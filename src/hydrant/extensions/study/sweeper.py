@@ -110,6 +110,7 @@ class StudySweeper(GridSweeper):
             self._train,
             report.used_before(self.folder, earlier),
             seconds=lambda: (self.sweep.files.wall_seconds, self.sweep.files.processor_seconds),
+            before_round=lambda num: say(record.progress(num)),
             after_batch=lambda: report.write_record(self.folder, record, is_running=True),
         )
         tuning = Tuning(protocol, trials)

@@ -146,6 +146,7 @@ class Trials:
         train: trains jobs, the first of which has this number.
         before: what earlier starts of the study have used, in wall and processor seconds.
         seconds: wall and processor seconds of this start so far.
+        before_round: called with the number of runs that a round trains.
         after_batch: called when jobs have ended.
     """
 
@@ -156,6 +157,7 @@ class Trials:
     train: Callable[[Sequence[SweepJob], int], object]
     before: Amounts
     seconds: Callable[[], tuple[float, float]]
+    before_round: Callable[[int], object]
     after_batch: Callable[[], object]
 
     def __post_init__(self) -> None:
@@ -175,6 +177,8 @@ class Trials:
         jobs = [job for job in map(self.job, words) if job is not None]
         waiting = [job for job in jobs if not self.has_ended(job.words)]
         waiting.sort(key=lambda job: not self._is_begun(job))  # a begun one has its place in the budget
+        if waiting:
+            self.before_round(len(waiting))
         while waiting:
             batch = waiting[: self._num_next(waiting)]
             if not batch:

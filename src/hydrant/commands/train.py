@@ -5,7 +5,6 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +24,6 @@ from hydrant.files.redaction import redacted_text
 from hydrant.imports import paused_gc
 from hydrant.runs.folder import RunFolder, missing_folders, remove_if_empty
 from hydrant.runs.job import Job, RunResult, hydra_settings, job_of, place, report, sweep_folder
-from hydrant.runs.lock import shared
 from hydrant.signals import Stopped, ignore_stop_signals, signal_name, stop_when_orphaned
 from hydrant.terminal import console
 from hydrant.terminal.text import align_columns
@@ -107,16 +105,14 @@ def _execute(job: Job, logs: Any) -> RunResult:
 def _run_sweep(config: DictConfig, composer: Composer) -> int:
     """Run the jobs of a sweep and return the exit status."""
     from hydrant.sweeps.grid import Context, sweeper_of
-    from hydrant.sweeps.plan import COMMANDS
+    from hydrant.sweeps.plan import named_command
     from hydrant.sweeps.sweep import Sweep
 
     sweep = Sweep(folder := sweep_folder(config))
-    new_folders = missing_folders(named := folder / COMMANDS / str(os.getpid()))
+    new_folders = missing_folders(folder)
     stop_status, failure = 0, None
     try:
-        with ExitStack() as stack:
-            with suppress(ConfigError):  # what cannot be written is said where it must be
-                stack.enter_context(shared(named))
+        with named_command(folder):
             sweeper_of(Context(config, JobComposer(composer, config), sweep)).run()
     except (HydrantError, KeyboardInterrupt) as error:
         if not sweep.has_run:

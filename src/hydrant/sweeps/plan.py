@@ -28,13 +28,23 @@ from hydrant.records.answers import RunProgress
 from hydrant.records.files import Command, Plan, PlannedJob
 from hydrant.runs import folder as run_folder
 from hydrant.runs.folder import METRICS, RunFolder, RunStatus, is_run_folder, runs_of_sweep
-from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, this_machine
+from hydrant.runs.lock import is_held, is_in_use, locking_process, locks, note_no_lock, shared, this_machine
 from hydrant.runs.record import parse_row
 from hydrant.terminal.console import notice, relative
 
-
 COMMANDS = ".commands"
 """In the folder of a sweep: has for each command that is at work a folder with its process id, which it has locked."""
+
+
+@contextmanager
+def named_command(sweep: Path) -> Generator[None]:
+    """Let others find this process by the folder of its sweep, also while it checks the jobs."""
+    place = sweep / COMMANDS / str(os.getpid())
+    with ExitStack() as stack:
+        with suppress(ConfigError):  # where nothing can be written, only finished jobs are read
+            stack.enter_context(shared(place))
+            stack.callback(run_folder.remove_if_empty, [place, place.parent])
+        yield
 
 
 def write_plan(sweep: Path, plan: Plan) -> None:

@@ -76,7 +76,7 @@ def _folder(word: str) -> Path:
 
 
 def _commands(sweep: Path) -> dict[int, Path]:
-    """Return the processes that may work at a sweep, also while they check its jobs, with the folders that they lock."""
+    """Return the processes that may work at a sweep, also while they check its jobs, with what they lock."""
     return {int(path.name): path for path in sweep.glob(f"{COMMANDS}/*") if path.name.isdecimal()}
 
 

@@ -48,7 +48,8 @@ def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_ready_grid_runs(grid: str, tmp_path: Path) -> None:
-    words = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "save_every=2", "model.hidden=[16]")
+    words = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "save_every=2",
+             "model.hidden=[16]")  # fmt: skip
     swept = run_command("-m", f"sweep={grid}", *words, "name=grid", cwd=tmp_path)
     assert swept.returncode == 0, swept.stderr
     runs = sweep_progress(tmp_path / "multirun" / "grid")

@@ -15,10 +15,11 @@ from benchmarks.statistics import paired
 from benchmarks.turns import in_turn
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.extensions.stacked.check import prepare_like
 from hydrant.extensions.stacked.stack import Stack
 from hydrant.training.costs import synchronize
 from hydrant.training.loop import make_update
-from hydrant.training.prepare.build import prepare, prepare_like
+from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.micro_batch import scratch_trainer
 from hydrant.training.trainer import Trainer
 

@@ -126,20 +126,20 @@ def test_two_signals_that_come_as_one_end_no_process_that_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the main thread is in C code, Python makes one of both: the run stops after its update, as after one."""
-    monkeypatch.setattr(signals, "_TRAINING_SECONDS", 2.0)
+    monkeypatch.setattr(signals, "_TRAINING_SECONDS", 1.0)
     reader, writer = os.pipe()
 
     def wait() -> int | None:
         with StopRequest() as stop, contextlib.suppress(dist.DistStoreError):
             os.write(writer, b".")
-            dist.HashStore().wait(["never"], timedelta(seconds=1))
-        time.sleep(2)
+            dist.HashStore().wait(["never"], timedelta(seconds=0.7))
+        time.sleep(0.8)
         return stop()
 
     pid = fork(wait)
     os.read(reader, 1)
     for _ in range(2):
-        time.sleep(0.2)
+        time.sleep(0.1)
         os.kill(pid, signal.SIGINT)
     assert exit_status(pid) == signal.SIGINT
 

@@ -185,7 +185,7 @@ def test_a_lane_reads_the_samples_of_its_run() -> None:
                     )
 
 
-@pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic", 8)])
+@pytest.mark.parametrize(("data", "num_chunks"), [("", 3), ("data=synthetic data.input_shape=[3,88,88]", 8)])
 def test_lanes_on_the_same_data_are_read_by_one_call(
     data: str, num_chunks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from processes import modules_after
 from hydrant.config import compose as compose_module
 from hydrant.config.check import check
 from hydrant.config.compose import JobComposer, compose, composing
-from hydrant.config.job_folders import run_folder
+from hydrant.config.flat import run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(

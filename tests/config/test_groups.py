@@ -41,6 +41,3 @@ def test_the_options_of_a_group_are_read_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(groups, "content_of", count)
     assert groups.options_with("optimizer", "betas")
     assert {*files.values()} == {1}
-    files.clear()
-    assert groups.with_its_group("optimizer.betas", "1") is None
-    assert not files, "a key with its group is not looked for"

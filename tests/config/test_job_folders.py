@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hydrant.config.job_folders import JobFolders, job_slug
+from hydrant.config.flat import JobFolders, job_slug
 
 
 def test_slugs_do_not_depend_on_the_order() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -104,37 +104,49 @@ def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         schema.check_name(resolved["name"])
-    for begin in sizes if isinstance(sizes := resolved["global_batch_size"], dict) else ():
-        Duration.parse(begin, "global_batch_size")
+    sizes = resolved["global_batch_size"]
+    durations = [("global_batch_size", begin) for begin in (sizes if isinstance(sizes, dict) else ())]
+    durations += [
+        (key, resolved[key]) for key in schema.DURATIONS if key == "duration" or resolved[key] is not None
+    ]
+    for key, duration in durations:
+        Duration.parse(duration, key)
     if resolved["fold"] >= (folds := resolved["folds"] or 1):
         raise ConfigError("fold", needs=f"a number below folds={folds}", got=resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
         message = "makes results depend on timing, which deterministic=true excludes"
         raise ConfigError("cudnn_benchmark", message, remedy="use cudnn_benchmark=auto")
-    for key in schema.DURATIONS:
-        if resolved[key] is not None or key == "duration":
-            Duration.parse(resolved[key], key)
+    for part in _parts(resolved):
+        _check_part(*part)
+
+
+def _parts(resolved: Mapping[str, Any]) -> Iterator[tuple[str, Any, str, bool]]:
+    """Yield the parts of a config: the key and the node of each, how to give it, and whether it must be partial."""
     for group in schema.GROUPS:
-        is_partial = group in schema.PARTIAL_GROUPS
-        _check_part(group, resolved[group], f"{group}=<option>, see --help", is_partial)
-    for name, node in resolved["trackers"].items():
-        key = f"trackers.{name}"
-        _check_part(key, node, f"+tracker@{key}=<option>, see --help", is_partial=True)
-    for name, node in resolved["hooks"].items():
-        _check_part(f"hooks.{name}", node, "hook=<option>, see --help")
-    metrics = resolved["task"].get("metrics")
-    for name, node in metrics.items() if isinstance(metrics, dict) else ():
+        yield group, resolved[group], f"{group}=<option>, see --help", group in schema.PARTIAL_GROUPS
+    for key, node in children(resolved["trackers"], "trackers"):
+        yield key, node, f"+tracker@{key}=<option>, see --help", True
+    for key, node in children(resolved["hooks"], "hooks"):
+        yield key, node, "hook=<option>, see --help", False
+    for key, node in children(resolved["task"].get("metrics"), "task.metrics"):
         if isinstance(node, str):
-            key = f"task.metrics.{name}"
             example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
-            _check_part(key, node, shlex.quote(f"+{key}={example}"))
-    _check_optimizer("", resolved)
-    for name, settings in resolved["optimizers"].items():
-        prefix = f"optimizers.{name}."
-        for group in ("optimizer", "scheduler"):
-            key = f"{prefix}{group}"
-            _check_part(key, settings[group], f"+{group}@{key}=<option>, see --help", is_partial=True)
-        _check_optimizer(prefix, settings)
+            yield key, node, shlex.quote(f"+{key}={example}"), False
+    for name, settings in {"": resolved, **resolved["optimizers"]}.items():
+        prefix = f"optimizers.{name}." if name else ""
+        for group in ("optimizer", "scheduler") if name else ():
+            yield f"{prefix}{group}", settings[group], f"+{group}@{prefix}{group}=<option>, see --help", True
+        if "lr" in settings["schedules"]:
+            message = "lr is scheduled by scheduler"
+            raise ConfigError(f"{prefix}schedules.lr", message, remedy="remove it here")
+        patterns = children(settings["param_groups"]["patterns"], f"{prefix}param_groups.patterns")
+        rules = {f"{key}.schedules": rule.get("schedules", {}) for key, rule in patterns}
+        for key, schedules in {f"{prefix}schedules": settings["schedules"], **rules}.items():
+            check_value(key, dict[str, Any], schedules)
+            for field, node in children(schedules, key):
+                is_nested = isinstance(node, dict) and "_target_" not in node  # {betas: {0: ...}}: betas.0
+                for inner_key, inner in children(node, field) if is_nested else [(field, node)]:
+                    yield inner_key, inner, f"+scheduler@{inner_key}=linear", False
 
 
 def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -155,26 +167,7 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
     return completed
 
 
-def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
-    """Check the ranges of an optimizer's settings, its schedules and the schedules of its param groups."""
-    if "lr" in settings["schedules"]:
-        raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler", remedy="remove it here")
-    _check_schedules(f"{prefix}schedules", settings["schedules"])
-    for title, rule in settings["param_groups"]["patterns"].items():
-        key = f"{prefix}param_groups.patterns.{title}.schedules"
-        check_value(key, dict[str, Any], rule.get("schedules", {}))
-        _check_schedules(key, rule.get("schedules", {}))
-
-
-def _check_schedules(prefix: str, schedules: Mapping[str, Any]) -> None:
-    for field, node in schedules.items():
-        key = f"{prefix}.{field}"
-        is_nested = isinstance(node, dict) and "_target_" not in node  # {betas: {0: ...}} schedules betas.0
-        for inner_key, inner in children(node, key) if is_nested else [(key, node)]:
-            _check_part(inner_key, inner, f"+scheduler@{inner_key}=linear")
-
-
-def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> None:
+def _check_part(key: str, node: Any, remedy: str, is_partial: bool) -> None:
     if not isinstance(node, dict) or "_target_" not in node:
         if isinstance(node, str) and key in schema.GROUPS:  # a config file names the option as a value
             remedy = in_defaults(key, node)

@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from hydrant.config.groups import group_options, own_words, with_its_group
+from hydrant.config.groups import group_options, own_words
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, near_folders, quoted, shown, suggestion
 from hydrant.files.plain_values import children
@@ -164,12 +164,11 @@ def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Seque
     key, place = name.lstrip("-"), list(arguments).index(flag) + 1
     if not equals:
         value = next((word for word in arguments[place : place + 1] if not word.startswith("-")), "<value>")
-    words = own_words(key, value) or own_words(key.replace("-", "_"), value)
-    if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
+    is_key = key.partition(".")[0] in typing.get_type_hints(TrainConfig)
+    words = own_words(key.replace("-", "_"), value, missing="" if is_key else key)
+    if words is None and is_key:
         words = f"write {key}={quoted(value)}"
-    words = words or with_its_group(key, value)
-    if words is None:
-        words = suggestion(name, [option for option in known if option.startswith("--")], "Flags")
+    words = words or suggestion(name, [option for option in known if option.startswith("--")], "Flags")
     return ConfigError("", f"{command} has no flag {name}", remedy=words, about=name)
 
 

@@ -1,7 +1,7 @@
-"""Turn Hydra's and OmegaConf's errors, and what a part raises about its arguments, into errors that name the key."""
+"""Turn Hydra's and OmegaConf's errors into errors that name the key."""
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,87 +11,15 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.groups import options_with, own_words, with_its_group
+from hydrant.config.groups import options_with, own_words
 from hydrant.errors import (
     ConfigError,
     HydrantError,
-    first_line,
-    is_in_user_code,
     nearest,
-    place,
     quoted,
     suggestion,
-    typed_line,
 )
-from hydrant.files.plain_values import leaves
 from hydrant.files.read_file import MAX_DEPTH, load_config
-
-_ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
-                    AttributeError, ArithmeticError, OSError)  # fmt: skip
-"""The errors by which third-party code rejects arguments. Errors of other types are shown with their type and line."""
-
-_BUGS = (TypeError, LookupError, AttributeError, ArithmeticError)
-"""Errors that user code seldom raises on purpose."""
-
-
-@contextmanager
-def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
-    """Re-raise an exception of the part at `key`, whose config is `node`, as a ConfigError. Also a decorator.
-
-    Raises:
-        HydrantError: the part raised it. Another error of the part becomes a ConfigError with its message.
-    """
-    try:
-        yield
-    except HydrantError:
-        raise
-    except Exception as error:  # a user's part may raise anything
-        root: BaseException = error
-        while root.__cause__ is not None and not isinstance(root, HydrantError):
-            root = root.__cause__
-        if isinstance(root, HydrantError):
-            raise root from error
-        text = first_line(root)
-        is_bug = isinstance(root, _BUGS) and is_in_user_code(root)
-        if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
-            text = f"{typed_line(root)} (at {place(root)})"
-        rejected = rejected_key(key, node, text)
-        remedy = f"give {quoted(rejected)} another value" if rejected != key else ""
-        raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error
-
-
-@contextmanager
-def prefix_error_keys(prefix: str, settings: Mapping[str, Any] | None = None) -> Generator[None]:
-    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings, or any.
-
-    Raises:
-        ConfigError: the one raised inside, with the longer key.
-    """
-    try:
-        yield
-    except ConfigError as error:
-        if settings is None or error.key.partition(".")[0] in settings:
-            raise error.at(f"{prefix}{error.key}") from error
-        raise
-
-
-def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
-    """Return the config key of the argument that `message` rejects.
-
-    It is the argument that the message names; else the only one whose value it ends with; else `key`.
-
-    >>> rejected_key("optimizer", {"lr": -1, "eps": 1e-8}, "Invalid learning rate: -1")
-    'optimizer.lr'
-    """
-    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
-    words, value = re.findall(r"\w+", message), message.rpartition(":")[2].strip().rstrip(".")
-    named = [name for name in arguments if name in words]
-    with_value = [
-        name for name, item in arguments.items() if value in {str(leaf) for _, leaf in leaves(item)}
-    ]
-    matches = named if len(named) == 1 else with_value
-    return f"{key}.{matches[0]}" if len(matches) == 1 else key
-
 
 _OVERRIDE = re.compile(r"Could not override '([^']+)'\.\s+To append to your config use [^=]*=(.*)")
 """What Hydra says about the key and the value of an override that it cannot apply."""
@@ -137,7 +65,7 @@ def _reworded(text: str, key: str = "") -> ConfigError:
 def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """Return the error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
-    if words := own_words(key, "<value>") or with_its_group(key, "<value>"):
+    if words := own_words(key, "<value>", missing=key):
         return ConfigError(key, "no such key", remedy=words)
     hint = suggestion(name, siblings, f"Keys of {parent}" if parent else "Keys")
     if not parent and not nearest(name, siblings):
@@ -173,8 +101,7 @@ def _not_in_struct(error: Any, override: tuple[str, str] = ("", "")) -> ConfigEr
     """Return the error for a key that the config does not have; `override` would have changed it."""
     key = str(error.full_key)
     parent, _, name = key.rpartition(".")
-    in_place = with_its_group(*override) if override[0] == key else None
-    if words := own_words(*override, missing=key) or in_place:
+    if words := own_words(*override, missing=key):
         return ConfigError(override[0], "no such key", remedy=words)
     for start, (reason, remedy) in _MISSING.items():
         if key.startswith(start):

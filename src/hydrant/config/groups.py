@@ -9,12 +9,11 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 
-from hydrant.config.schema import TrainConfig
-from hydrant.errors import ConfigError, quoted
+from hydrant.errors import ConfigError
 from hydrant.files.read_file import load_config, reason_of
 from hydrant.files.user_files import read_marked
 from hydrant.installation import entry_points, named_packages
@@ -98,23 +97,6 @@ def options_with(group: str, key: str) -> list[str]:
 
     having = [option for option in group_options().get(group, []) if has_key(option)]
     return [option for option in having if not {*included_options(content_of_option(option))} & {*having}]
-
-
-def with_its_group(key: str, value: str) -> str | None:
-    """Return what to write for a key of a part without its group; None if no part has the key.
-
-    >>> with_its_group("class_weights", "balanced")
-    'write task.class_weights=balanced (task=classification has it)'
-    """
-    if "." in key:  # it has a group
-        return None
-    groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
-    having = {group: options for group in groups if (options := options_with(group, key))}
-    overrides = " or ".join(f"{group}.{key}={quoted(value)}" for group in having)
-    if len(having) != 1:
-        return f"write {overrides}" if having else None
-    [(group, options)] = having.items()
-    return f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
 
 
 def own_words(key: str, value: str, options: Sequence[str] | None = None, missing: str = "") -> str | None:

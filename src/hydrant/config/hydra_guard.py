@@ -14,9 +14,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.error_messages import as_config_error
 from hydrant.config.groups import group_options
-from hydrant.config.instantiate import check_arguments
+from hydrant.config.instantiate import as_config_error, check_arguments
 from hydrant.errors import ConfigError, shown
 from hydrant.files.plain_values import children
 from hydrant.installation import entry_points

@@ -1,16 +1,26 @@
-"""Targets of a config: check their arguments, and build them."""
+"""Targets of a config: check their arguments, build them, and turn what they raise into errors that name the key."""
 
 import copy
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
 from hydrant.clock import converted
-from hydrant.config.error_messages import as_config_error
 from hydrant.config.groups import own_words
-from hydrant.errors import ConfigError, suggestion
-from hydrant.files.plain_values import check_value, hints_of, with_floats
+from hydrant.errors import (
+    ConfigError,
+    HydrantError,
+    first_line,
+    is_in_user_code,
+    place,
+    quoted,
+    suggestion,
+    typed_line,
+)
+from hydrant.files.plain_values import check_value, hints_of, leaves, with_floats
 from hydrant.safety.targets import locate, positional_arguments, target_nodes
 
 _Conversion = Literal["none", "partial", "object", "all"]
@@ -117,3 +127,70 @@ def _built(value: Any) -> Any:
         is_part = "_target_" in value
         return instantiate_node(value) if is_part else {name: _built(item) for name, item in value.items()}
     return [_built(item) for item in value] if isinstance(value, list) else value
+
+
+_ARGUMENT_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, LookupError, AttributeError,
+                    ArithmeticError, OSError)  # fmt: skip
+"""The errors by which third-party code rejects arguments. Errors of other types are shown with their type and line."""
+
+_BUGS = (TypeError, LookupError, AttributeError, ArithmeticError)
+"""Errors that user code seldom raises on purpose."""
+
+
+@contextmanager
+def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
+    """Re-raise an exception of the part at `key`, whose config is `node`, as a ConfigError. Also a decorator.
+
+    Raises:
+        HydrantError: the part raised it. Another error of the part becomes a ConfigError with its message.
+    """
+    try:
+        yield
+    except HydrantError:
+        raise
+    except Exception as error:  # a user's part may raise anything
+        root: BaseException = error
+        while root.__cause__ is not None and not isinstance(root, HydrantError):
+            root = root.__cause__
+        if isinstance(root, HydrantError):
+            raise root from error
+        text = first_line(root)
+        is_bug = isinstance(root, _BUGS) and is_in_user_code(root)
+        if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
+            text = f"{typed_line(root)} (at {place(root)})"
+        rejected = rejected_key(key, node, text)
+        remedy = f"give {quoted(rejected)} another value" if rejected != key else ""
+        raise ConfigError(rejected, f"{node['_target_']} refuses it: {text}", remedy=remedy) from error
+
+
+@contextmanager
+def prefix_error_keys(prefix: str, settings: Mapping[str, Any] | None = None) -> Generator[None]:
+    """Put `prefix`, such as `optimizers.critic.`, before the key of a ConfigError about one of these settings, or any.
+
+    Raises:
+        ConfigError: the one raised inside, with the longer key.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if settings is None or error.key.partition(".")[0] in settings:
+            raise error.at(f"{prefix}{error.key}") from error
+        raise
+
+
+def rejected_key(key: str, node: Mapping[str, Any], message: str) -> str:
+    """Return the config key of the argument that `message` rejects.
+
+    It is the argument that the message names; else the only one whose value it ends with; else `key`.
+
+    >>> rejected_key("optimizer", {"lr": -1, "eps": 1e-8}, "Invalid learning rate: -1")
+    'optimizer.lr'
+    """
+    arguments = {name: value for name, value in node.items() if not name.startswith("_")}
+    words, value = re.findall(r"\w+", message), message.rpartition(":")[2].strip().rstrip(".")
+    named = [name for name in arguments if name in words]
+    with_value = [
+        name for name, item in arguments.items() if value in {str(leaf) for _, leaf in leaves(item)}
+    ]
+    matches = named if len(named) == 1 else with_value
+    return f"{key}.{matches[0]}" if len(matches) == 1 else key

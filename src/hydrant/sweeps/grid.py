@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.command_line import check_grid
 from hydrant.config.compose import JobComposer, grid
 from hydrant.config.error_messages import explained
+from hydrant.config.flat import JobFolders, register_resolvers
 from hydrant.config.groups import check_grid_file, check_placed, group_options
 from hydrant.config.hydra_guard import built
-from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, JobFailed, RecordError
 from hydrant.files.plain_values import Positive, PositiveInt

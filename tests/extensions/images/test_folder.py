@@ -15,10 +15,10 @@ from torch import Tensor
 from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.job_folders import class_folders
 from hydrant.data import Data, StreamSpec
 from hydrant.errors import ConfigError, DataError
 from hydrant.extensions.images import ImageAugment, image_folder
+from hydrant.extensions.images.folder import class_folders
 
 CPU = torch.device("cpu")
 AUGMENT = ImageAugment(

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.error_messages import as_config_error
-from hydrant.config.instantiate import instantiate_node
+from hydrant.config.instantiate import as_config_error, instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.kernels import has_modes

@@ -23,7 +23,7 @@ import torch
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose, uncompiled
-from hydrant.config.job_folders import run_folder
+from hydrant.config.flat import run_folder
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.files.atomic_write import write_json
 from hydrant.files.plain_values import NotNegativeInt, PositiveInt, check_value

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from hydrant.config.groups import group_options, options_with
+from hydrant.config.schema import TrainConfig
 from hydrant.errors import nearest, quoted
 from hydrant.files.read_file import load_config
 
@@ -42,8 +44,10 @@ def own_words(key: str, value: str, options: Sequence[str] | None = None, missin
     root, dot, _ = key.partition(".")
     if dot and root in ("trainer", "callbacks"):
         return _answers(tables["keys"][root], "")
+    if missing == key:
+        return _with_its_group(key, value)
     node, _, name = key.rpartition(".")
-    moved = tables["moved"].get(node) if missing not in ("", key) else None
+    moved = tables["moved"].get(node) if missing else None
     return moved and f"write {moved}.{name}={quoted(value)}"
 
 
@@ -96,3 +100,20 @@ def _own_option(group: str, option: str, options: Sequence[str]) -> str | None:
         return f"write model=timm model.name={option}"
     node = f"{{_target_: torchvision.models.{option}, num_classes: ${{data.num_classes}}}}"
     return f"write ~model '+model={node}'" if option in list_models() else None
+
+
+def _with_its_group(key: str, value: str) -> str | None:
+    """Return what to write for a key of a part without its group; None if no part has the key.
+
+    >>> _with_its_group("class_weights", "balanced")
+    'write task.class_weights=balanced (task=classification has it)'
+    """
+    if "." in key:  # it has a group
+        return None
+    groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
+    having = {group: options for group in groups if (options := options_with(group, key))}
+    overrides = " or ".join(f"{group}.{key}={quoted(value)}" for group in having)
+    if len(having) != 1:
+        return f"write {overrides}" if having else None
+    [(group, options)] = having.items()
+    return f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"

@@ -453,3 +453,16 @@ def _timm_transform(**options: Any) -> Transform:
 
     transform: Any = create_transform(**options)
     return transform
+
+
+def class_folders(path: str, *, _parent_: Any = None) -> int:
+    """Return the number of classes of an image folder: its subfolders that are not hidden.
+
+    Raises:
+        ConfigError: The folder does not exist.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        message = f"{folder} is not a folder"
+        raise ConfigError("data.root", message, remedy="it should hold one folder of images per class")
+    return sum(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from hydrant.config.job_folders import shortened
+from hydrant.config.flat import shortened
 from hydrant.config.metric_keys import check_logged, defines, unknown_mode
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.files.plain_values import NotNegativeInt, Positive, PositiveInt

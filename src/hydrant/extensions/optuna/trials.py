@@ -21,9 +21,8 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from hydrant.config.command_line import MAX_JOBS, swept_values
-from hydrant.config.error_messages import as_config_error
 from hydrant.config.flat import flatten, is_neutral
-from hydrant.config.instantiate import check_arguments
+from hydrant.config.instantiate import as_config_error, check_arguments
 from hydrant.errors import ConfigError, first_line
 from hydrant.extensions.optuna.trial import Pruner, drop_torn_line, make_part, open_storage
 from hydrant.files.redaction import redacted

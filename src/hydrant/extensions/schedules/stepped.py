@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from hydrant.clock import Clock, converted
-from hydrant.config.error_messages import as_config_error
+from hydrant.config.instantiate import as_config_error
 from hydrant.errors import ConfigError
 from hydrant.optimizers.scheduled_fields import as_number, numbers_of
 from hydrant.schedules import GroupSchedule

@@ -11,9 +11,8 @@ from hydrant.commands import train
 from hydrant.config import metric_keys
 from hydrant.config.command_line import Flags, check_grid
 from hydrant.config.compose import grid
-from hydrant.config.flat import flatten
+from hydrant.config.flat import JobFolders, flatten, register_resolvers
 from hydrant.config.groups import content_of, option_path
-from hydrant.config.job_folders import JobFolders, register_resolvers
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.extensions.study import report
 from hydrant.extensions.study.protocol import (

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from hydrant.config.error_messages import as_config_error
 from hydrant.config.hydra_guard import built, is_basic_launcher
+from hydrant.config.instantiate import as_config_error
 from hydrant.errors import ConfigError, FolderInUse, HydrantError
 from hydrant.installation import entry_points
 from hydrant.runs.folder import RunFolder, RunStatus

@@ -14,8 +14,7 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
-from hydrant.config.error_messages import as_config_error, prefix_error_keys
-from hydrant.config.instantiate import check_arguments, instantiate_node
+from hydrant.config.instantiate import as_config_error, check_arguments, instantiate_node, prefix_error_keys
 from hydrant.errors import ConfigError, check_known, suggestion
 from hydrant.installation import listeners
 from hydrant.optimizers import scheduled_fields

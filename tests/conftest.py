@@ -63,10 +63,13 @@ def pytest_collection() -> Generator[None, object, object]:
 _BEGINS = r"compare|export|log /home|optuna|predict|ray|slurm|stacked|stop|study|sync|debug=profile|model=gpt|profiler="
 _BEGINS += r"torch|hydra/sweeper=grid optuna|tracker=\W?wandb|tracker: {project|tracker\.project=other"
 _NAMED = rf"^test_(\w+_export|\w+_compare_say|onnx|tensorboard|wandb)|\[ ?(train )?({_BEGINS})\b"
+_OPTIMIZERS = r"\[[^\]]*\b(kron|lamb|lion|mars|muon|normuon|sam|timm \w+|torch_muon)\b"
 _OPTIONS = (
     rf"\b{p.parent.name}[=/]{p.stem}\b" for p in ROOT.glob("src/hydrant/extensions/*/conf/*/**/*.yaml")
 )
-_OF_AN_EXTENSION = re.compile("|".join([_NAMED, r"hydrant\.extensions\.|(scion|trackio) or ", *_OPTIONS]))
+_OF_AN_EXTENSION = re.compile(
+    "|".join([_NAMED, _OPTIMIZERS, r"hydrant\.extensions\.|(scion|trackio) or ", *_OPTIONS])
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves out what has no marker

@@ -135,7 +135,7 @@ def test_composing_imports_nothing_slow(sweepers: str, tracker: str) -> None:
     code = (
         f"import {', '.join(f'hydrant.{module}' for module in modules)}, hydra_plugins.hydrant_searchpath\n"
         "from hydrant.config.compose import compose\n"
-        f"compose(['optimizer=timm', 'model=timm', 'tracker={tracker}'])"
+        f"compose(['optimizer=adamw', 'model=timm', 'tracker={tracker}'])"
     )
     slow = {"torch", "torchvision", "timm", "wandb", "matplotlib", "optuna", "sklearn"}
     assert slow.isdisjoint(modules_after(code))

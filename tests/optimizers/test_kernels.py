@@ -16,7 +16,6 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.optimizers import MuonWithAdamW
 from hydrant.optimizers.kernels import KERNEL_FIELDS, with_fastest_kernel
 from hydrant.training.prepare.build import prepare
 
@@ -24,8 +23,6 @@ SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eva
 TORCH: dict[str, type[Any]] = {
     name: getattr(torch.optim, name) for name in ("Adam", "AdamW", "SGD", "Adagrad")
 }
-MUON = partial(MuonWithAdamW, weight_decay=0.0, momentum=0.9, dtype="auto", nesterov=True, ns_steps=5,
-               ns_coefficients=(2.0, -1.5, 0.5), adjust_lr_fn=None, betas=(0.9, 0.99), eps=1e-8)  # fmt: skip
 
 
 def kernel(factory: Any, *values: Tensor, sparse: bool = False, **group: Any) -> bool | None:
@@ -35,7 +32,7 @@ def kernel(factory: Any, *values: Tensor, sparse: bool = False, **group: Any) ->
     return optimizer.param_groups[-1].get("fused")
 
 
-@pytest.mark.parametrize("kind", [*TORCH.values(), partial(MUON, fused=None)], ids=[*TORCH, "Muon"])
+@pytest.mark.parametrize("kind", TORCH.values(), ids=TORCH)
 def test_torch_s_optimizers_update_with_their_fused_kernel(kind: Any) -> None:
     assert kernel(kind) is True
 

@@ -2,18 +2,15 @@
 
 import copy
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schedulefree
-import timm.optim
 import torch
 import torch.nn.functional as F
 from configs import optimizer_node
 from marks import slow
-from optimizer_states import check_continues, some_fast
 from repository import options_of
 from run_folders import assert_same_state, rows, weights
 from torch import nn
@@ -23,7 +20,6 @@ from hydrant import seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate_node
-from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.prepare.build import prepare
 
 OPTIONS = options_of("optimizer")
@@ -112,41 +108,7 @@ def test_every_torch_optimizer_is_an_option() -> None:
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
     }  # fmt: skip
     targets = {optimizer_node(option)["_target_"] for option in OPTIONS}
-    assert {f"torch.optim.{name}" for name in shipped - {"Muon"}} <= targets
-    assert "hydrant.optimizers.MuonWithAdamW" in targets  # torch.optim.Muon takes matrices only
-
-
-def test_torch_muon_updates_matrices_with_muon_and_the_rest_with_adamw() -> None:
-    torch.manual_seed(0)
-    model, reference = (nn.Linear(4, 3) for _ in range(2))
-    reference.load_state_dict(model.state_dict())
-    settings = {"lr": 0.01, "weight_decay": 0.1}
-    combined = MuonWithAdamW(model.parameters(), **settings, momentum=0.9, nesterov=True, ns_steps=5,
-                             ns_coefficients=(2.0, -1.5, 0.5), adjust_lr_fn="match_rms_adamw", betas=(0.9, 0.99),
-                             dtype="bfloat16", eps=1e-8, fused=None)  # fmt: skip
-    muon = torch.optim.Muon([reference.weight], **settings, momentum=0.9, ns_coefficients=(2.0, -1.5, 0.5),
-                            adjust_lr_fn="match_rms_adamw")  # fmt: skip
-    adamw = torch.optim.AdamW([reference.bias], **settings, betas=(0.9, 0.99))
-    inputs = torch.randn(8, 4)
-    for _ in range(5):
-        for module, optimizers in ((model, [combined]), (reference, [muon, adamw])):
-            for parameter in module.parameters():
-                parameter.grad = None
-            module(inputs).square().mean().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-    assert torch.equal(model.weight, reference.weight)
-    assert torch.equal(model.bias, reference.bias)
-
-
-def timm_names() -> list[str]:
-    """Return the names of timm's optimizers that need no other device or package."""
-    return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
-
-
-@pytest.mark.parametrize("name", some_fast([*{*timm_names()} - {"adahessian"}]))
-def test_a_saved_optimizer_of_timm_continues_exactly(name: str) -> None:
-    check_continues(partial(timm_optimizer, weight_decay=0.01, kwargs={}), name)
+    assert {f"torch.optim.{name}" for name in shipped - {"Muon"}} <= targets  # Muon takes matrices only
 
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")

@@ -17,7 +17,7 @@ from training_runs import Train, command, run_command
 
 def test_each_job_equals_the_same_run_outside_of_the_sweep(train: Train, workdir: Path) -> None:
     """Also the last job, after others."""
-    words = (*SHORT, "optimizer=lamb")
+    words = (*SHORT, "optimizer=nadam")
     study = workdir / "multirun" / "study"
     train("--multirun", *words, "precision=fp16,fp32", name="study")
     assert [(row["precision"], row["status"]) for row in sweep_table(study)] == [

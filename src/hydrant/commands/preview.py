@@ -126,7 +126,7 @@ def _time(plan: Plan, jobs: Sequence[Sequence[str]]) -> Cost:
 
     With bfloat16 on a CPU without its instructions, two updates of precision=fp32 are timed too.
     """
-    from hydrant.optimizers.matrices import has_bfloat16
+    from hydrant.optimizers.kernels import has_bfloat16
     from hydrant.sweeps.preflight import without_repetitions
     from hydrant.training.costs import synchronize
     from hydrant.training.loop import make_update

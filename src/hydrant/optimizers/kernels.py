@@ -14,12 +14,11 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam
 from torch.utils._pytree import tree_leaves_with_path
 
 from hydrant.optimizers.clipping import is_sharded, local_tensors
-from hydrant.optimizers.matrices import MuonWithAdamW, NorMuonWithAdamW
 
 KERNEL_FIELDS = ("foreach", "fused")
 """Fields of parameter groups that choose a kernel. They belong to the process, not to the state of an optimizer."""
 
-_FUSED_IF_SHARDED = frozenset((Adam, AdamW, MuonWithAdamW, NorMuonWithAdamW))
+_FUSED_IF_SHARDED = frozenset((Adam, AdamW))
 _FUSED = _FUSED_IF_SHARDED | {SGD, Adagrad}
 _FOREACH_IF_SHARDED = frozenset((SGD, Adagrad, RMSprop, Adadelta, Adamax, ASGD, NAdam, RAdam))
 """Optimizers whose foreach operations DTensor has. It lacks Rprop's `_foreach_copy_`, for example."""
@@ -76,7 +75,7 @@ def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> 
     parameters = [p for group in groups for p in group["params"]]
     has_shards = any(is_sharded(p) for p in parameters)
     fuses = (
-        kind in (_FUSED_IF_SHARDED if has_shards else _FUSED),
+        kind in (_FUSED_IF_SHARDED if has_shards else _FUSED) or getattr(kind, "fuses_adamw", False),
         kind is not SGD or not any(s.get("dampening") for s in settings),  # see _begin_momentum
         kind is not Adagrad or all(p.is_cpu for p in parameters),
         not any(id(p) in sparse for p in parameters),
@@ -87,6 +86,12 @@ def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> 
     if all(fuses):
         return {"fused": True}
     return {"foreach": True} if has_shards and kind in _FOREACH_IF_SHARDED else {}
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16. A CPU without them takes 10 times as long or more."""
+    has = torch.cpu.get_capabilities() if device.type == "cpu" else {"bf16": True}
+    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
 
 
 def needs_closure(optimizer: Optimizer) -> bool:

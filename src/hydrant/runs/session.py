@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns, log
-from hydrant.optimizers.matrices import format_of
 from hydrant.runs.folder import PROFILE, RunFolder, RunStatus
 from hydrant.runs.job import Job, RunResult, first_failure
 from hydrant.runs.record import History
@@ -224,7 +223,7 @@ class Session:
     def _note_formats(self, trainer: Trainer) -> None:
         """Record in which format the optimizers orthogonalise, which the machine or the checkpoint has chosen."""
         optimizers = [entry.optimizer for entry in trainer.optimizers.entries.values()]
-        formats = {format_of(optimizer) for optimizer in optimizers} - {None}
+        formats = {optimizer.param_groups[0].get("dtype") for optimizer in optimizers} - {None}
         if formats:
             self._reporter.note(orthogonalized_in=", ".join(sorted(map(str, formats))))
         if "float32" in formats:

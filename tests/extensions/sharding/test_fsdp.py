@@ -253,7 +253,7 @@ def test_number_formats_and_optimizers(
 
 MUON_IN_FLOAT32 = """
 import timm.optim.muon as muon
-from hydrant.optimizers import timm_optimizer
+from hydrant.extensions.optimizers import timm_optimizer
 
 def build(params, **arguments):
     function = muon.zeropower_via_newtonschulz

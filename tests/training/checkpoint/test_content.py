@@ -119,6 +119,7 @@ def test_strides_that_no_tensor_has_are_refused(strides: Any, tmp_path: Path) ->
         SavedCheckpoint(tmp_path / "last").read_state("state")
 
 
+@pytest.mark.extension
 def test_a_checkpoint_can_be_read_without_hydrant(train: Train) -> None:
     path = (
         train("tracker=local", "duration=2", "optimizer=timm", "optimizer.name=lookahead_adamw")

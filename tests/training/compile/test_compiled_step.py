@@ -234,7 +234,8 @@ def test_every_kind_of_weight_decay_equals_the_eager_one(name: str, words: list[
 
 @pytest.mark.slow
 def test_the_table_has_every_optimizer_that_compiles() -> None:
-    assert {optimizer_name(optimizer_over(model(), name)) for name, _ in COMPILED} == COMPILED_OPTIMIZERS
+    names = {optimizer_name(optimizer_over(model(), name)) for name, _ in COMPILED}
+    assert names - {f"hydrant.extensions.{kind}MuonWithAdamW" for kind in ("", "Nor")} == COMPILED_OPTIMIZERS
 
 
 def test_sgd_without_state_compiles(train: Train) -> None:

@@ -206,6 +206,7 @@ def test_a_state_that_cannot_be_saved_or_restored_is_refused(
         assert f"error: optimizer: Own cannot train this model: {reason}" in capsys.readouterr().err
 
 
+@pytest.mark.extension
 @pytest.mark.parametrize("name", ["adahessian", "lookahead_adahessian"])
 def test_timm_optimizers_that_cannot_train_are_refused(
     name: str, workdir: Path, capsys: pytest.CaptureFixture[str]

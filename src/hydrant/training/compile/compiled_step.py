@@ -32,8 +32,6 @@ TENSOR_FIELDS = {
     "torch.optim.Adamax": ("betas.0",),
     "torch.optim.Adadelta": ("rho",),
     "torch.optim.RMSprop": ("alpha",),
-    "hydrant.optimizers.MuonWithAdamW": ("momentum", *BETAS),
-    "hydrant.optimizers.NorMuonWithAdamW": ("momentum", *BETAS),
     "timm.optim.Adan": ("weight_decay", *BETAS),
     "timm.optim.Adopt": BETAS,
     "timm.optim.AdafactorBigVision": ("momentum",),
@@ -48,8 +46,6 @@ TENSOR_FIELDS = {
 
 SHRINKS_WEIGHTS = {
     "torch.optim.AdamW": True,
-    "hydrant.optimizers.MuonWithAdamW": True,
-    "hydrant.optimizers.NorMuonWithAdamW": True,
     "timm.optim.AdaBelief": True,
     "timm.optim.AdafactorBigVision": True,
     "torch.optim.Adadelta": False,
@@ -89,13 +85,13 @@ def why_eager(optimizer: Optimizer, scheduled: Collection[str], *, as_tensors: b
     `as_tensors`: scheduled fields become tensors. Without it, recompilations are accepted.
     """
     name = optimizer_name(optimizer)
-    if name not in COMPILED:
+    if name not in COMPILED and not hasattr(optimizer, "compiled_fields"):
         return "it is not known whether it compiles once"
     for field in ("fused", "foreach"):  # one kernel already; it takes lr as a number
         if any(group.get(field) for group in optimizer.param_groups) and (as_tensors or field == "fused"):
             return f"torch's own kernel makes it (optimizer.{field}=true)"
     decays = all(shrinks_weights(optimizer, group) is not None for group in optimizer.param_groups)
-    supported = {"lr", *TENSOR_FIELDS.get(name, ()), *(["weight_decay"] if decays else [])}
+    supported = {"lr", *_may_be_tensors(optimizer), *(["weight_decay"] if decays else [])}
     unsupported = [field for field in scheduled if field not in supported]
     if unsupported and as_tensors:
         return f"it reads {unsupported[0]} as a number, and each value would be compiled again"
@@ -107,10 +103,17 @@ def shrinks_weights(optimizer: Optimizer, group: Mapping[str, Any]) -> bool | No
 
     None: the step applies weight decay elsewhere or in another way.
     """
-    default = SHRINKS_WEIGHTS.get(optimizer_name(optimizer))
+    default = SHRINKS_WEIGHTS.get(
+        optimizer_name(optimizer), True if hasattr(optimizer, "compiled_fields") else None
+    )
     if default is None or any(group.get(field) for field in _OTHER_DECAY_FIELDS):
         return None
     return next((bool(group[field]) for field in _DECOUPLED_FIELDS if field in group), default)
+
+
+def _may_be_tensors(optimizer: Optimizer) -> Sequence[str]:
+    """Return the fields besides lr that may be tensors; `compiled_fields` of an optimizer that begins as AdamW does."""
+    return getattr(optimizer, "compiled_fields", TENSOR_FIELDS.get(optimizer_name(optimizer), ()))
 
 
 def optimizer_name(optimizer: Optimizer) -> str:
@@ -346,7 +349,7 @@ class CompiledStep(EagerStep):
 
 def _tensor_fields(optimizer: Optimizer, scheduled: Collection[str]) -> list[str]:
     """Return the fields that become tensors: the scheduled ones, and those that a sweep usually varies."""
-    supported = set(TENSOR_FIELDS.get(optimizer_name(optimizer), ()))
+    supported = set(_may_be_tensors(optimizer))
     fields = {"lr"} | supported & {"weight_decay", *scheduled}
     if supported >= set(BETAS) and not fields.isdisjoint(BETAS):
         fields |= set(BETAS)  # these optimizers need both betas as tensors, or none

@@ -33,7 +33,6 @@ from hydrant.training.hooks import Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.prepare import build_optimizers, rehearsal
 from hydrant.training.prepare.check_steps import check_saving, check_steps
-from hydrant.training.prepare.split_step import check_split_steps, split_steps
 from hydrant.training.trainer import Plan, RunLogger, Trainer, TrainState
 
 
@@ -127,7 +126,7 @@ def _prepare(
     optimizers.schedules.check(clock.total_updates)
     if parallel.splits_muon:
         made = [entry.optimizer for entry in optimizers.entries.values()]
-        check_split_steps(made, compiles_steps=compilation.compiles_steps)
+        build_optimizers.check_split_steps(made, compiles_steps=compilation.compiles_steps)
     check_steps(config, task, optimizers, world.device)
     if intervals.save_every.is_on:
         check_saving(task, hooks)
@@ -177,8 +176,8 @@ def build(
     trained = plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
     make_step = plan.compilation.optimizer_step
-    if plan.parallel.splits_muon:
-        make_step = split_steps(make_step, plan.world)
+    if plan.parallel.splits_muon and plan.world.world_size > 1:
+        make_step = build_optimizers.split_steps(make_step, plan.world)
     optimizers = build_optimizers.make_optimizers(
         config, task, plan.schedules, plan.precision, plan.compilation, make_step
     )

@@ -4,7 +4,7 @@ Build the hooks of a config, and check that they fit the run.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.schedules import Schedule
 from hydrant.training.compile.base import Compilation, EagerStep
+from hydrant.training.distributed.world import World
 from hydrant.training.hooks import EVENTS, Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.trainer import Plan
@@ -110,6 +111,28 @@ def make_optimizers(
         step, losses = make_step(optimizer, fields.of(name)), settings_by_name[name]["losses"]
         entries[name] = OptimizerEntry(optimizer, step, clippings[name], losses)
     return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"])
+
+
+def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) -> None:
+    """Check that there is a step to split.
+
+    Raises:
+        ConfigError: no optimizer orthogonalises matrices, or the steps are compiled.
+    """
+    key = "parallel.split_muon"
+    if not any(hasattr(optimizer, "split_step") for optimizer in optimizers):
+        message = "splits the work of Muon and its kin, which this run does not use"
+        raise ConfigError(key, message, remedy="use false")
+    if compiles_steps:
+        remedy = "use false, or compile.optimizer=false"
+        raise ConfigError(key, "a compiled step cannot be split", remedy=remedy)
+
+
+def split_steps(make_step: MakeStep, world: World) -> MakeStep:
+    """Return a function that returns the `split_step` of an optimizer that has one, and else what `make_step` does."""
+    return lambda optimizer, scheduled: (
+        split(world) if (split := getattr(optimizer, "split_step", None)) else make_step(optimizer, scheduled)
+    )
 
 
 def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:

@@ -20,9 +20,10 @@ from training_runs import run_command, train_in_child
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
+from hydrant.extensions.optimizers.split_step import SplitStep, assign
 from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.split_step import SplitStep, assign, check_split_steps, split_steps
+from hydrant.training.prepare.build_optimizers import check_split_steps, split_steps
 
 NUM_RANKS, NUM_UPDATES = 3, 5
 CASES: dict[str, dict[str, Any]] = {
@@ -184,4 +185,4 @@ def test_a_run_on_two_ranks_is_the_same_with_split_work(workdir: Path) -> None:
     assert_same_state(training(split)["optimization"], training(whole)["optimization"])
     refused = run_command("name=refused", *words, "parallel.split_muon=true", cwd=workdir)
     assert refused.returncode == 2
-    assert "parallel.split_muon: splits the work of optimizer=muon" in refused.stderr
+    assert "parallel.split_muon: splits the work of Muon" in refused.stderr

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, check_known
+from hydrant.extensions.optimizers.matrices import ProductFormat, choose_format, orthogonalizing
+from hydrant.extensions.optimizers.split_step import SplitStep
 from hydrant.files.plain_values import NotNegative
 from hydrant.optimizers.clipping import total_norm
 from hydrant.optimizers.kernels import has_modes, needs_closure
-from hydrant.optimizers.matrices import ProductFormat, choose_format, orthogonalizing
+from hydrant.training.distributed.world import World
 
 PRELOAD = {"timm_optimizer": ("timm.optim",)}
 
@@ -64,6 +66,9 @@ def _muon() -> type[torch.optim.Optimizer]:
             with orthogonalizing(self.param_groups):
                 step(self)
             return loss
+
+        def split_step(self, world: World) -> SplitStep:
+            return SplitStep(self, world)
 
     Muon.__module__ = TimmMuon.__module__
     return Muon

@@ -13,8 +13,18 @@ from torch import Tensor, nn
 
 from hydrant import cli
 from hydrant.config.instantiate import instantiate_node
-from hydrant.optimizers import timm_optimizer
-from hydrant.optimizers.matrices import format_of
+from hydrant.extensions.optimizers import timm_optimizer
+from hydrant.optimizers.kernels import with_fastest_kernel
+
+
+def format_of(optimizer: torch.optim.Optimizer) -> str:
+    return optimizer.param_groups[0]["dtype"]
+
+
+@pytest.mark.parametrize("option", ["torch_muon", "normuon"])
+def test_the_other_weights_are_updated_by_a_fused_kernel(option: str) -> None:
+    build = with_fastest_kernel(instantiate_node(optimizer_node(option)))
+    assert build([{"params": [nn.Parameter(torch.ones(3))]}]).param_groups[-1]["fused"] is True
 
 
 @pytest.mark.parametrize("option", ["torch_muon", "normuon"])

@@ -13,18 +13,15 @@ from torch.optim import AdamW, Muon, Optimizer
 from torch.overrides import TorchFunctionMode
 
 from hydrant.errors import check_known
+from hydrant.extensions.optimizers.split_step import SplitStep
+from hydrant.optimizers.kernels import has_bfloat16
+from hydrant.training.distributed.world import World
 
 ProductFormat = Literal["auto", "bfloat16", "float32"]
 """In which format Muon and its kin orthogonalise. `auto`: bfloat16, but float32 on a CPU without its instructions."""
 
 _FORMAT = "dtype"
 """The field of a group that has this format. Checkpoints hold it, so that a run continues in the format it has."""
-
-
-def has_bfloat16(device: torch.device) -> bool:
-    """Return whether a device has instructions for bfloat16. A CPU without them takes 10 times as long or more."""
-    has = torch.cpu.get_capabilities() if device.type == "cpu" else {"bf16": True}
-    return any(has.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))  # the last on ARM
 
 
 def choose_format(optimizer: Optimizer, dtype: ProductFormat) -> Optimizer:
@@ -34,11 +31,6 @@ def choose_format(optimizer: Optimizer, dtype: ProductFormat) -> Optimizer:
         fastest = "bfloat16" if all(has_bfloat16(p.device) for p in group["params"]) else "float32"
         group[_FORMAT] = fastest if dtype == "auto" else dtype
     return optimizer
-
-
-def format_of(optimizer: Optimizer) -> str | None:
-    """Return the format in which an optimizer orthogonalises; None: it does not, or has no choice."""
-    return optimizer.param_groups[0].get(_FORMAT)
 
 
 def orthogonalizing(groups: Sequence[Mapping[str, Any]]) -> AbstractContextManager[Any]:
@@ -76,6 +68,9 @@ class MatricesWithAdamW(Optimizer):
         betas, eps, fused: arguments of AdamW.
     """
 
+    fuses_adamw = True
+    compiled_fields = ("momentum", "betas.0", "betas.1")
+
     def __init__(
         self,
         params: Any,
@@ -109,6 +104,10 @@ class MatricesWithAdamW(Optimizer):
             with orthogonalizing(part.param_groups):
                 apply(part)
         return loss
+
+    def split_step(self, world: World) -> SplitStep:
+        """Return the step, spread over the ranks."""
+        return SplitStep(self, world)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         groups: list[dict[str, Any]] = state_dict["param_groups"]

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,46 +10,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError
-from hydrant.optimizers import MuonWithAdamW, NorMuonWithAdamW
 from hydrant.training.compile.base import EagerStep
 from hydrant.training.distributed.world import World
-from hydrant.training.prepare.build_optimizers import MakeStep
 
-_KEY = "parallel.split_muon"
 _MOMENTUM = "momentum_buffer"
 """The state key that these optimizers have for matrices only."""
-
-
-def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) -> None:
-    """Check that there is a step to split.
-
-    Raises:
-        ConfigError: no optimizer orthogonalises matrices, or the steps are compiled.
-    """
-    if not any(map(_can_split, optimizers)):
-        message = "splits the work of optimizer=muon, normuon and torch_muon, which this run does not use"
-        raise ConfigError(_KEY, message, remedy="use false")
-    if compiles_steps:
-        raise ConfigError(
-            _KEY, "a compiled step cannot be split", remedy="use false, or compile.optimizer=false"
-        )
-
-
-def split_steps(make_step: MakeStep, world: World) -> MakeStep:
-    """Return a function that returns a `SplitStep` for an optimizer that has one, and else what `make_step` returns."""
-    if world.world_size == 1:
-        return make_step
-    return lambda optimizer, scheduled: (
-        SplitStep(optimizer, world) if _can_split(optimizer) else make_step(optimizer, scheduled)
-    )
-
-
-def _can_split(optimizer: Optimizer) -> bool:
-    """Return whether the optimizer orthogonalises matrices one by one, and keeps a momentum of each."""
-    from timm.optim.muon import Muon
-
-    return isinstance(optimizer, Muon | MuonWithAdamW | NorMuonWithAdamW)
 
 
 class SplitStep(EagerStep):

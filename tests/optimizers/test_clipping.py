@@ -8,6 +8,7 @@ import torch
 from run_folders import weights
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from training_runs import Train
 
 from hydrant.optimizers.clipping import Clipping
@@ -17,9 +18,8 @@ SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eva
 
 def parameters_with_gradients() -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(0)
-    parameters = [
-        nn.Parameter(torch.randn(size, generator=generator)) for size in ((4, 3), (4,), (2, 4), (2,))
-    ]
+    sizes = ((4, 3), (4,), (2, 4), (2,))
+    parameters = [nn.Parameter(torch.randn(size, generator=generator)) for size in sizes]
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
     return parameters
@@ -29,11 +29,11 @@ def parameters_with_gradients() -> list[nn.Parameter]:
     ("clipping", "reference"),
     [
         (Clipping(), lambda p: None),
-        (Clipping(max_norm=0.5), lambda p: torch.nn.utils.clip_grad_norm_(p, 0.5)),
-        (Clipping(max_value=0.1), lambda p: torch.nn.utils.clip_grad_value_(p, 0.1)),
+        (Clipping(max_norm=0.5), lambda p: clip_grad_norm_(p, 0.5)),
+        (Clipping(max_value=0.1), lambda p: clip_grad_value_(p, 0.1)),
         (
             Clipping(max_norm=0.5, max_value=0.1),
-            lambda p: (torch.nn.utils.clip_grad_norm_(p, 0.5), torch.nn.utils.clip_grad_value_(p, 0.1)),
+            lambda p: (clip_grad_norm_(p, 0.5), clip_grad_value_(p, 0.1)),
         ),
     ],
     ids=["none", "norm", "value", "both"],

@@ -74,9 +74,8 @@ def test_weights_may_receive_their_first_gradient_late(
     for num_updates in range(4):
         if num_updates == restored_at:
             state = copy.deepcopy(reference.state_dict())
-            fields = {
-                k: v for k, v in optimizer.state_dict()["param_groups"][0].items() if k in KERNEL_FIELDS
-            }
+            group = optimizer.state_dict()["param_groups"][0]
+            fields = {key: group[key] for key in KERNEL_FIELDS}
             optimizer.load_state_dict({**state, "param_groups": [state["param_groups"][0] | fields]})
         for parameters in ((early, late), expected):
             parameters[0].grad = torch.full((3,), 0.5)
@@ -118,19 +117,18 @@ def groups(folder: Path) -> list[dict[str, Any]]:
     return training["optimization"]["optimizers"]["main"]["param_groups"]
 
 
-@pytest.mark.parametrize(
-    ("word", "fused"), [("optimizer.fused=null", True), ("optimizer.fused=false", False)]
-)
+@pytest.mark.parametrize(("word", "fused"), [("fused=null", True), ("fused=false", False)])
 def test_a_checkpoint_says_which_kernel_updated(word: str, fused: bool, train: Train) -> None:
-    assert [group["fused"] for group in groups(train(*SHORT, "optimizer=adamw", word))] == [fused]
+    assert [group["fused"] for group in groups(train(*SHORT, "optimizer=adamw", f"optimizer.{word}"))] == [
+        fused
+    ]
 
 
 def test_a_checkpoint_of_another_kernel_continues_with_that_of_the_config(train: Train) -> None:
     """As those of versions that left the kernel to torch, or one of `parallel=fsdp`."""
     words = (*SHORT, "optimizer=adamw")
     other = train(*words, "optimizer.fused=false", name="other")
-    continued = train(
-        *words, f"resume={other}/checkpoints/update_00000002", "resume_strict=false", name="continued"
-    )
+    resume = f"resume={other}/checkpoints/update_00000002"
+    continued = train(*words, resume, "resume_strict=false", name="continued")
     assert [group["fused"] for group in groups(continued)] == [True]
     assert summary(continued)["status"] == "finished"

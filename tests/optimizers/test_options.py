@@ -93,15 +93,6 @@ def test_a_restored_optimizer_continues_exactly(option: str) -> None:
         assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("option", slow("kron"))
-def test_an_option_with_nested_state_resumes(
-    option: str, train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, f"optimizer={option}"), 7)
-    assert rows(whole) == rows(half)
-    assert_same_state(weights(whole), weights(half))
-
-
 def test_every_torch_optimizer_is_an_option() -> None:
     shipped = {
         name for name, value in vars(torch.optim).items()

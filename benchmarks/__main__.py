@@ -18,7 +18,7 @@ import torch
 from benchmarks import BENCHMARKS, GPU_PARTS, PARTS, document
 from benchmarks.figures import table
 from benchmarks.report import Report
-from hydrant.runs.summary_lines import describe_environment
+from hydrant.runs.reporter import describe_environment
 
 PACKAGES = (
     "lightning", "accelerate", "pytorch-accelerated", "transformers", "timm", "torchvision", "hydra-core", "wandb",

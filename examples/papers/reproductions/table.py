@@ -249,7 +249,7 @@ REPRODUCTIONS = (
         metrics=("train/accuracy", "val/accuracy"),
         findings=measures.double_descent,
         panels=measures.double_descent_panels,
-        miniature=("model.hidden=[2],[32],[256]", "duration=600", "eval_every=600", "seed=0,1"),
+        miniature=("model.hidden=[2],[32],[256]", "duration=100", "eval_every=100", "seed=0,1"),
     ),
     Reproduction(
         name="edge_of_stability",

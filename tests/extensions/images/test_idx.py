@@ -197,9 +197,9 @@ def test_fashion_mnist_of_debian_trains_and_is_known(
     train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = (
-        "limit_train_samples=1000",
-        "limit_val_samples=1000",
-        "duration=60",
+        "limit_train_samples=100",
+        "limit_val_samples=100",
+        "duration=2",
         "tracker=local",
         "eval_every=null",
     )

@@ -72,7 +72,7 @@ def test_files_outside_of_the_root_are_not_described_by_its_vocabulary(
         )
     files = (f"data.train={workdir}/own/train.bin", f"data.val={workdir}/own/val.bin", "data.dtype=uint16")
     small = ("duration=2", "global_batch_size=2", "limit_val_samples=4", "eval_batch_size=2", "tracker=local",
-             "hook=[]")  # fmt: skip
+             "hook=[]", "model.num_layers=1", "model.width=16", "model.num_heads=2")  # fmt: skip
     run = train("experiment=gpt_tiny", *files, "data.vocab_size=256", *small)
     assert rows(run)[-1]["val/loss"] < 7
     assert "val/bits_per_byte" not in rows(run)[-1]

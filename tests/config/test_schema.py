@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,7 +18,13 @@ from hydrant.config.schema import DURATIONS, GROUPS, Best, TrainConfig
 from hydrant.files.plain_values import accepts
 from hydrant.safety.targets import locate, targets_of
 
-PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[group]]
+APART = ("data", "model", "task")
+"""Groups whose options need others of each other. One config holds an option of each other group."""
+CHOICES = {group: [f"{group}={option}" for option in group_options()[group]] for group in GROUPS}
+TOGETHER = [
+    list(filter(None, row))
+    for row in zip_longest(*(of for group, of in CHOICES.items() if group not in APART))
+]
 OVERLAYS = [
     f"{group}={option}" for group in ("experiment", "debug") for option in group_options().get(group, [])
 ]
@@ -49,11 +56,14 @@ def test_every_experiment_passes_the_checks(choice: str) -> None:
     assert check(composed(choice)).keys() == TrainConfig.__dataclass_fields__.keys()
 
 
-@pytest.mark.parametrize("choice", PARTS)
-def test_every_option_has_the_arguments_of_its_target(choice: str) -> None:
+@pytest.mark.parametrize(
+    "choices", [*([choice] for group in APART for choice in CHOICES[group]), *TOGETHER], ids=" ".join
+)
+def test_every_option_has_the_arguments_of_its_target(choices: list[str]) -> None:
     """`check` compares each node with its target's signature: unknown, missing and ill-typed arguments are errors."""
-    group, config = choice.partition("=")[0], check(composed(choice))
-    for key, path in targets_of({group: config[group]}):
+    config = check(composed(*choices))
+    nodes = {group: config[group] for group in (choice.partition("=")[0] for choice in choices)}
+    for key, path in targets_of(nodes):
         if not path.startswith("hydrant."):
             continue
         target, values = locate(path, key), _select(config, key.removesuffix("._target_"))

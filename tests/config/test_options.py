@@ -4,7 +4,10 @@ New options are found in their folders. An option that cannot run on this machin
 """
 
 import json
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,27 +102,41 @@ def trained_elsewhere(option: str) -> bool:
     return option.startswith(("optimizer/", "scheduler/"))
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
-        for place, o in enumerate(options())
-        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, "experiment/mnist_amp")
-    ],
-)
+TOGETHER = ("averaging", "mixing", "parallel", "precision", "profiler", "scheduler")
+"""Groups whose options know nothing of each other: a run tries one of each."""
+
+
+def runs() -> Iterator[Any]:
+    """Yield the options of each run, of which only the slow tests make some."""
+    tried = [o for o in options() if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, "experiment/mnist_amp")]
+    by_group = dict[str, list[str]]()
+    for place, option in enumerate(tried):
+        group = option.partition("/")[0]
+        if option in LONG or (trained_elsewhere(option) and place % 3):
+            yield pytest.param([option], marks=pytest.mark.slow)
+        elif group in TOGETHER and option not in (*NEEDS, *CUDA_ONLY):
+            by_group.setdefault(group, []).append(option)
+        else:
+            yield pytest.param([option])
+    for row in zip_longest(*by_group.values()):
+        yield pytest.param(list(filter(None, row)))
+
+
+@pytest.mark.parametrize("chosen", list(runs()), ids=" ".join)
 def test_trains_two_updates(
-    option: str,
+    chosen: list[str],
     train: Train,
     user_module: UserModule,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    group, _, name = option.partition("/")
+    option, group, name = chosen[0], *chosen[0].split("/")
     monkeypatch.setenv("WANDB_MODE", "offline")
     user_module("pixel_bag", PIXEL_BAG)
     images = () if group == "experiment" or option in WITH_SHAPE else IMAGES
     tracker = () if group in ("tracker", "debug") else ("tracker=local",)
-    overrides = (*images, *tracker, *SHORT, *NEEDS.get(option, ()), f"{group}={name}")
+    choices = [choice.replace("/", "=") for choice in chosen]
+    overrides = (*images, *tracker, *SHORT, *NEEDS.get(option, ()), *choices)
     if option in CUDA_ONLY and not torch.cuda.is_available():
         train(*overrides, status=2)
         assert CUDA_ONLY[option] in capsys.readouterr().err

@@ -49,9 +49,8 @@ def test_slurm_cancels_the_jobs_of_the_sweep_and_no_others(
     for run, number in zip(runs, ("12_1", "99"), strict=True):
         run.mkdir(parents=True)
         (run / "config.yaml").write_text("seed: 0\n")
-        content = {"status": "running", "num_updates": 3, "host": "node17"}
-        content |= {"environment": {"slurm_job": number}}
-        (run / "summary.json").write_text(json.dumps(content))
+        content = {"status": "running", "host": "node17", "environment": {"slurm_job": number}}
+        (run / "summary.json").write_text(json.dumps(content | {"num_updates": 3}))
     tools.mkdir()
     (sweep / ".submitit").mkdir()
     write_plan(sweep, Plan(0.0, [], queues=["hydrant.extensions.slurm.Slurm"]))

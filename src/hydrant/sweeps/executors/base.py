@@ -170,7 +170,7 @@ class Executor(ABC):
         unit: the class of the units.
 
     A class whose units go on after the command has ended has a static method `cancel` (folder: Path) -> list[str]. It
-    cancels what its queue has of a sweep, or of one run of it, and returns what that was, such as "SLURM job 7".
+    cancels what its queue has of a sweep, or of one run of it, and returns what that was, such as "job 7".
     """
 
     is_remote: bool = False
@@ -262,7 +262,7 @@ def execute_jobs(
         import_from_working_folder()  # submitit's processes do not
     results, waiting = dict[Path, RunResult](), list(jobs)
     while waiting:
-        # The same job of another start of this sweep may still save its state, or run under SLURM.
+        # The same job of another start of this sweep may still save its state, or run elsewhere.
         folders = wait_until_free([job.folder for job in waiting], _PATIENCE_SECONDS)
         free = [job for job in waiting if job.folder in folders]
         results |= dict(zip((job.folder for job in free), execute(free), strict=True))

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from hydrant.extensions.local import visible_gpus
+from hydrant.extensions.local import _visible_gpus
 
 pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
 
@@ -79,7 +79,7 @@ def test_visible_devices_are_chosen_as_cuda_does() -> None:
 
 def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2")
-    gpus = visible_gpus([])
+    gpus = _visible_gpus([])
     assert list(gpus) == ["6", "2"]
     assert len(set(gpus.values())) == 2
 
@@ -89,8 +89,8 @@ def test_a_sweep_sees_parts_of_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch)
     """One alone is known to CUDA, and the second of two is not."""
     names = [f"MIG-{torch.cuda.get_device_properties(number).uuid}" for number in (6, 2)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(names))
-    together = visible_gpus([])
+    together = _visible_gpus([])
     assert list(together) == names
     for name in names:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
-        assert visible_gpus([]) == {name: together[name]}
+        assert _visible_gpus([]) == {name: together[name]}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hydrant.extensions import local
-from hydrant.extensions.local import reserve_gpus, visible_gpus
+from hydrant.extensions.local import _visible_gpus, reserve_gpus
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
 
 
@@ -110,4 +110,4 @@ def test_gpus_are_identified_by_their_uuids(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(local, "call_isolated", lambda *_: CallResult(uuids, None))
-    assert visible_gpus([]) == expected
+    assert _visible_gpus([]) == expected

@@ -42,7 +42,7 @@ def test_each_job_has_its_own_gpu(workdir: Path) -> None:
 def test_jobs_share_the_only_gpu_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job waits until the other one runs, so that neither ends if they run one after the other."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(local, "visible_gpus", lambda _: {"7": "GPU-a"})
+    monkeypatch.setattr(local, "_visible_gpus", lambda _: {"7": "GPU-a"})
     both, seen = threading.Barrier(2), list[str]()
 
     def run(_: Unit, environment: Mapping[str, str], *, is_silent: bool) -> Ended:

@@ -22,7 +22,7 @@ from hydrant.training.distributed.env import num_cores
 _POLL_SECONDS = 0.2
 
 
-def visible_gpus(preload: Sequence[str]) -> dict[str, str]:
+def _visible_gpus(preload: Sequence[str]) -> dict[str, str]:
     """Return the GPUs that this process may use: their names, as in CUDA_VISIBLE_DEVICES, and their UUIDs.
 
     The UUID is the same for all names of a GPU, such as its number. It is the name itself if CUDA knows no such GPU.
@@ -115,7 +115,7 @@ class Local(Executor):
         os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
     def run(self, units: Sequence[Unit], stop_signal: StopSignal) -> UnitsEnded:
-        gpus = visible_gpus(units[0].paths_to_preload([unit.jobs[0].config for unit in units]))
+        gpus = _visible_gpus(units[0].paths_to_preload([unit.jobs[0].config for unit in units]))
         max_ranks = max(unit.num_ranks for unit in units)
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"

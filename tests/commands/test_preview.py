@@ -86,13 +86,18 @@ def test_preview_refuses_what_train_refuses(workdir: Path, capsys: pytest.Captur
 
 
 @pytest.mark.extension
-def test_preview_writes_only_the_picture(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_writes_only_the_picture(
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cli.main(["preview", "optimizer=torch_muon", "--png", "lr.png"]) == 0
     assert [p.name for p in workdir.iterdir()] == ["lr.png"]
     text = capsys.readouterr().out
     counts = ("85,002 parameters", "FLOPs", "main.0 (all): 84,480", "main.1 (all): 522")
     for part in ("1,348 of 64 samples: 60 epochs", *counts):
         assert part in text
+    monkeypatch.setattr("hydrant.installation.listeners", dict)  # nothing draws
+    assert cli.main(["preview", "--png", "lr.png"]) == 2
+    assert list(workdir.iterdir()) == []
 
 
 def test_preview_shows_the_share_of_each_rank(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def test_a_setting_has_all_of_its_repetitions() -> None:
         [f"optimizer={name}", f"fold={n}", f"fold_seed={n}", f"seed={n}"] for name in "ab" for n in (0, 1)
     ]
     labels = differing_choices([choices_in(own) for own in words], REPETITIONS)
-    assert labels == ["optimizer=a"] * 2 + ["optimizer=b"] * 2
+    assert labels == [{"optimizer": "a"}] * 2 + [{"optimizer": "b"}] * 2
 
 
 @pytest.mark.extension

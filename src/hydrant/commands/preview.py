@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import combinations, compose
-from hydrant.installation import listeners
+from hydrant.installation import tell_listeners
 from hydrant.records.answers import Answer
 from hydrant.terminal.console import answer, say, wants_json
 from hydrant.terminal.text import number, sparkline
@@ -92,8 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     options, overrides = parser.split(arguments)
     jobs = combinations(overrides)
     config = check(compose(overrides if len(jobs) == 1 else jobs[0]))
-    from hydrant.training.hooks import Hooks  # imports torch
-    from hydrant.training.prepare.build import prepare
+    from hydrant.training.prepare.build import prepare  # imports torch
 
     plan = prepare(config, is_preview=True)
     last = plan.clock.total_updates - 1
@@ -101,7 +100,8 @@ def main(arguments: Sequence[str]) -> int:
     curves = plan.schedule_curves(updates)
     if options.png is not None:
         with writing_to("--png", options.png, ".png"):
-            Hooks(listeners()).call("on_preview", plan, curves, options.png)
+            options.png.unlink(missing_ok=True)  # of another plan
+            tell_listeners("on_preview", plan, curves, options.png)
             options.png.stat()  # an error, if nothing draws
     cost = _time(plan, jobs)
     if wants_json():

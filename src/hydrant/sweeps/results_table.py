@@ -187,7 +187,8 @@ def closing_fields(
     name, fields = relative(folder), dict[str, str]()
     values = [run.best for run in runs if run.best is not None]
     if best is not None and best.best is not None:
-        label = differing_choices([run.choices for run in runs])[list(runs).index(best)] or best.run
+        choices = differing_choices([run.choices for run in runs])[list(runs).index(best)]
+        label = " ".join(map("=".join, choices.items())) or best.run
         value = format_metric(best.best, beside=values)
         fields["best run"] = f"{label}: {best.metric} {value} at update {best.best_num_updates}"
     fields |= {"duration": format_duration(seconds), "results": f"{name}/{run_folder.SWEEP_TABLE}"}
@@ -197,10 +198,9 @@ def closing_fields(
     return fields | ({"compare": f"hydrant compare {shlex.quote(name)}"} if is_compared else {})
 
 
-def differing_choices(choices: Sequence[Mapping[str, str]], without: Collection[str] = ()) -> list[str]:
-    """Return of each run the choices in which it differs from others, but the keys `without`; "": none."""
+def differing_choices(
+    choices: Sequence[Mapping[str, str]], without: Collection[str] = ()
+) -> list[dict[str, str]]:
+    """Return of each run the choices in which it differs from others, but the keys `without`."""
     shared = set.intersection(*(set(of_run.items()) for of_run in choices))
-    return [
-        " ".join(f"{k}={v}" for k, v in of_run.items() if (k, v) not in shared and k not in without)
-        for of_run in choices
-    ]
+    return [{k: v for k, v in run.items() if (k, v) not in shared and k not in without} for run in choices]

@@ -41,7 +41,7 @@ def panels(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_each_kind_of_number_has_a_panel(panels: dict[str, Any]) -> None:
-    pictures.draw_run(ROWS, "val/accuracy", Path("curves.png"))
+    pictures.draw_run(ROWS, "val/accuracy", "max", Path("curves.png"))
     (x, (norm,)) = panels.pop("norm of the gradients")[""]
     assert x == [5]
     assert math.isnan(norm)
@@ -58,14 +58,14 @@ def test_each_kind_of_number_has_a_panel(panels: dict[str, Any]) -> None:
 def test_a_metric_that_is_a_loss_or_not_logged_has_no_panel(
     metric: str | None, titles: list[str], panels: dict[str, Any]
 ) -> None:
-    pictures.draw_run(ROWS[:1], metric, Path("curves.png"))
+    pictures.draw_run(ROWS[:1], metric, "min", Path("curves.png"))
     assert list(panels) == titles
 
 
 def test_a_run_without_rows_has_no_picture_and_one_that_cannot_be_drawn_no_error(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    pictures.draw_run([], None, tmp_path / "curves.png")
+    pictures.draw_run([], None, "min", tmp_path / "curves.png")
     assert list(tmp_path.glob("*.png")) == []
 
     def fail(*_: object, **__: object) -> None:
@@ -136,9 +136,9 @@ def test_the_best_settings_are_drawn(mode: str, tmp_path: Path, panels: dict[str
     ]
     draw_sweep(tmp_path, [*runs, RunFolder(tmp_path / "queued", ["lr=9", "seed=2"])], mode)
     best = range(MAX_SETTINGS) if mode == "min" else range(MAX_SETTINGS + 1, 1, -1)
-    title = f"val/loss, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
-    assert panels == {title: {f"lr={n} (mean of 2 runs)": ([1, 2], [1, n]) for n in best}}
-    assert list(panels[title]) == [f"lr={n} (mean of 2 runs)" for n in best]
+    title = f"val/loss by lr, the best {MAX_SETTINGS} of {MAX_SETTINGS + 2} settings"
+    assert panels == {title: {f"{n} (mean of 2 runs)": ([1, 2], [1, n]) for n in best}}
+    assert list(panels[title]) == [f"{n} (mean of 2 runs)" for n in best]
 
 
 def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, panels: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ def test_seeds_of_one_setting_have_one_entry(tmp_path: Path, panels: dict[str, A
 def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
     mode: str, curves: Any, shown: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each setting has one colour, and the legend one entry for it."""
+    """Each setting has one colour, and the legend one entry for it. A run shows the same range as a sweep."""
     figures = list[Any]()
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
     curves = [*curves, *[curves[-1]] * 20]
@@ -173,6 +173,13 @@ def test_what_the_untrained_model_reaches_does_not_hide_the_differences(
     (axes,) = figures.pop().axes
     assert shown is None or axes.get_ylim() == pytest.approx(shown)
     assert len({line.get_color() for line in axes.lines}) == len(axes.get_legend().get_texts()) == len(runs)
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert widths == sorted(set(widths), reverse=True)  # of equal curves, each is seen
+    rows = [{"num_updates": n, "val/x": value} for n, value in enumerate(curves[0], start=1)]
+    pictures.draw_run(rows, "val/x", mode, tmp_path / "curves.png")
+    draw_sweep(tmp_path, runs[:1], mode)
+    of_sweep, of_run = (figures.pop().axes[0].get_ylim() for _ in range(2))
+    assert of_run == of_sweep
 
 
 def test_a_sweep_without_results_has_no_picture(tmp_path: Path) -> None:

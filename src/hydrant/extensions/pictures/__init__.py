@@ -47,7 +47,8 @@ class Pictures:
         if reporter.job.sweep_folder is None:  # a sweep has many short runs, and is looked at as a whole
             with reporter.optional(CURVES_PICTURE):
                 best = reporter.summary.get("best") or {}
-                draw_run(read_metrics(reporter.folder), best.get("metric"), curves)
+                _, mode = reporter.plan.early_stopping.judges_by
+                draw_run(read_metrics(reporter.folder), best.get("metric"), mode, curves)
                 if curves.exists():
                     reporter.progress.picture(curves)
 
@@ -65,8 +66,11 @@ class Pictures:
 Rows = Sequence[Mapping[str, Any]]
 
 
-def draw_run(rows: Rows, metric: str | None, path: Path) -> None:
-    """Draw the losses, a metric, the learning rates and the norms of the gradients, as far as the rows have them."""
+def draw_run(rows: Rows, metric: str | None, mode: str, path: Path) -> None:
+    """Draw the losses, a metric, the learning rates and the norms of the gradients, as far as the rows have them.
+
+    Losses and the metric are shown where they differ (`_shown_range`); `mode` is that of the metric.
+    """
     keys = list(dict.fromkeys(key for row in rows for key in row))
     titles = {
         "loss": [key for key in ("train/loss", "val/loss") if key in keys],
@@ -80,7 +84,9 @@ def draw_run(rows: Rows, metric: str | None, path: Path) -> None:
         if of_title
     }
     if panels:
-        draw_curves(panels, path, columns=2)
+        modes = {"loss": "min", metric or "": mode}
+        shown = {title: _shown_range(panels[title], modes[title]) for title in modes.keys() & panels.keys()}
+        draw_curves(panels, path, columns=2, shown=shown)
 
 
 def curve(rows: Rows, key: str) -> Curve:
@@ -116,8 +122,16 @@ def draw_sweep(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
     """
     from hydrant.sweeps.results_table import differing_choices  # late, because single runs do not need it
 
-    labels = zip(runs, differing_choices([run.choices for run in runs], REPETITIONS), strict=True)
-    results = [(best, run, label) for run, label in labels if (best := run.summary.get("best"))]
+    choices = differing_choices([run.choices for run in runs], REPETITIONS)
+    keys, *further = {
+        tuple(of_run): None for of_run in choices
+    }  # of settings with the same keys, the title has these
+    labels = (" ".join(map("=".join, of_run.items()) if further else of_run.values()) for of_run in choices)
+    results = [
+        (best, run, label)
+        for run, label in zip(runs, labels, strict=True)
+        if (best := run.summary.get("best"))
+    ]
     if not results:
         return
     metric = results[0][0]["metric"]
@@ -132,9 +146,10 @@ def draw_sweep(folder: Path, runs: Sequence[RunFolder], mode: str) -> None:
         of_runs = [curve(read_metrics(run.path), metric) for _, run in by_setting[label]]
         number = f"mean of {len(of_runs)} runs" if len(of_runs) > 1 else ""
         curves[f"{label} ({number})" if label and number else label or number or "1 run"] = _mean(of_runs)
+    title = f"{metric} by {', '.join(keys)}" if keys and not further else metric
     left_out = f", the best {MAX_SETTINGS} of {len(ordered)} settings" if len(ordered) > MAX_SETTINGS else ""
-    shown = _shown_range(curves, mode)
-    draw_curves({metric + left_out: curves}, folder / SWEEP_PICTURE, shown=shown, names_all=True)
+    shown = {title + left_out: _shown_range(curves, mode)}
+    draw_curves({title + left_out: curves}, folder / SWEEP_PICTURE, shown=shown, names_all=True)
 
 
 def _mean(curves: Sequence[Curve]) -> Curve:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from hydrant.sweeps.fork_server import is_fork_server
@@ -24,7 +25,7 @@ Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""
 
 _MAX_LABELS = 8  # of a legend that names every curve
-_MAX_LETTERS = 60  # of a label of a legend
+_MAX_LETTERS = 60  # of a row of a label of a legend
 
 
 def _new_figure(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
@@ -94,14 +95,15 @@ def draw_curves(
     path: Path | BinaryIO,
     *,
     columns: int = 1,
-    shown: tuple[float, float] | None = None,
+    shown: Mapping[str, tuple[float, float] | None] = MappingProxyType({}),
     names_all: bool = False,
 ) -> None:
     """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
 
     A panel whose only label is "" has no legend. In one column, legends are beside the panels and cover no curve.
     With many labels, the colours of its curves go from dark to light in their order, and the legend has a few of them,
-    or all if `names_all`. `shown` is the range of values.
+    or all if `names_all`. `shown` has ranges of values, by title. Where curves are equal, each
+    shows: the next is thinner, and every second one dashed.
     """
     figure, lines = _panels(tuple(tuple(curves) for curves in panels.values()), columns, names_all)
     for panel, of_panel, (title, curves) in zip(figure.axes, lines, panels.items(), strict=False):
@@ -110,8 +112,8 @@ def draw_curves(
         panel.set(xlim=(0, 1), ylim=(0, 1))  # where no value is finite
         panel.relim()
         panel.autoscale()
-        if shown is not None:
-            panel.set_ylim(shown)
+        if limits := shown.get(title):
+            panel.set_ylim(limits)
         panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
     _save(figure, path)
 
@@ -127,11 +129,14 @@ def _panels(
     num_rows = -(-len(labels) // columns)
     most = max(map(len, labels)) if names_all else _MAX_LABELS
     named = [_colors_and_labels(of_panel, most) for of_panel in labels]
-    longest = max((len(label) for _, texts in named for label in texts), default=0)
+    rows = [
+        [row for text in texts.values() for row in text.split("\n")] for _, texts in named
+    ]  # of the legends
+    longest = max(len(row) for of_panel in rows for row in of_panel)
     is_beside = columns == 1 and longest > 0
-    beside = 0.55 + 0.064 * min(longest, _MAX_LETTERS) if is_beside else 0.0  # inches for the legends
+    beside = 0.55 + 0.064 * longest if is_beside else 0.0  # inches for the legends
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0} if is_beside else {}
-    of_row = max(2.8, 0.95 + 0.175 * most)
+    of_row = max(2.8, 0.95 + 0.175 * max(map(len, rows)))
     width, height = 8 + beside if columns == 1 else 5 * columns, of_row * num_rows  # inches, as below
     figure = _new_figure(width, height)
     # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
@@ -148,10 +153,19 @@ def _panels(
         panel.set_visible(False)
     lines: list[list[Line2D]] = []
     for panel, of_panel, (colors, shown) in zip(axes, labels, named, strict=False):
+        step = min(0.6, 3 / len(colors))
+        styles = [
+            {
+                "linestyle": "--" if n % 2 else "-",
+                "zorder": 2 + n % 2,
+                "linewidth": 1.4 + step * (len(colors) - 1 - n),
+            }
+            for n in range(len(colors))
+        ]
         lines.append(
             [
-                panel.plot([], [], label=shown.get(label), linewidth=1.5, color=color)[0]
-                for label, color in zip(of_panel, colors, strict=True)
+                panel.plot([], [], label=shown.get(label), color=color, **style)[0]
+                for label, color, style in zip(of_panel, colors, styles, strict=True)
             ]
         )
         panel.set_xlabel("update")
@@ -166,9 +180,7 @@ def _colors_and_labels(labels: Sequence[str], most: int) -> tuple[Sequence[Any],
 
     `most`: so many labels are in a legend; of more, it has five.
     """
-    texts = {
-        label: label if len(label) <= _MAX_LETTERS else f"{label[: _MAX_LETTERS - 1]}…" for label in labels
-    }
+    texts = {label: textwrap.fill(label, _MAX_LETTERS) for label in labels}
     if len(labels) <= _MAX_LABELS:
         return [None] * len(labels), texts
     import matplotlib as mpl
@@ -202,7 +214,7 @@ def draw_study(content: Mapping[str, Any], path: Path) -> None:
     axes.set(
         xlabel=content["protocol"]["metric"], xlim=(low - space, high + space), ylim=(-0.6, len(rows) - 0.4)
     )
-    axes.set_yticks(range(len(rows)), [textwrap.shorten(row["name"], 40) for row in rows])
+    axes.set_yticks(range(len(rows)), [textwrap.fill(row["name"], 40) for row in rows])
     axes.invert_yaxis()
     axes.grid(alpha=0.3)
     _save(figure, path)

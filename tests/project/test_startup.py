@@ -14,17 +14,9 @@ from hydrant.commands.registry import commands, overview
 
 TRAIN = str(ROOT / "train.py")
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
-SLOW = {
-    "torch",
-    "torchvision",
-    "timm",
-    "torchmetrics",
-    "wandb",
-    "sklearn",
-    "scipy",
-    "matplotlib",
-    "tensorboard",
-}
+SLOW = set(
+    ["torch", "torchvision", "timm", "torchmetrics", "wandb", "sklearn", "scipy", "matplotlib", "tensorboard"]
+)
 """Packages whose import takes 0.1 to 10 seconds."""
 
 CALLS = {
@@ -156,12 +148,8 @@ def completed_by(shell: str, line: str) -> set[str]:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_the_completions(shell: str) -> None:
-    assert completed_by(shell, "hydrant train precision=f") == {
-        "precision=fp16",
-        "precision=fp32",
-        "precision=fp64",
-        "precision=fp8",
-    }
+    formats = {f"precision=fp{bits}" for bits in (8, 16, 32, 64)}
+    assert completed_by(shell, "hydrant train precision=f") == formats
     assert completed_by(shell, "hydrant compare --ht") == {"--html"}
     found = completed_by(shell, "hydrant train experiment=digits_convnet model.")  # which Hydra answers
     assert {"model.widths.", "model.dropout="} <= found

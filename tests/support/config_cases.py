@@ -22,17 +22,20 @@ TINY = [
     "eval_every=null", "save_every=null",
 ]  # fmt: skip
 
-SLOW_PARTS = (
-    "timm",
-    "max_autotune",
-    "fp8",
-    "mnist",
-    "cifar",
-    "image_folder",
-    "reduce_overhead",
-    "vit",
-    "optuna",
-    "ray",
+SLOW_PARTS = tuple(
+    [
+        "timm",
+        "max_autotune",
+        "fp8",
+        "mnist",
+        "cifar",
+        "image_folder",
+        "reduce_overhead",
+        "vit",
+        "resnet",
+        "optuna",
+        "ray",
+    ]
 )
 """Options that take seconds to import or to compile, or need files; other tests cover them."""
 

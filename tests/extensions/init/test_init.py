@@ -53,6 +53,44 @@ def test_a_new_project_trains_evaluates_and_compares(
     assert run.config["allow_targets"] == ("my_study",) or list(run.config["allow_targets"]) == ["my_study"]
 
 
+MINE = """
+from torch import Tensor, nn, ones
+from torch.utils.data import Dataset
+class Points(Dataset):
+    def __init__(self, number=400, transform=print): self.number = number
+    def __len__(self): return self.number
+    def __getitem__(self, index): return index * ones(2), index % 2
+class MyNet(nn.Linear):
+    def __init__(self, num_classes, *, scale: float = 0.5, **kwargs): super().__init__(2, num_classes)
+def my_loss(logits, targets, power=1): return nn.functional.cross_entropy(logits, targets) ** power
+def helper(a, b): ...
+"""
+
+
+@pytest.mark.parametrize("mine", [MINE.replace("\n", "\r\n"), None])
+def test_a_project_from_a_file_has_options_of_its_parts_and_an_empty_one_none(
+    mine: str | None, workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.py").write_text(mine or "", newline="")
+    assert cli.main(["init", "my_study", *(["--from", "mine.py"] if mine else ["--empty"])]) == 0
+    unset = capsys.readouterr().out.count("conf/model/my_net.yaml")
+    monkeypatch.chdir("my_study")
+    options = {f"{path.parent.name}/{path.stem}": path.read_text() for path in Path("conf").glob("*/*.yaml")}
+    words = ("experiment=first", "duration=2", "eval_every=2", "optimizer=adamw,sgd", "name=two")
+    words = (*words, "model.num_classes=2") if mine else words
+    assert cli.main(["train", "--multirun", *words]) == 0
+    assert len((workdir / "my_study/multirun/two/sweep.csv").read_text().splitlines()) == 3
+    del options["experiment/first"]
+    assert (Path("my_study/mine.py").read_bytes().decode() if mine else None) == mine
+    assert unset == bool(mine)
+    assert not mine or options == {
+        "data/points": "defaults:\n- dataset\ntrain:\n  _target_: my_study.mine.Points\n  number: 400\nval: null\n",
+        "model/my_net": "_target_: my_study.mine.MyNet\nnum_classes: ???\nscale: 0.5\n",
+        "task/my_loss": "defaults:\n- supervised\nloss:\n  _target_: my_study.mine.my_loss\n"
+        "  _partial_: true\n  power: 1\n",
+    }
+
+
 def test_the_project_depends_on_this_installation(project: Path) -> None:
     [requirement] = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
     assert requirement == installation.requirement()

@@ -1,16 +1,23 @@
-"""`init`: write the files of a new project, and trust its package."""
+"""`init`: write the files of a new project, and trust its package.
+
+The project has an example with each kind of part; with `--empty` none, and with `--from` the parts of a file.
+"""
 
 import importlib.util
+import inspect
 import json
 import keyword
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, first_few, naming
+from hydrant.errors import ConfigError, first_few, naming, typed_line
 from hydrant.installation import NAME, requirement, version
 from hydrant.records.answers import Answer
 from hydrant.safety.trust import trust, trusted_projects
@@ -19,6 +26,17 @@ from hydrant.terminal.console import notice, tell
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
 _PACKAGE_FOLDER = "package"  # of the template; its name in a project is the project's
+_OF_EXAMPLE = re.compile(r"\n# Test:.*?(?=```)|^\| `(?:\{\{package|conf/[^e]).*?\n", re.MULTILINE | re.DOTALL)
+"""What README.md says of the example alone."""
+_FIRST = Path("conf/experiment/first.yaml")
+_EXPERIMENT = """# @package _global_
+# Question: which optimizer is better?
+# Run:      hydrant train --multirun experiment=first name=first optimizer=adamw,sgd seed=0,1
+defaults:
+{chosen}  - override /tracker: local # or wandb, tensorboard, mlflow: [wandb, tensorboard] is both
+{folds}duration: 20ep
+eval_every: 1ep
+"""
 _MAX_NAMED = 3  # files in a message
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 
@@ -42,18 +60,27 @@ class Init(Answer):
 
 def main(arguments: Sequence[str]) -> int:
     """Write a project into a folder and return the exit status."""
-    _, folders = Flags("init").split(arguments)
+    flags, folders = Flags("init", empty=False, **{"from": Path}).split(arguments)
     if len(folders) != 1:
         raise ConfigError("", "needs one folder for the project", remedy=": hydrant init my_project")
     root = Path(folders[0])
     package = package_name(root)
-    files = write_project(root, package)
+    file = vars(flags)["from"]
+    own = {} if flags.empty else None if file is None else own_files(file, package)
+    files = write_project(root, package, own)
     trusted = _trust(root, package)
     first = "hydrant train experiment=first name=first"
     lines = [f"written: {root}, a project with the package {package}"]
     lines += [f"trusted: {described(root.resolve(), trusted)}"] if trusted else []
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
-    lines += ["next:", *enter, f"  {first}", "  README.md has the others, and how to install the project"]
+    unset = [f"  give a value to each ??? in {path}" for path, text in (own or {}).items() if ": ???" in text]
+    lines += [
+        "next:",
+        *enter,
+        *unset,
+        f"  {first}",
+        "  README.md has the others, and how to install the project",
+    ]
     names = [str(file.relative_to(root)) for file in files]
     content = {"folder": str(root), "package": package, "files": names, "trusted": trusted, "first": first}
     tell("\n".join(lines), content)
@@ -97,8 +124,11 @@ def _is_importable_elsewhere(name: str, root: Path) -> bool:
     return not Path(spec.origin).resolve().is_relative_to(root)
 
 
-def write_project(root: Path, package: str) -> list[Path]:
+def write_project(root: Path, package: str, own: Mapping[Path, str] | None = None) -> list[Path]:
     """Write the files of the template into a folder, which need not be empty; return them.
+
+    Args:
+        own: files in place of the example, by their paths in the project; None: the example.
 
     Raises:
         ConfigError: one of the files is there already; nothing was written. Or a file cannot be written.
@@ -110,7 +140,7 @@ def write_project(root: Path, package: str) -> list[Path]:
         "source": _source(requirement()),
         "version": version(),
     }
-    files = {root / path: text for path, text in rendered(values).items()}
+    files = {root / path: text for path, text in rendered(values, own).items()}
     if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
         message = f"{first_few(present, _MAX_NAMED)} would be overwritten"
         raise ConfigError("", message, remedy="choose another folder, or move them")
@@ -118,7 +148,7 @@ def write_project(root: Path, package: str) -> list[Path]:
         for file, text in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             with naming(file):
-                file.write_text(text, encoding="utf-8")
+                file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise ConfigError("", f"{error.filename} cannot be written ({error.strerror})") from error
     return list(files)
@@ -131,11 +161,80 @@ def _source(requirement: str) -> str:
     return f"the Hydrant that made this project, or {NAME} @ git+https://..."
 
 
-def rendered(values: Mapping[str, str]) -> dict[Path, str]:
+def rendered(values: Mapping[str, str], own: Mapping[Path, str] | None) -> dict[Path, str]:
     """Return the files of a project, by their paths in it. `{{name}}` is replaced by `values[name]`."""
     files: dict[Path, str] = {}
     for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
         folder, *rest = source.relative_to(_TEMPLATE).with_suffix("").parts
+        if own is not None and folder in (_PACKAGE_FOLDER, "conf", "tests") and rest != ["__init__.py"]:
+            continue
+        text = source.read_text(encoding="utf-8")
+        text = text if own is None else _OF_EXAMPLE.sub("", text)
         path = Path(values["package"] if folder == _PACKAGE_FOLDER else folder, *rest)
-        files[path] = _NAME.sub(lambda name: values[name[1]], source.read_text(encoding="utf-8"))
+        files[path] = _NAME.sub(lambda name: values[name[1]], text)
+    return files if own is None else {**files, _FIRST: _experiment(own), **own}
+
+
+def own_files(file: Path, package: str) -> dict[Path, str]:
+    """Return a file of the user's as a module of the package, and an option for each part that it defines, by path.
+
+    A `Module` is an option of `model`, a `Dataset` of `data`, a function or a class whose name ends with `loss` of
+    `task`. Arguments become keys: `???` without a default. One whose default is no number, word or null is left out.
+
+    Raises:
+        ConfigError: the file cannot be imported.
+    """
+    name = f"{package}.{file.stem}"
+    sys.path.insert(0, str(file.parent.resolve()))
+    try:
+        text = file.read_bytes().decode()
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None, "its name does not end with .py"
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError("--from", f"{file} cannot be imported: {typed_line(error)}") from error
+    parts = [
+        part for part in vars(module).values() if getattr(part, "__module__", "") == name and callable(part)
+    ]
+    options = {part.__name__: _option(part) for part in parts}
+    files = {Path(package, file.name): text}
+    for part, (group, option) in options.items():
+        path = Path("conf", group, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", part).lower()).with_suffix(".yaml")
+        files |= {path: yaml.safe_dump(option, sort_keys=False)} if group else {}
     return files
+
+
+def _option(part: Any) -> tuple[str, dict[str, Any]]:
+    """Return the group and the content of the option for a class or a function; "" for what is no part."""
+    from torch import nn  # late, because the example needs no torch
+    from torch.utils.data import Dataset
+
+    node = {"_target_": f"{part.__module__}.{part.__name__}"}
+    if part.__name__.lower().endswith("loss"):
+        node |= _arguments(part) if isinstance(part, type) else {"_partial_": True} | _arguments(part, skip=2)
+        return "task", {"defaults": ["supervised"], "loss": node}
+    if isinstance(part, type) and issubclass(part, nn.Module):
+        return "model", node | _arguments(part)
+    if isinstance(part, type) and issubclass(part, Dataset):
+        return "data", {"defaults": ["dataset"], "train": node | _arguments(part), "val": None}
+    return "", {}
+
+
+def _arguments(part: Any, skip: int = 0) -> dict[str, Any]:
+    """Return the arguments of a class or a function, after the first `skip`, with their defaults."""
+    named = [
+        p
+        for p in inspect.signature(part).parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    values = {p.name: "???" if p.default is p.empty else p.default for p in named[skip:]}
+    return {key: value for key, value in values.items() if isinstance(value, bool | int | float | str | None)}
+
+
+def _experiment(own: Mapping[Path, str]) -> str:
+    """Return an experiment with the first option of each group."""
+    first = {path.parent.name: path.stem for path in reversed([*own]) if path.parts[0] == "conf"}
+    chosen = "".join(f"  - override /{group}: {option}\n" for group, option in sorted(first.items()))
+    folds = "folds: 5 # conf/data names no validation set: a fifth of the training set is held out\nfold: 0\n"
+    return _EXPERIMENT.format(chosen=chosen, folds=folds if "data" in first else "")

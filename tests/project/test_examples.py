@@ -34,9 +34,7 @@ class Example:
 
 EXAMPLES = [
     Example(
-        "characters",
-        "val/accuracy",
-        0.19,  # always a space
+        "characters", "val/accuracy", 0.19,  # always a space
         ("data.train.length=16", "limit_train_samples=320", "limit_val_samples=64", "optimizer.lr=0.03",
          "hooks.samples.function.length=4", "data.num_workers=0"),
         ("characters.py", "conf/model/characters.yaml"),
@@ -44,16 +42,12 @@ EXAMPLES = [
     Example("houses", "val/r2", 0.0, ()),  # always the mean price
     Example("labels", "val/f1", 0.6, ("optimizer.lr=0.03",)),  # each sample has all labels
     Example(
-        "segments",
-        "val/iou",
-        0.27,  # only background
+        "segments", "val/iou", 0.27,  # only background
         ("data.num_workers=0", "limit_val_samples=32", "optimizer.lr=0.03"),
         ("segments.py", "conf/model/small_unet.yaml"),
     ),
     Example(
-        "tags",
-        "val/accuracy",
-        0.777,  # always tag 0
+        "tags", "val/accuracy", 0.777,  # always tag 0
         ("data.num_workers=0", "optimizer.lr=0.02", "limit_val_samples=128"),
         ("tags.py", "conf/model/tagger.yaml"),
     ),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import printed
 from repository import ROOT, conf_files
 
 from hydrant.commands.registry import commands, overview
@@ -101,22 +102,13 @@ def completed_by_bash(line: str, cwd: Path) -> list[str]:
         echo "${COMPREPLY[@]}"
     """
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    shell = ["bash", "-c", script, line]
-    result = subprocess.run(shell, env=environment, cwd=cwd, capture_output=True, text=True, check=True)
-    return result.stdout.split()
+    return printed("bash", "-c", script, line, env=environment, cwd=cwd).split()
 
 
 @pytest.mark.parametrize(
     "program",
-    [
-        "hydrant train",
-        "python train.py",
-        "python3 train.py",
-        "train.py",
-        "uv run hydrant train",
-        "uv run train.py",
-    ],
-)
+    ["hydrant train", "python train.py", "python3 train.py", "train.py", "uv run hydrant train", "uv run train.py"],
+)  # fmt: skip
 def test_bash_gets_the_completions(program: str) -> None:
     assert completed_by_bash(f"{program} seed=1 optimizer=adamw", ROOT) == ["optimizer=adamw"]
 
@@ -128,10 +120,7 @@ def completed_by(shell: str, line: str) -> set[str]:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if shell == "fish":
         script = f"hydrant -sc install=fish | source; complete --do-complete {line!r}"
-        done = subprocess.run(
-            ["fish", "--no-config", "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        return set(done.stdout.split())
+        return set(printed("fish", "--no-config", "-c", script, env=environment).split())
     # `compadd` shows its matches to a terminal only; here it prints those that begin with the last word.
     script = f"""
         compdef() {{ : }}
@@ -140,10 +129,7 @@ def completed_by(shell: str, line: str) -> set[str]:
         words=({line}) CURRENT=$#words
         _hydrant
     """
-    done = subprocess.run(
-        ["zsh", "-f", "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.split())
+    return set(printed("zsh", "-f", "-c", script, env=environment).split())
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -22,21 +22,10 @@ TINY = [
     "eval_every=null", "save_every=null",
 ]  # fmt: skip
 
-SLOW_PARTS = tuple(
-    [
-        "timm",
-        "max_autotune",
-        "fp8",
-        "mnist",
-        "cifar",
-        "image_folder",
-        "reduce_overhead",
-        "vit",
-        "resnet",
-        "optuna",
-        "ray",
-    ]
-)
+SLOW_PARTS = (
+    "timm", "max_autotune", "fp8", "mnist", "cifar", "image_folder", "reduce_overhead", "vit", "resnet",
+    "optuna", "ray",
+)  # fmt: skip
 """Options that take seconds to import or to compile, or need files; other tests cover them."""
 
 
@@ -133,19 +122,8 @@ _choices = st.sampled_from(sorted(GROUPS)).flatmap(
 _edits = st.builds("{}{}={}".format, st.sampled_from(["", "", "", "", "+", "++", "~"]), _keys, _values)
 _near = st.builds("{}={}".format, st.sampled_from(PRESENT), st.sampled_from(NEAR.split()))
 _flags = st.sampled_from(
-    [
-        "--multirun",
-        "-m",
-        "--cfg",
-        "--resolve",
-        "--package",
-        "--info",
-        "--config-name=x",
-        "--config-dir=x",
-        "--x",
-        "-",
-    ]
-)
+    ["--multirun", "-m", "--cfg", "--resolve", "--package", "--info", "--config-name=x", "--config-dir=x", "--x", "-"]
+)  # fmt: skip
 _removals = st.builds("~{}".format, _keys)
 
 

@@ -183,11 +183,8 @@ def test_a_name_that_no_package_can_have_is_refused(name: str, message: str, wor
 
 
 def test_names_are_those_of_the_folder(workdir: Path) -> None:
-    assert [package_name(Path(name)) for name in ("a/my-study", "My Study", "a.b")] == [
-        "my_study",
-        "My_Study",
-        "a_b",
-    ]
+    names = ["my_study", "My_Study", "a_b"]
+    assert [package_name(Path(name)) for name in ("a/my-study", "My Study", "a.b")] == names
 
 
 @pytest.mark.slow

@@ -472,9 +472,7 @@ class Clock:
 def batch_size_steps(
     value: int | Literal["all"] | Mapping[str, int], num_samples: int, costs: SampleCosts = _NO_COSTS
 ) -> Steps[int]:
-    """Return the samples per update of `global_batch_size`: a number, or a number from each of several updates on.
-
-    `all` are the `num_samples` of the training set.
+    """Return the samples per update of `global_batch_size`: a number, `all`, or a number from each of several updates.
 
     >>> batch_size_steps({"0": 64, "2ep": 128}, num_samples=640)
     Steps(starts=(0, 20), values=(64, 128))

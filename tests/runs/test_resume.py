@@ -27,7 +27,7 @@ from hydrant.runs.record import Record
 from hydrant.runs.resume import Start, changed_keys, starting_point
 from hydrant.runs.session import continued_state
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.folder import write_manifest, write_text
+from hydrant.training.checkpoint.folder import MANIFEST, write_text
 from hydrant.training.checkpoint.storage import SavedCheckpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.data_identity import DataIdentity
@@ -51,7 +51,7 @@ def checkpointed_run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
     checkpoint = folder / "checkpoints" / "update_00000002"
     checkpoint.mkdir(parents=True)
     files = {"training.json": write_text(checkpoint / "training.json", "{}")}
-    write_manifest(checkpoint, {"num_updates": 2, "is_best": False}, files)
+    write_text(checkpoint / MANIFEST, json.dumps({"num_updates": 2, "is_best": False, "files": files}))
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return config, folder
 

@@ -18,7 +18,14 @@ from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.records import check_type
 from hydrant.records.files import Best
 from hydrant.training.checkpoint.folder import TRAINING
-from hydrant.training.checkpoint.storage import Checkpoint, Owner, SavedCheckpoint, read_into, weight_parts
+from hydrant.training.checkpoint.storage import (
+    Checkpoint,
+    Owner,
+    SavedCheckpoint,
+    files_of,
+    read,
+    weight_parts,
+)
 from hydrant.training.data_identity import DataIdentity
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
@@ -145,7 +152,7 @@ def restore_weights(trainer: Trainer, saved: SavedCheckpoint) -> None:
                 source = part if part in parts else "model"
                 if source != part:
                     log.warning("%s holds no average, so it begins with the weights there", saved.path)
-                read_into(saved.path, source, weights)
+                read(files_of(saved.path, source), weights)
                 target.load_state_dict(weights)
         restore_outside_model(trainer.task, saved)
 

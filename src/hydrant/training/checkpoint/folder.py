@@ -1,11 +1,9 @@
 """The checkpoints in a run folder: which exist, which are kept, and which are undamaged by their manifest's digests."""
 
 import hashlib
-import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,11 +44,6 @@ def write_text(file: Path, text: str) -> dict[str, Any]:
     """Write a file, flush it to disk and return its entry in the manifest."""
     file.write_text(text, encoding="utf-8")
     return seal(file)
-
-
-def write_manifest(folder: Path, notes: Mapping[str, Any], files: Mapping[str, Any]) -> None:
-    """Write the manifest of a checkpoint: `notes` such as `is_best`, and the entries of its files."""
-    write_text(folder / MANIFEST, json.dumps({**notes, "files": files}, indent=1) + "\n")
 
 
 def read_manifest(folder: Path) -> Manifest:

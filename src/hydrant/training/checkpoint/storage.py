@@ -34,14 +34,7 @@ from hydrant.files.atomic_write import remove
 from hydrant.files.user_files import check_regular
 from hydrant.optimizers.clipping import is_sharded, local_tensors
 from hydrant.records import check_type
-from hydrant.training.checkpoint.folder import (
-    TRAINING,
-    Manifest,
-    read_manifest,
-    seal,
-    write_manifest,
-    write_text,
-)
+from hydrant.training.checkpoint.folder import MANIFEST, TRAINING, Manifest, read_manifest, seal, write_text
 
 
 def write(
@@ -127,7 +120,8 @@ class _Writer(dcp.FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         files = dict(result.storage_data for of_rank in results for result in of_rank)
         texts = {name: write_text(self._folder / name, text) for name, text in self._texts.items()}
-        write_manifest(self._folder, self._notes, files | texts)
+        manifest = {**self._notes, "files": files | texts}
+        write_text(self._folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
         self._publish()
 
 
@@ -339,14 +333,9 @@ class Snapshot:
         """
         training: dict[str, Tensor] = {}
         plain = {**split(content.training, training), _STRIDES: _other_strides(training, content.owner)}
-        named: dict[str, Mapping[str, Any]] = {
-            "model": content.model, "ema": content.ema, "training": training,
-        }  # fmt: skip
+        named = {"model": content.model, "ema": content.ema, "training": training}
         values = {(part, name): value for part in named for name, value in named[part].items()}
-        tensors: dict[_Key, Tensor] = {}
-        for key, value in values.items():
-            if is_rank_zero or is_sharded(value):
-                tensors[key] = value.detach()
+        tensors = {key: v.detach() for key, v in values.items() if is_rank_zero or is_sharded(v)}
         parts: dict[str, dict[str, Tensor]] = {part: {} for part in named}
         for (part, name), copy in _copy_to_host(tensors, reuse.parts if reuse else {}).items():
             parts[part][name] = copy
@@ -383,19 +372,12 @@ def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:
         if sizes[key] > len(free):
             size = max(sizes[key], min(remaining, _BLOCK_BYTES))
             free = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned)
-        allocated[key] = _sharded_like(
-            tensors[key], free[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        )
+        local, whole = free[: tensor.nbytes].view(tensor.dtype).view(tensor.shape), tensors[key]
+        # Unlike `from_local`, this leaves the shard on the host although the mesh is on CUDA.
+        spec: Any = whole._spec if is_sharded(whole) else None  # pyright: ignore[reportPrivateUsage]
+        allocated[key] = local if spec is None else cast("Any", type(whole))(local, spec, requires_grad=False)
         free, remaining = free[sizes[key] :], remaining - sizes[key]
     return allocated
-
-
-def _sharded_like(tensor: Tensor, local: Tensor) -> Tensor:
-    """Return a tensor that is sharded like another one, with this shard."""
-    if not is_sharded(tensor):
-        return local
-    # Unlike `from_local`, this leaves the shard on the host although the mesh is on CUDA.
-    return type(tensor)(local, tensor._spec, requires_grad=False)  # pyright: ignore[reportPrivateUsage]
 
 
 _REQUIRED = object()
@@ -472,11 +454,6 @@ class SavedCheckpoint:
 def weight_parts(path: Path) -> list[str]:
     """Return the weights that a checkpoint holds: `model`, and `ema` if weights are averaged."""
     return [part for part in ("model", "ema") if files_of(path, part)]
-
-
-def read_into(path: Path, part: str, targets: Mapping[str, Any]) -> None:
-    """Read `model` or `ema` of a checkpoint into the tensors of a model's `state_dict()`, whole or sharded."""
-    read(files_of(path, part), dict(targets))
 
 
 def _other_strides(tensors: Mapping[str, Tensor], owner: Owner) -> dict[str, list[int]]:

@@ -157,6 +157,7 @@ def test_data_from_files_composes(option: str, workdir: Path, capsys: pytest.Cap
     assert "_target_: hydrant.data." in capsys.readouterr().out
 
 
+@pytest.mark.extension
 def test_any_timm_optimizer_and_model(train: Train) -> None:
     train(*IMAGES, *SHORT, "tracker=local", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=8",
           "+model.kwargs.patch_size=4", "optimizer=timm", "optimizer.name=adan",

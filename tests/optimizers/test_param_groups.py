@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 from marks import of_extension, slow
-from run_folders import rows, summary, training_rows, weights
+from run_folders import rows, training_rows, weights
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
 from training_runs import Train
@@ -154,13 +154,6 @@ def test_the_order_of_patterns_is_part_of_the_config(
         train(*SHORT, *patterns)
     train(*SHORT, *patterns[::-1], status=2)
     assert "param_groups.patterns in this order" in capsys.readouterr().err
-
-
-def test_every_field_of_torch_muon_can_be_set_and_scheduled(train: Train) -> None:
-    folder = train(*SHORT, "optimizer=torch_muon", "+scheduler@schedules.momentum=linear",
-                   "+scheduler@schedules.betas.0=constant",
-                   "+param_groups.patterns.first.match=.*0", "+param_groups.patterns.first.momentum=0.5")  # fmt: skip
-    assert summary(folder)["status"] == "finished"
 
 
 PATTERN = "+param_groups.patterns.head="

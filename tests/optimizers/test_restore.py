@@ -92,6 +92,7 @@ def test_every_option_resumes_exactly_at_a_usual_width(
 
 
 @pytest.mark.slow
+@pytest.mark.extension
 def test_kron_resumes_exactly_with_its_compiled_step(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process compiles in a later update, from weights and states that are restored."""
     words = (*WIDE, "optimizer=kron", "duration=16", "model.hidden=[32,48]")

@@ -6,7 +6,9 @@ import pytest
 import timm.optim
 import torch
 from optimizer_states import check_continues, some_fast
+from run_folders import summary
 from torch import nn
+from training_runs import Train
 
 from hydrant.extensions.optimizers import MuonWithAdamW, timm_optimizer
 
@@ -42,3 +44,10 @@ def timm_names() -> list[str]:
 @pytest.mark.parametrize("name", some_fast([*{*timm_names()} - {"adahessian"}]))
 def test_a_saved_optimizer_of_timm_continues_exactly(name: str) -> None:
     check_continues(partial(timm_optimizer, weight_decay=0.01, kwargs={}), name)
+
+
+def test_every_field_of_torch_muon_can_be_set_and_scheduled(train: Train) -> None:
+    folder = train("tracker=local", "model.hidden=[8]", "duration=4", "optimizer=torch_muon",
+                   "+scheduler@schedules.momentum=linear", "+scheduler@schedules.betas.0=constant",
+                   "+param_groups.patterns.first.match=.*0", "+param_groups.patterns.first.momentum=0.5")  # fmt: skip
+    assert summary(folder)["status"] == "finished"

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 from hydrant.clock import converted
-from hydrant.config.groups import own_words
 from hydrant.errors import (
     ConfigError,
     HydrantError,
@@ -61,6 +60,8 @@ def check_arguments(key: str, node: Mapping[Any, Any]) -> None:
         checked = converted(node, lambda _: 1)
     for name, value in checked.items():
         if not isinstance(name, str) or not (name in parameters or name in HYDRA_KEYS or takes_any):
+            from hydrant.config.groups import own_words  # late: it reads YAML
+
             words = own_words(f"{key}.{name}", str(value))
             remedy = words or suggestion(str(name), parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}", remedy=remedy)

@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from hydrant.errors import ConfigError, RecordError, quoted, shown
 from hydrant.files.atomic_write import replace_file
-from hydrant.files.read_file import read_json
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,8 @@ def trusted_projects() -> dict[str, list[str]]:
     if file is None or not file.exists():
         return {}
     check_private(file, "")
+    from hydrant.files.read_file import read_json  # late: the loop imports this module, and needs no YAML
+
     try:
         content = read_json(file, _Content)
     except RecordError as error:
